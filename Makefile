@@ -1,0 +1,28 @@
+# Thin: each target is a script in ci/, which says in its first lines what it does.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench matrix clean
+CORPUS ?=
+
+help:  ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+demo:  ## install, then check a buggy training script and its fixed twin
+	@ci/demo.sh
+
+test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to pytest
+	@ci/test.sh $(ARGS)
+
+lint:  ## ruff, mypy and the rules of the house on this repository
+	@ci/lint.sh
+
+format:  ## let ruff format the code
+	@ci/lint.sh --fix
+
+bench:  ## speed beside TorchFix and ruff: make bench CORPUS=path/to/python/files
+	@ci/bench.sh "$(CORPUS)"
+
+matrix:  ## the wheel, without torch, on each Python from 3.10 to 3.13 that is found
+	@ci/matrix.sh
+
+clean:  ## remove environments, builds, caches and what runs left behind
+	@ci/clean.sh

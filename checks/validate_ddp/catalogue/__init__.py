@@ -1,0 +1,121 @@
+"""The types of the catalogue: rules, proposals, findings, fixes, and their evidence.
+
+Plain named tuples, not dataclasses: importing ``dataclasses`` costs more CPU than checking a clean script.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+SEVERITIES = (INFO, WARNING, ERROR)
+"""From the least to the most severe. error: wrong result, hang, or crash; warning: wrong in some launches, or cleanup
+missing; info: cost or advice."""
+
+
+class Span(NamedTuple):
+    """A range of source text as the parser gives it: lines from 1, columns in UTF-8 bytes from 0, end exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+class Place(NamedTuple):
+    """A span in a file, with why it matters."""
+
+    path: str
+    span: Span
+    note: str = ""
+
+
+class Edit(NamedTuple):
+    """One declarative change of source text; ``validate_ddp.edit`` carries it out losslessly.
+
+    kind, with what span and text mean:
+      insert_before  span of a statement; text is a statement put on its own line before it, indented alike
+      insert_after   span of a statement; text is put on its own line after it, indented alike
+      replace        span of an expression; text is the expression which replaces it
+      add_argument   span of a call; text is a keyword argument, ``name=value``, added after the last argument
+    """
+
+    kind: str
+    path: str
+    span: Span
+    text: str
+
+
+class Fix(NamedTuple):
+    """A way to cure a finding. A safe fix keeps the meaning of a correct program; an unsafe one asks for a look."""
+
+    title: str
+    safe: bool
+    edits: tuple[Edit, ...]
+
+
+class Proposal(NamedTuple):
+    """What a rule proposes before the concrete syntax has confirmed it.
+
+    statement: span of the enclosing statement (of its header, for a compound one): where suppressions count.
+    expects: kind of the node at ``span`` and its callee's last name, such as ("call", "save") or ("for", "").
+    entry: path of the script from which this place is reached.
+    derivation: how the finding was derived, one step a line.
+    """
+
+    code: str
+    severity: str
+    path: str
+    span: Span
+    statement: Span
+    message: str
+    expects: tuple[str, str]
+    evidence: tuple[Place, ...] = ()
+    fix: Fix | None = None
+    entry: str = ""
+    derivation: tuple[str, ...] = ()
+
+
+class Finding(NamedTuple):
+    """What a user reads. Lines and columns count from 1, in characters; ``path`` is relative to the working directory.
+
+    confirmed: LibCST found the node on the concrete statement; False where LibCST could not read it.
+    cell: number of the notebook's code cell, from 1; lines count within it.
+    """
+
+    code: str
+    name: str
+    severity: str
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    message: str
+    evidence: tuple[Place, ...] = ()
+    fix: Fix | None = None
+    entry: str = ""
+    confirmed: bool = True
+    cell: int | None = None
+    derivation: tuple[str, ...] = ()
+
+
+class Rule(NamedTuple):
+    """An entry of the catalogue, made from a rule's module.
+
+    severities: the severities that the rule may give, the usual one first.
+    evidence: letters of the kinds of evidence: S static, L launch file, R rehearsal.
+    fix: "safe", "unsafe" or "-".
+    documentation: the module's docstring, in ruff's sections.
+    valid, invalid: small scripts; in an invalid one ``# expect`` marks the lines of the findings.
+    """
+
+    code: str
+    name: str
+    severities: tuple[str, ...]
+    evidence: str
+    fix: str
+    summary: str
+    documentation: str
+    valid: tuple[str, ...]
+    invalid: tuple[str, ...]

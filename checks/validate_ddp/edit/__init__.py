@@ -1,0 +1,1 @@
+"""Confirmation of findings on the concrete syntax, suppressions, and lossless fixes."""

@@ -1,0 +1,124 @@
+"""Carries out fixes on the texts of files: all edits of a fix or none, and every other byte stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from validate_ddp.catalogue import Edit, Fix
+from validate_ddp.edit.splices import Declined, Plan, Splice, Text, plan
+from validate_ddp.edit.tree import parse, same
+
+
+class Applied(NamedTuple):
+    """What became of fixes.
+
+    texts: the changed texts. done: the fixes carried out. deferred: those in conflict with one that is done; to be
+    asked for again after a new check. declined: those that cannot be carried out, each with the reason.
+    """
+
+    texts: dict[str, str]
+    done: tuple[Fix, ...]
+    deferred: tuple[Fix, ...]
+    declined: tuple[tuple[Fix, str], ...]
+
+
+def apply(text: str, fixes: Iterable[Fix], path: str) -> Applied:
+    """Fixes of a single file; a fix with an edit elsewhere is declined."""
+    return apply_all({path: text}, fixes)
+
+
+def apply_all(texts: Mapping[str, str], fixes: Iterable[Fix]) -> Applied:
+    """Carries out as many fixes as agree with each other.
+
+    The spans of the edits refer to ``texts``, by path. Equal edits of several fixes are done once; of fixes that
+    overlap the first one wins. The result is kept only if it parses to the very tree which the edits describe.
+    """
+    wanted = list(dict.fromkeys(fixes))
+    result = _attempt(texts, wanted)
+    if result is not None:
+        return result
+    # Together they do not come out right: each alone, and then those that did.
+    sound: list[Fix] = []
+    declined: list[tuple[Fix, str]] = []
+    for fix in wanted:
+        if _attempt(texts, [fix]) is None:
+            declined.append((fix, "the file would not mean what the fix says"))
+        else:
+            sound.append(fix)
+    together = _attempt(texts, sound)
+    if together is None:  # pairwise trouble: the first one now, the others after a new check
+        together = _attempt(texts, sound[:1]) or Applied({}, (), (), ())
+        together = together._replace(deferred=(*together.deferred, *sound[1:]))
+    return together._replace(declined=(*together.declined, *declined))
+
+
+class _Round:
+    """The plans taken on so far, by edit, and the texts they are on."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.given = texts
+        self.texts: dict[str, Text] = {}
+        self.plans: dict[Edit, Plan] = {}
+
+    def text(self, path: str) -> Text:
+        if path not in self.texts:
+            if path not in self.given:
+                raise Declined(f"the text of {path} is not at hand")
+            self.texts[path] = Text(self.given[path])
+        return self.texts[path]
+
+    def conflicts(self, path: str, splices: tuple[Splice, ...]) -> bool:
+        return any(
+            _overlap(mine, other)
+            for edit, taken in self.plans.items()
+            if edit.path == path
+            for other in taken.splices
+            for mine in splices
+        )
+
+
+def _attempt(texts: Mapping[str, str], fixes: list[Fix]) -> Applied | None:
+    """Carries the fixes out; None where the outcome is not what they describe."""
+    state = _Round(texts)
+    done: list[Fix] = []
+    deferred: list[Fix] = []
+    declined: list[tuple[Fix, str]] = []
+    for fix in fixes:
+        try:
+            new = {edit: plan(state.text(edit.path), edit) for edit in fix.edits if edit not in state.plans}
+        except Declined as error:
+            declined.append((fix, str(error)))
+            continue
+        if any(state.conflicts(edit.path, planned.splices) for edit, planned in new.items()):
+            deferred.append(fix)
+            continue
+        state.plans.update(new)
+        done.append(fix)
+    changed: dict[str, str] = {}
+    for path, text in state.texts.items():
+        mine = [planned for edit, planned in state.plans.items() if edit.path == path]
+        if not mine:
+            continue
+        after = _spliced(text.text, [splice for planned in mine for splice in planned.splices])
+        for planned in mine:
+            planned.change()
+        module = parse(after)
+        if module is None or not same(module, text.tree.module):
+            return None
+        changed[path] = after
+    return Applied(changed, tuple(done), tuple(deferred), tuple(declined))
+
+
+def _overlap(left: Splice, right: Splice) -> bool:
+    return left.start == right.start or (left.start < right.end and right.start < left.end)
+
+
+def _spliced(text: str, splices: list[Splice]) -> str:
+    pieces = []
+    position = 0
+    for splice in sorted(splices):
+        pieces += [text[position : splice.start], splice.text]
+        position = splice.end
+    pieces.append(text[position:])
+    return "".join(pieces)

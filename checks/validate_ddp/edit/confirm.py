@@ -1,0 +1,169 @@
+"""Confirms what rules propose on LibCST's concrete syntax: the enclosing statement, never the whole file."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import libcst
+from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
+
+from validate_ddp.catalogue import Finding, Proposal
+from validate_ddp.catalogue.positions import character_column, line_starts, lines_of
+from validate_ddp.catalogue.registry import name_of
+from validate_ddp.edit.nesting import SIZE, fit_for_libcst
+from validate_ddp.edit.statements import Piece, cut
+
+if TYPE_CHECKING:
+    from validate_ddp.source.notebooks import Cell
+
+_STATEMENTS: dict[str, tuple[type[libcst.CSTNode], ...]] = {
+    "for": (libcst.For,),
+    "while": (libcst.While,),
+    "with": (libcst.With,),
+    "if": (libcst.If,),
+    "try": (libcst.Try, libcst.TryStar),
+    "def": (libcst.FunctionDef,),
+    "class": (libcst.ClassDef,),
+    "match": (libcst.Match,),
+}
+"""Kinds of compound statements: only their header is at hand, so only their start is compared."""
+
+_NODES: dict[str, tuple[type[libcst.CSTNode], ...]] = {
+    "call": (libcst.Call,),
+    "name": (libcst.Name,),
+    "attribute": (libcst.Attribute,),
+    "subscript": (libcst.Subscript,),
+    "expression": (libcst.BaseExpression,),
+    "compare": (libcst.Comparison,),
+    "lambda": (libcst.Lambda,),
+    "argument": (libcst.Arg,),
+    "assign": (libcst.Assign, libcst.AnnAssign, libcst.AugAssign, libcst.NamedExpr),
+    "import": (libcst.Import, libcst.ImportFrom),
+    "return": (libcst.Return,),
+    "raise": (libcst.Raise,),
+    "delete": (libcst.Del,),
+    "statement": (libcst.BaseSmallStatement, libcst.BaseCompoundStatement, libcst.SimpleStatementLine),
+}
+
+
+def confirm(text: str, proposals: Sequence[Proposal], cells: tuple[Cell, ...] | None = None) -> list[Finding]:
+    """The findings that the proposals on one file become, in their order.
+
+    text: what the spans refer to. cells: of a notebook, to count lines within the cell. A proposal whose node LibCST
+    does not find, or whose statement it cannot read, stays as a finding with ``confirmed=False`` and without a fix.
+    """
+    starts = line_starts(text)
+    lines = lines_of(text)
+    return [_finding(proposal, is_confirmed(text, starts, proposal), lines, cells) for proposal in proposals]
+
+
+def unconfirmed(text: str, proposal: Proposal, cells: tuple[Cell, ...] | None = None) -> Finding:
+    """The finding that a proposal becomes without a look at the concrete syntax."""
+    return _finding(proposal, False, lines_of(text), cells)
+
+
+def _finding(proposal: Proposal, confirmed: bool, lines: list[str], cells: tuple[Cell, ...] | None) -> Finding:
+    span = proposal.span
+    number, before = None, 0
+    if cells:
+        index = max(bisect_right([cell.first_line for cell in cells], span.line) - 1, 0)
+        number, before = cells[index].number, cells[index].first_line - 1
+    return Finding(
+        code=proposal.code,
+        name=name_of(proposal.code),
+        severity=proposal.severity,
+        path=proposal.path,
+        line=max(span.line - before, 1),
+        column=_column(lines, span.line, span.column),
+        end_line=max(span.end_line - before, 1),
+        end_column=_column(lines, span.end_line, span.end_column),
+        message=proposal.message,
+        evidence=proposal.evidence,
+        fix=proposal.fix if confirmed else None,
+        entry=proposal.entry,
+        confirmed=confirmed,
+        cell=number,
+        derivation=proposal.derivation,
+    )
+
+
+def _column(lines: list[str], line: int, column: int) -> int:
+    if not 1 <= line <= len(lines):
+        return max(column, 0) + 1
+    return character_column(lines[line - 1], column) + 1
+
+
+def is_confirmed(text: str, starts: list[int], proposal: Proposal) -> bool:
+    """Whether the node that the proposal expects is on the concrete syntax where the proposal says."""
+    span = proposal.span
+    if proposal.statement.end_line - proposal.statement.line > SIZE or "\0" in text:
+        return False
+    for piece in cut(text, starts, proposal.statement, span):
+        if not fit_for_libcst(piece.code):
+            continue
+        try:
+            module = libcst.parse_module(piece.code.encode("utf-8"), _CONFIG)
+        except (libcst.ParserSyntaxError, UnicodeError):
+            continue
+        except (libcst.CSTValidationError, RecursionError):
+            return False
+        try:
+            return _find(module, piece, *proposal.expects)
+        except RecursionError:
+            return False
+    return False
+
+
+_CONFIG = libcst.PartialParserConfig(encoding="utf-8")
+"""Said outright, lest a PEP 263 comment in a piece be taken for an encoding."""
+
+
+def _find(module: libcst.Module, piece: Piece, kind: str, name: str) -> bool:
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+    positions = wrapper.resolve(ByteSpanPositionProvider)
+    wanted = _STATEMENTS.get(kind) or _NODES.get(kind, (libcst.CSTNode,))
+    strings = []
+    for node, position in positions.items():
+        if isinstance(node, libcst.FormattedString):
+            strings.append(node)
+        if not isinstance(node, wanted) or position.start != piece.start:
+            continue
+        if kind in _STATEMENTS or position.start + position.length == piece.end:
+            if _named(node, kind, name):
+                return True
+    # Before Python 3.12 `ast` gives wrong columns inside of f-strings: there the name has to do.
+    return bool(name) and sys.version_info < (3, 12) and any(_inside(string, wanted, kind, name) for string in strings)
+
+
+def _inside(string: libcst.FormattedString, wanted: tuple[type[libcst.CSTNode], ...], kind: str, name: str) -> bool:
+    todo: list[libcst.CSTNode] = [string]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, wanted) and _named(node, kind, name):
+            return True
+        todo.extend(node.children)
+    return False
+
+
+def _named(node: libcst.CSTNode, kind: str, name: str) -> bool:
+    """Whether a node bears the last name that is expected; "" expects none."""
+    if not name:
+        return True
+    if isinstance(node, libcst.Call):
+        return _last_name(node.func) == name
+    if isinstance(node, (libcst.FunctionDef, libcst.ClassDef)):
+        return node.name.value == name
+    if isinstance(node, (libcst.Name, libcst.Attribute)):
+        return _last_name(node) == name
+    # Of other nodes rules give no name, or one that is for people.
+    return kind != "call"
+
+
+def _last_name(node: libcst.CSTNode) -> str:
+    """``save`` of ``torch.save``, of ``save`` and of ``get()[0].save``; "" for a callee without a name."""
+    if isinstance(node, libcst.Attribute):
+        return node.attr.value
+    return node.value if isinstance(node, libcst.Name) else ""

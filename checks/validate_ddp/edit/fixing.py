@@ -1,0 +1,207 @@
+"""Check, fix, check again, until nothing is left to fix; files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from validate_ddp.catalogue import Finding, Fix
+from validate_ddp.edit.apply import Applied, apply_all
+from validate_ddp.edit.writing import Unwritable, encode, write_whole
+
+if TYPE_CHECKING:
+    from validate_ddp.config import Settings
+    from validate_ddp.lint import Outcome
+
+ROUNDS = 10
+"""Fixes can make room for others; more rounds than this means that two of them undo each other."""
+
+
+class Change(NamedTuple):
+    """What became of one file, from before the first round to after the last."""
+
+    path: str
+    before: bytes
+    after: bytes
+
+
+class Fixed(NamedTuple):
+    """outcome: what is left. fixed: the findings that were cured, or with ``write=False`` would be in one round.
+    problems: lines for the user on what could not be done."""
+
+    outcome: Outcome
+    fixed: tuple[Finding, ...]
+    changes: tuple[Change, ...]
+    problems: tuple[str, ...]
+
+
+def fix(targets: Sequence[str], settings: Settings, stdin: bytes | None, *, unsafe: bool, write: bool) -> Fixed:
+    """Carries out the safe fixes, or all of them with ``unsafe``, on the files that ``lint.check`` finds.
+
+    write: False leaves every file as it is and stops after one round, since a second one would need a check of files
+    that were never written. The text of ``-`` is never written; it comes back as a change.
+    """
+    from validate_ddp.lint import check
+
+    state = _State(settings, stdin)
+    outcome = check(targets, settings, stdin)
+    for _ in range(ROUNDS if write else 1):
+        applied, coded = state.round(outcome, unsafe)
+        if not state.commit(applied, coded, write):
+            break
+        if write:
+            outcome = check(targets, settings, state.stdin)
+    changes = tuple(Change(path, state.before[path], after) for path, after in sorted(state.after.items()))
+    return Fixed(outcome, tuple(state.fixed), changes, tuple(dict.fromkeys(state.problems)))
+
+
+class _State:
+    """What the rounds have done so far."""
+
+    def __init__(self, settings: Settings, stdin: bytes | None) -> None:
+        self.settings = settings
+        self.stdin = stdin
+        self.before: dict[str, bytes] = {}
+        self.after: dict[str, bytes] = {}
+        self.fixed: list[Finding] = []
+        self.problems: list[str] = []
+        self.blocked: set[str] = set()
+        self._asked: dict[Fix, list[Finding]] = {}
+        self._tried: set[tuple[str, ...]] = set()
+        self._texts: dict[str, str] = {}
+
+    def round(self, outcome: Outcome, unsafe: bool) -> tuple[Applied, dict[str, bytes]]:
+        """The fixes of one check, and the bytes that the changed files get."""
+        while True:
+            applied = self._apply(outcome, unsafe)
+            coded = {}
+            blocked = len(self.blocked)
+            for path, text in applied.texts.items():
+                try:
+                    coded[path] = self._encode(path, text)
+                except Unwritable as error:
+                    self._block(path, error)
+            if len(self.blocked) == blocked:
+                for fix, reason in applied.declined:
+                    self.problems += [f"{_where(finding)}: not fixed: {reason}" for finding in self._asked[fix]]
+                return applied, coded
+
+    def _apply(self, outcome: Outcome, unsafe: bool) -> Applied:
+        self._asked = {}
+        self._texts = {}
+        for finding in outcome.findings:
+            fix = finding.fix
+            if fix is None or not (fix.safe or unsafe) or any(edit.path in self.blocked for edit in fix.edits):
+                continue
+            for edit in fix.edits:
+                text = outcome.texts(edit.path)
+                if text is not None:
+                    self._texts[edit.path] = text
+            if self._key(finding, fix) in self._tried:
+                self.problems.append(f"{_where(finding)}: the fix was carried out and did not cure the finding")
+                continue
+            self._asked.setdefault(fix, []).append(finding)
+        return apply_all(self._texts, self._asked)
+
+    def commit(self, applied: Applied, coded: dict[str, bytes], write: bool) -> bool:
+        """Puts the new bytes into the files; False where nothing changed."""
+        done = set()
+        for path, data in coded.items():
+            if path == self._stdin_path():
+                self.stdin = data
+            elif write:
+                try:
+                    write_whole(path, data)
+                except Unwritable as error:
+                    self._block(path, error)
+                    continue
+            self.after[path] = data
+            done.add(path)
+        for fix in applied.done:
+            if done.issuperset(edit.path for edit in fix.edits):
+                for finding in self._asked[fix]:
+                    self.fixed.append(finding)
+                    self._tried.add(self._key(finding, fix))
+        return bool(done)
+
+    def _encode(self, path: str, text: str) -> bytes:
+        if path == self._stdin_path():
+            data = self.stdin or b""
+        else:
+            try:
+                with open(path, "rb") as file:
+                    data = file.read()
+            except OSError as error:
+                raise Unwritable(f"it cannot be read: {error.strerror or error}") from error
+        new = encode(path, data, self._texts[path], text)
+        self.before.setdefault(path, data)
+        return new
+
+    def _block(self, path: str, error: Unwritable) -> None:
+        self.problems.append(f"{path}: not fixed: {error}")
+        self.blocked.add(path)
+
+    def _stdin_path(self) -> str | None:
+        return None if self.stdin is None else self.settings.stdin_filename
+
+    def _key(self, finding: Finding, fix: Fix) -> tuple[str, ...]:
+        """What tells a fix from the same one a round later, when lines have moved: the code that it touches."""
+        from validate_ddp.catalogue.positions import lines_of
+
+        parts = [finding.code, finding.path]
+        for edit in fix.edits:
+            lines = lines_of(self._texts.get(edit.path, ""))
+            row = lines[edit.span.line - 1] if 1 <= edit.span.line <= len(lines) else ""
+            parts += [edit.kind, edit.path, edit.text, row]
+        return tuple(parts)
+
+
+def _where(finding: Finding) -> str:
+    return f"{finding.path}:{finding.line}:{finding.column}: {finding.code} {finding.name}"
+
+
+def diff(changes: Iterable[Change]) -> bytes:
+    """The changes as a unified diff in the bytes of the files, which ``patch -p0`` and ``git apply -p0`` take."""
+    import difflib
+
+    pieces = []
+    for change in changes:
+        path = os.fsencode(change.path)
+        before, after = _lines(change.before), _lines(change.after)
+        for line in difflib.diff_bytes(difflib.unified_diff, before, after, path, path, lineterm=b"\n"):
+            pieces.append(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n")
+    return b"".join(pieces)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    lines = data.split(b"\n")
+    ended = [line + b"\n" for line in lines[:-1]]
+    return [*ended, lines[-1]] if lines[-1] else ended
+
+
+def done(result: Fixed) -> str:
+    """What was fixed, for the user: a line that counts, then one a file and rule."""
+    table: dict[tuple[str, str, str], int] = {}
+    for finding in result.fixed:
+        key = finding.path, finding.code, finding.name
+        table[key] = table.get(key, 0) + 1
+    rows = [f"  {path}: {number} x {code} {name}" for (path, code, name), number in sorted(table.items())]
+    return "\n".join([f"Fixed {_findings(len(result.fixed))}:", *rows])
+
+
+def would_fix(result: Fixed) -> str:
+    """The line that ends ``--diff``."""
+    if not result.changes:
+        return "No fix would be carried out."
+    files = f"{len(result.changes)} file{'' if len(result.changes) == 1 else 's'}"
+    return f"Would fix {_findings(len(result.fixed))} in {files}."
+
+
+def _findings(number: int) -> str:
+    return f"{number} finding{'' if number == 1 else 's'}"
+
+
+def fixed_stdin(result: Fixed, stdin: bytes) -> bytes:
+    """The source of ``-`` after its fixes."""
+    return result.changes[0].after if result.changes else stdin

@@ -1,0 +1,199 @@
+"""The static check, end to end: from paths to findings."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
+
+from validate_ddp.catalogue import ERROR, Finding, Proposal
+from validate_ddp.catalogue.registry import name_of
+from validate_ddp.source.discovery import DEFAULT_EXCLUDES, discover
+from validate_ddp.source.summaries import Summaries
+
+if TYPE_CHECKING:
+    from validate_ddp.config import Settings
+
+_UNREADABLE, _SYNTAX = "DDP001", "DDP002"
+
+Progress = Callable[[int, int], None]
+
+
+class Outcome(NamedTuple):
+    """What a check found.
+
+    findings: sorted by path, cell, line, column and code; those that are selected and not suppressed.
+    files: number of files looked at. texts: the text of a path, as findings name it, for code frames.
+    """
+
+    findings: tuple[Finding, ...]
+    files: int
+    texts: Callable[[str], str | None]
+
+
+def check(
+    targets: Sequence[str],
+    settings: Settings,
+    stdin: bytes | None = None,
+    on_progress: Progress | None = None,
+) -> Outcome:
+    """Check files and folders; ``-`` stands for ``stdin``. A fault in one file becomes a finding, the rest goes on."""
+    summaries = Summaries(_cache(settings))
+    files, problems = _files(targets, settings, stdin, summaries)
+    named = {os.path.abspath(target) for target in targets}
+    from validate_ddp.scripts import entries, kept
+
+    survivors = kept(files, summaries)
+    scripts = entries(survivors, summaries)
+    proposals = _propose(scripts, survivors, summaries, settings, on_progress)
+    findings = [*problems, *_findings(proposals, files, settings, summaries)]
+    for file in files:
+        if file in named and file not in survivors:
+            summaries.body(file)  # a file that the user names is parsed in any case, to tell of a syntax error
+    wanted = set(files)
+    findings += [_as_finding(problem) for file, problem in summaries.problems.items() if file in wanted]
+    chosen = {finding: None for finding in findings if finding.code not in settings.ignored_in(finding.path)}
+    ordered = sorted(chosen, key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.code))
+    return Outcome(tuple(ordered), len(files) + len(problems), _texts(summaries))
+
+
+def _cache(settings: Settings) -> Any:
+    if settings.cache_dir is None:
+        return None
+    from validate_ddp.source.cache import Cache, default_directory
+
+    return Cache(settings.cache_dir or default_directory())
+
+
+def _files(
+    targets: Sequence[str], settings: Settings, stdin: bytes | None, summaries: Summaries
+) -> tuple[list[str], list[Finding]]:
+    """Absolute paths of the files to check, and findings for targets that are none."""
+    files: list[str] = []
+    problems: list[Finding] = []
+    if "-" in targets:
+        from validate_ddp.source.text import Problem, from_bytes
+
+        name = settings.stdin_filename
+        source = from_bytes(name, stdin or b"")
+        if isinstance(source, Problem):
+            problems.append(_as_finding(source))
+        else:
+            files.append(os.path.abspath(name))
+            summaries.provide(files[0], source)
+    found = discover(
+        [target for target in targets if target != "-"],
+        exclude=DEFAULT_EXCLUDES if settings.exclude is None else settings.exclude,
+        extend_exclude=settings.extend_exclude,
+        respect_gitignore=settings.respect_gitignore,
+        root=settings.root or None,
+    )
+    for row in found:
+        if row.problem is None:
+            files.append(os.path.abspath(row.path))
+        else:
+            problems.append(_finding(_UNREADABLE, row.path, 1, 1, row.problem))
+    return list(dict.fromkeys(files)), problems
+
+
+def _propose(
+    scripts: list[str], survivors: list[str], summaries: Summaries, settings: Settings, on_progress: Progress | None
+) -> list[Proposal]:
+    """What the rules propose for these scripts, and for the survivors that none of them reaches."""
+    from validate_ddp.scripts import propose
+
+    found: list[Proposal] = []
+    reached: set[str] = set()
+    pending = scripts
+    done = 0
+    while pending:
+        for proposals, files in propose(pending, summaries, settings.enabled(), settings.jobs):
+            found += proposals
+            reached.update(files)
+            done += 1
+            if on_progress is not None:
+                on_progress(done, len(survivors))
+        reached.update(pending)
+        pending = [file for file in survivors if file not in reached][:1]
+    return found
+
+
+def _findings(
+    proposals: list[Proposal], files: list[str], settings: Settings, summaries: Summaries
+) -> list[Finding]:
+    """Proposals by file: suppressed ones taken out, the others confirmed on the concrete syntax."""
+    by_file: dict[str, list[Proposal]] = {}
+    for proposal in _distinct(proposals):
+        by_file.setdefault(os.path.abspath(proposal.path), []).append(proposal)
+    findings: list[Finding] = []
+    for file in dict.fromkeys([*files, *by_file]):
+        held = by_file.get(file, [])
+        source = summaries.source(file) if held or _has_comment(summaries, file) else None
+        if source is None:
+            continue
+        path = summaries.shown(file)
+        enabled = settings.enabled() - settings.ignored_in(path)
+        from validate_ddp.edit.suppressions import suppress
+
+        suppression = suppress(source.text, path, held, enabled, source.cells)
+        findings += suppression.unused
+        if suppression.kept:
+            findings += _confirmed(source, suppression.kept, summaries.cache)
+    return findings
+
+
+def _has_comment(summaries: Summaries, file: str) -> bool:
+    """Whether a file without findings may hold a suppression that is now unused."""
+    data = summaries.data(file) or b""
+    return b"validate-ddp" in data or (b"noqa" in data and b"DDP" in data)
+
+
+def _distinct(proposals: list[Proposal]) -> list[Proposal]:
+    """One proposal for each code and place: the most severe, and of equals the first."""
+    chosen: dict[tuple[str, str, Any], Proposal] = {}
+    order = ("info", "warning", "error")
+    for proposal in proposals:
+        key = (proposal.code, proposal.path, proposal.span)
+        held = chosen.get(key)
+        if held is None or order.index(proposal.severity) > order.index(held.severity):
+            chosen[key] = proposal
+    return list(chosen.values())
+
+
+def _confirmed(source: Any, proposals: list[Proposal], cache: Any) -> list[Finding]:
+    """Confirm on LibCST, or remember having done so."""
+    from validate_ddp.catalogue.plain import from_plain, to_plain
+
+    key = ""
+    if cache is not None:
+        import json
+
+        from validate_ddp.source.cache import digest
+
+        key = digest(source.data, json.dumps([to_plain(proposal) for proposal in proposals]))
+        cached = cache.get("confirmed", key)
+        if cached is not None:
+            return [from_plain(Finding, row) for row in cached]
+    from validate_ddp.edit.confirm import confirm
+
+    findings = confirm(source.text, proposals, source.cells)
+    if cache is not None:
+        cache.put("confirmed", key, [to_plain(finding) for finding in findings])
+    return findings
+
+
+def _as_finding(problem: Any) -> Finding:
+    code = _UNREADABLE if problem.kind == "unreadable" else _SYNTAX
+    finding = _finding(code, problem.path, max(problem.line, 1), max(problem.column, 1), problem.message)
+    return finding._replace(cell=problem.cell)
+
+
+def _finding(code: str, path: str, line: int, column: int, message: str) -> Finding:
+    return Finding(code, name_of(code), ERROR, path, line, column, line, column, message)
+
+
+def _texts(summaries: Summaries) -> Callable[[str], str | None]:
+    def text(path: str) -> str | None:
+        source = summaries.source(os.path.abspath(path))
+        return None if source is None else str(source.text)
+
+    return text

@@ -1,0 +1,292 @@
+"""What calls do: functions and classes of the program are walked, those of libraries are modelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.program import library, ranks, roles
+from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program.machine import Frame, Machine, Scope
+from validate_ddp.program.values import (
+    FALSE,
+    NONE,
+    UNKNOWN,
+    Class,
+    Const,
+    Function,
+    Instance,
+    ModuleRef,
+    Opaque,
+    Rank,
+    Resource,
+    Site,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+    on_ranks,
+)
+
+Node = list[Any]
+_MOST_WALKS = 12
+_DEEPEST = 40
+
+
+class Call:
+    """A call about to happen: what is called, on what, with which arguments, where."""
+
+    __slots__ = ("name", "receiver", "args", "keywords", "open", "site", "node")
+
+    def __init__(self, name: str, args: list[Value], keywords: dict[str, Value], site: Site) -> None:
+        self.name = name
+        self.receiver: Value = ()
+        self.args = args
+        self.keywords = keywords
+        self.open = False
+        self.site = site
+        self.node: Node = []
+
+    def argument(self, index: int, name: str = "") -> Value:
+        """The argument at a position or by name; empty where it is not given."""
+        if name and name in self.keywords:
+            return self.keywords[name]
+        if 0 <= index < len(self.args):
+            return self.args[index]
+        return ()
+
+    @property
+    def given(self) -> Value:
+        """The atoms of all arguments."""
+        return tuple(atom for value in (*self.args, *self.keywords.values()) for atom in value)
+
+
+def call_node(machine: Machine, node: Node) -> Value:
+    _, function, arguments, keywords, span = node
+    site = machine.site(span)
+    call = Call("", [], {}, site)
+    call.node = node
+    if function[0] == "attr":
+        call.name = function[2]
+        call.receiver = machine.evaluate(function[1])
+        targets: list[Any] = []
+    else:
+        call.name = function[1] if function[0] == "name" else ""
+        targets = bare(machine.evaluate(function))
+    for argument in arguments:
+        if argument[0] == "star":
+            call.open = True
+            call.args.extend(_spread(machine.evaluate(argument[1])))
+        else:
+            call.args.append(machine.evaluate(argument))
+    for name, value_node in keywords:
+        value = machine.evaluate(value_node)
+        if name is not None:
+            call.keywords[name] = value
+            continue
+        call.open = True
+        for atom in bare(value):
+            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
+                call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
+    result: Value = ()
+    if function[0] == "attr":
+        for atom in bare(call.receiver):
+            result = join(result, call_method(machine, atom, call))
+    for atom in targets:
+        result = join(result, call_atom(machine, atom, call))
+    return result or UNKNOWN
+
+
+def _spread(value: Value) -> list[Value]:
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+            return list(atom.fields.values())
+    return []
+
+
+def call_method(machine: Machine, atom: Any, call: Call) -> Value:
+    """Call the method ``call.name`` of ``atom``."""
+    if isinstance(atom, Symbol):
+        return library.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
+    if isinstance(atom, Resource):
+        return library.call_resource(machine, atom, call)
+    if isinstance(atom, Instance):
+        return _call_member(machine, atom, call)
+    if isinstance(atom, (ModuleRef, Class)):
+        result: Value = ()
+        for target in bare(attributes.get(machine, atom, call.name)):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    return library.call_unknown(machine, atom, call)
+
+
+def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
+    if call.name in instance.fields:
+        result: Value = ()
+        for target in bare(instance.fields[call.name]):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    member, _ = instance.cls.find(call.name)
+    if member is not None:
+        result = ()
+        for target in bare(attributes.bound(member, instance)):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    if instance.base is not None:
+        return library.call_resource(machine, instance.base, call)
+    return library.call_unknown(machine, instance, call)
+
+
+def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
+    """Call ``atom`` itself."""
+    if isinstance(atom, Function):
+        return call_function(machine, atom, call)
+    if isinstance(atom, Class):
+        return instantiate(machine, atom, call)
+    if isinstance(atom, Symbol):
+        return library.call_symbol(machine, atom, call)
+    if isinstance(atom, Resource):
+        return library.call_object(machine, atom, call)
+    if isinstance(atom, Instance):
+        member, _ = atom.cls.find("__call__")
+        if member is None:
+            return library.call_object(machine, atom, call)
+        result: Value = ()
+        for target in bare(attributes.bound(member, atom)):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    return library.call_unknown(machine, atom, call)
+
+
+def call_values(machine: Machine, function: Any, *args: Value, **keywords: Value) -> Value:
+    """Call something with given values, from where the walk stands."""
+    return call_atom(machine, function, Call("", list(args), keywords, machine.site()))
+
+
+def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
+    instance = Instance(cls, call.site)
+    for base in cls.lineage():
+        if isinstance(base, Symbol):
+            instance.base = library.base_object(machine, base, call)
+            if instance.base is not None:
+                break
+    member, _ = cls.find("__init__")
+    if member is not None:
+        for target in bare(attributes.bound(member, instance)):
+            call_atom(machine, target, call)
+    else:  # a dataclass, or a plain holder: keyword arguments become fields
+        instance.fields.update(call.keywords)
+    return (instance,)
+
+
+def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
+    rows, vararg, kwarg, positional = function.node[3] if function.node[0] == "def" else function.node[1]
+    args = list(call.args)
+    if function.bound is not None:
+        args.insert(0, (function.bound,))
+    names: dict[str, Value] = {}
+    for index, (name, default, annotation) in enumerate(rows):
+        if index < positional and index < len(args):
+            names[name] = roles.named(name, args[index])
+        elif name in call.keywords:
+            names[name] = roles.named(name, call.keywords[name])
+        elif default is not None and not call.open:
+            value = machine.evaluate(default)
+            names[name] = value
+        else:
+            names[name] = roles.suggested(name)
+            if annotation is not None:
+                names[name] = library.annotated(machine, annotation, name)
+    if vararg:
+        fields = {str(i): value for i, value in enumerate(args[positional:])}
+        names[vararg] = (Resource("tuple", call.site, fields),)
+    if kwarg:
+        known = {row[0] for row in rows}
+        fields = {name: value for name, value in call.keywords.items() if name not in known}
+        names[kwarg] = (Resource("dict", call.site, fields),)
+    return names
+
+
+def call_function(machine: Machine, function: Function, call: Call) -> Value:
+    """Walk a function of the program with these arguments; its joined return values."""
+    key = id(function.node)
+    who = "all"
+    if "rank-zero" in function.marks:
+        who = "zero"
+    elif "local-zero" in function.marks:
+        who = "local-zero"
+    active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
+    if not _worth_walking(machine, function, call):
+        return (Opaque(function.name + "()", carried_by(call.given)),)
+    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _MOST_WALKS:
+        return machine.results.get(key, UNKNOWN)
+    if machine.walked.get(key, 0) == 0:
+        machine.reached.add(key)
+    machine.walked[key] = machine.walked.get(key, 0) + 1
+    names = _bind_in(machine, function, call)
+    scope = Scope(names, function.scope)
+    with machine.guarded(who):
+        frame = Frame(function.module, scope, function, call.site, machine.who)
+        machine.frames.append(frame)
+        try:
+            value = _run(machine, function, frame)
+        finally:
+            machine.frames.pop()
+    machine.results[key] = join(machine.results.get(key, ()), value)
+    return value
+
+
+def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
+    """Arguments by parameter; defaults are evaluated where the function was defined."""
+    machine.frames.append(Frame(function.module, function.scope, None, None))
+    try:
+        return _bind(machine, function, call)
+    finally:
+        machine.frames.pop()
+
+
+def _run(machine: Machine, function: Function, frame: Frame) -> Value:
+    if function.node[0] == "lambda":
+        return machine.evaluate(function.node[2])
+    flags = ("no_grad",) if "no_grad" in function.marks else ()
+    with machine.flagged(*flags):
+        outcome = machine.walk(function.node[4])
+    if function.node[6]:  # a generator: iterating over it gives what it yields
+        return (Resource("generator", machine.site(), {"*": frame.yielded or UNKNOWN}),)
+    if outcome.ends:
+        return frame.returned or NONE
+    if not frame.returned:
+        return NONE
+    rest = on_ranks(NONE, outcome.rest) if outcome.rest in ranks.PARTIAL else NONE
+    held = {atom.who for atom in frame.returned if hasattr(atom, "who") and hasattr(atom, "atom")}
+    if outcome.rest == "all" and len(held) == 1:  # `if rank == 0: return writer` without an else
+        rest = on_ranks(NONE, ranks.opposite(held.pop()))
+    return join(frame.returned, rest)
+
+
+def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
+    if function.node[0] == "lambda" or function.node[6]:
+        return True
+    if machine.library.interesting(function.module, function.node[7]):
+        return True
+    return any(isinstance(atom, (Resource, Rank, Instance, Function, Class)) for atom in carried_or_self(call))
+
+
+def carried_or_self(call: Call) -> list[Any]:
+    """The arguments' atoms worth a walk into a function that seems to do nothing of note."""
+    return [
+        atom
+        for atom in bare(call.given)
+        if not (isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace"))
+        and not isinstance(atom, Const)
+    ]
+
+
+def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:
+    """Run ``target`` as the processes that a launcher starts."""
+    for atom in bare(target):
+        if isinstance(atom, (Function, Instance, Class)):
+            call_atom(machine, atom, Call("", arguments, {}, site))
+
+
+_ = (FALSE, iteration)

@@ -1,0 +1,284 @@
+"""What a condition says about the ranks that pass it, and about the values of the names in it."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Union
+
+from validate_ddp.program import ranks, vocabulary
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    WRAPPERS,
+    Class,
+    Const,
+    Function,
+    Instance,
+    ModuleRef,
+    OnRanks,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    constant,
+    unmarked,
+)
+
+Truth = Union[bool, None, RankTest]
+Node = list[Any]
+
+
+def hinted(name: str) -> Truth:
+    """What an unknown value's name says of its truth in a distributed launch."""
+    last = name.rpartition(".")[2].lower().lstrip("_")
+    if last in vocabulary.MAIN_PROCESS:
+        return RankTest("zero")
+    if last in vocabulary.LOCAL_MAIN_PROCESS:
+        return RankTest("local-zero")
+    if last in vocabulary.DISTRIBUTED_FLAG:
+        return True
+    return None
+
+
+def _atom_truth(atom: Any) -> Truth:
+    if isinstance(atom, Const):
+        return bool(atom.value)
+    if isinstance(atom, RankTest):
+        return atom
+    if isinstance(atom, Rank):
+        return RankTest("local-nonzero" if atom.scope == "local" else "nonzero")
+    if isinstance(atom, Opaque):
+        return hinted(atom.name)
+    if isinstance(atom, Resource):
+        return None if atom.kind in ("list", "dict", "tuple") else True
+    if isinstance(atom, (Instance, Function, Class, Symbol, ModuleRef, WorldSize)):
+        return True
+    return None
+
+
+def combine(rows: list[tuple[str, Truth]]) -> Truth:
+    """One truth of several alternatives, each with the ranks that hold it."""
+    for who, truth in rows:
+        if isinstance(truth, RankTest) and who == "all":
+            return truth
+    truths = [truth for _, truth in rows]
+    if truths and all(truth is True for truth in truths):
+        return True
+    if truths and all(truth is False for truth in truths):
+        return False
+    marked = [(who, truth) for who, truth in rows if who != "all"]
+    for who, truth in marked:
+        if truth is False:
+            continue
+        others = [other for holder, other in marked if holder == ranks.opposite(who)]
+        if others and all(other is False for other in others):
+            unmarked_truths = [truth for holder, truth in rows if holder == "all"]
+            return RankTest(who, exact=truth is True and all(row is True for row in unmarked_truths))
+    return None
+
+
+def truth_of(value: Value, judge: Callable[[Any], Truth] = _atom_truth) -> Truth:
+    """Whether the value counts as true, as ``judge`` says of each alternative."""
+    return combine([(atom.who if isinstance(atom, OnRanks) else "all", judge(unmarked(atom))) for atom in value])
+
+
+def negated(truth: Truth) -> Truth:
+    if isinstance(truth, bool):
+        return not truth
+    if isinstance(truth, RankTest):
+        return RankTest(ranks.opposite(truth.who) if truth.exact else "unclear", exact=truth.exact)
+    return None
+
+
+def as_value(truth: Truth) -> Value:
+    if truth is None:
+        return (Opaque(),)
+    return (truth,) if isinstance(truth, RankTest) else (Const(truth),)
+
+
+def test(machine: Machine, node: Node) -> Truth:
+    """What the condition ``node`` is in a distributed launch."""
+    kind = node[0]
+    if kind == "not":
+        return negated(test(machine, node[1]))
+    if kind == "bool":
+        truths = []
+        for part in node[2]:
+            truth = test(machine, part)
+            truths.append(truth)
+            if truth is (node[1] == "or"):
+                return truth
+        return _all_of(truths) if node[1] == "and" else _any_of(truths)
+    if kind == "cmp":
+        return _comparison(machine, node)
+    value = machine.evaluate(node)
+    truth = truth_of(value)
+    if truth is None and kind in ("name", "attr"):
+        return hinted(node[1] if kind == "name" else node[2])
+    return truth
+
+
+def _all_of(truths: list[Truth]) -> Truth:
+    tests = [truth for truth in truths if isinstance(truth, RankTest)]
+    if tests:
+        who = "all"
+        for truth in tests:
+            who = ranks.both(who, truth.who)
+        return RankTest(who, all(t is True or (isinstance(t, RankTest) and t.exact) for t in truths))
+    return None if any(truth is None for truth in truths) else all(truths)
+
+
+def _any_of(truths: list[Truth]) -> Truth:
+    tests = [truth for truth in truths if isinstance(truth, RankTest)]
+    if tests:
+        if any(truth is None for truth in truths):
+            return RankTest("unclear", exact=False)
+        whos = {truth.who for truth in tests}
+        if len(whos) == 1 and all(truth.exact for truth in tests):
+            return tests[0]
+        return RankTest("some" if len(whos) == 1 else "unclear", exact=False)
+    return None if any(truth is None for truth in truths) else any(truths)
+
+
+def _comparison(machine: Machine, node: Node) -> Truth:
+    _, left_node, operators, right_nodes = node
+    left = machine.evaluate(left_node)
+    truths: list[Truth] = []
+    for operator, right_node in zip(operators, right_nodes):
+        right = machine.evaluate(right_node)
+        truths.append(_compared(left, operator, right))
+        left = right
+    return _all_of(truths)
+
+
+_MIRROR = {"Lt": "Gt", "Gt": "Lt", "LtE": "GtE", "GtE": "LtE"}
+
+
+def _compared(left: Value, operator: str, right: Value) -> Truth:
+    left_atoms, right_atoms = bare(left), bare(right)
+    for atoms, others, name in (
+        (left_atoms, right, operator),
+        (right_atoms, left, _MIRROR.get(operator, operator)),
+    ):
+        for atom in atoms:
+            if isinstance(atom, Rank):
+                return _rank_test(atom, name, others)
+            if isinstance(atom, WorldSize) and (atoms is left_atoms or operator not in ("In", "NotIn")):
+                return _world_test(name, constant(others))
+    if operator in ("In", "NotIn") and any(isinstance(a, Symbol) and a.name == "os.environ" for a in right_atoms):
+        present = constant(left) in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        return (operator == "In") if present else None
+    if constant(right) is None and operator in ("Is", "IsNot", "Eq", "NotEq"):
+        answer = truth_of(left, _is_none)
+        return answer if operator in ("Is", "Eq") else negated(answer)
+    for atom in right_atoms + left_atoms:
+        if isinstance(atom, RankTest) and operator in ("Eq", "Is", "NotEq", "IsNot"):
+            other = constant(left if atom in right_atoms else right)
+            if isinstance(other, bool):
+                return atom if other is (operator in ("Eq", "Is")) else negated(atom)
+    return _constants(constant(left), operator, constant(right))
+
+
+def _is_none(atom: Any) -> Truth:
+    if isinstance(atom, Const):
+        return atom.value is None
+    return None if isinstance(atom, Opaque) else False
+
+
+def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
+    number = constant(other)
+    if any(isinstance(atom, (Rank, WorldSize, Opaque)) for atom in bare(other)):
+        if operator in ("Eq", "Is", "In"):
+            return RankTest("some")
+        return RankTest("some") if operator in ("NotEq", "IsNot") else RankTest("unclear", exact=False)
+    for atom in bare(other):
+        if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
+            number = tuple(constant(item) for item in atom.fields.values())
+    answer = ranks.compare(rank.scope, operator, number)
+    return RankTest(*answer) if isinstance(answer, tuple) else answer
+
+
+def _world_test(operator: str, number: Any) -> Truth:
+    """A distributed launch has at least two ranks."""
+    if type(number) is not int:
+        return None
+    if number <= 1:
+        verdict = {"Gt": True, "NotEq": True, "GtE": True, "Eq": False, "Lt": False, "LtE": False}
+        return verdict.get(operator)
+    if number == 2:
+        return {"GtE": True, "Lt": False}.get(operator)
+    return None
+
+
+def _constants(left: Any, operator: str, right: Any) -> Truth:
+    if left is ... or right is ...:
+        return None
+    try:
+        if operator in ("Eq", "Is"):
+            return bool(left == right)
+        if operator in ("NotEq", "IsNot"):
+            return bool(left != right)
+        if operator in ("Lt", "LtE", "Gt", "GtE"):
+            ordered = {"Lt": left < right, "LtE": left <= right, "Gt": left > right, "GtE": left >= right}
+            return bool(ordered[operator])
+        if operator in ("In", "NotIn") and isinstance(right, str):
+            return (left in right) is (operator == "In")
+    except TypeError:
+        return None
+    return None
+
+
+def refine(machine: Machine, node: Node, positive: bool) -> None:
+    """Drop from the names in a condition the alternatives with which it would not be ``positive``."""
+    kind = node[0]
+    if kind == "not":
+        refine(machine, node[1], not positive)
+    elif kind == "bool":
+        if (node[1] == "and") is positive:
+            for part in node[2]:
+                refine(machine, part, positive)
+    elif kind in ("name", "attr"):
+        _keep(machine, node, lambda atom: _atom_truth(atom) is not (not positive))
+    elif kind == "cmp" and len(node[2]) == 1:
+        operator, right = node[2][0], node[3][0]
+        if right == ["const", None] and operator in ("Is", "IsNot", "Eq", "NotEq"):
+            wanted = positive is (operator in ("Is", "Eq"))
+            _keep(machine, node[1], lambda atom: _is_none(atom) is not (not wanted))
+        elif node[1][0] == "call" and node[1][1] == ["name", "type"] and node[1][2]:
+            wanted = positive is (operator in ("Is", "Eq", "In"))
+            _keep(machine, node[1][2][0], lambda atom: is_wrapper(atom) is wanted or isinstance(atom, Opaque))
+    elif kind == "call" and node[1] == ["name", "hasattr"] and len(node[2]) == 2:
+        if node[2][1] == ["const", "module"]:
+            _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
+    elif kind == "call" and node[1] == ["name", "isinstance"] and len(node[2]) == 2:
+        if "Parallel" in repr(node[2][1]) or "DDP" in repr(node[2][1]):
+            _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
+
+
+def is_wrapper(atom: Any) -> bool:
+    return isinstance(atom, Resource) and atom.kind in WRAPPERS
+
+
+def _keep(machine: Machine, node: Node, wanted: Callable[[Any], bool]) -> None:
+    """Narrow the name or field ``node`` to the alternatives wanted, where some but not all are."""
+    if node[0] == "name":
+        scope = machine.frame.scope
+        while scope is not None and node[1] not in scope.names:
+            scope = scope.parent  # type: ignore[assignment]
+        if scope is not None:
+            _narrow(machine, scope.names, node[1], wanted)
+    elif node[0] == "attr":
+        for atom in bare(machine.evaluate(node[1])):
+            if isinstance(atom, (Instance, Resource)) and node[2] in atom.fields:
+                _narrow(machine, atom.fields, node[2], wanted)
+
+
+def _narrow(machine: Machine, names: dict[str, Value], key: str, wanted: Callable[[Any], bool]) -> None:
+    value = names[key]
+    if not isinstance(value, tuple):
+        return
+    kept = tuple(atom for atom in value if wanted(unmarked(atom)))
+    if kept and len(kept) < len(value):
+        machine.write(names, key, kept)

@@ -1,0 +1,305 @@
+"""What expressions evaluate to."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from validate_ddp.catalogue import Span
+from validate_ddp.program import calls, conditions, roles, vocabulary
+from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program.machine import Machine, Scope
+from validate_ddp.program.values import (
+    UNKNOWN,
+    Const,
+    Function,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    join,
+    reaching,
+)
+
+Node = list[Any]
+
+
+def evaluate(machine: Machine, node: Node) -> Value:
+    return _EXPRESSIONS[node[0]](machine, node)
+
+
+def lookup(machine: Machine, name: str) -> Value:
+    """The value of a name in the current frame; an unknown name is a builtin."""
+    scope: Scope | None = machine.frame.scope
+    while scope is not None:
+        if name in scope.names:
+            value = scope.names[name]
+            if value and isinstance(value[0], str):
+                return UNKNOWN
+            return machine.library.forced(machine, scope.names, name)
+        scope = scope.parent
+    found = machine.library.starred(machine, machine.frame.module, name)
+    return found if found is not None else (Symbol("builtins." + name),)
+
+
+def _call(machine: Machine, node: Node) -> Value:
+    return calls.call_node(machine, node)
+
+
+def _attribute(machine: Machine, node: Node) -> Value:
+    value: Value = ()
+    for atom in bare(machine.evaluate(node[1])):
+        value = join(value, attributes.get(machine, atom, node[2]))
+    return value or UNKNOWN
+
+
+def _fstring(machine: Machine, node: Node) -> Value:
+    parts = [machine.evaluate(part) for part in node[1]]
+    texts = [atom for part in parts for atom in part]
+    if all(isinstance(atom, Const) for atom in texts):
+        return (Const("".join(str(atom.value) for atom in texts)),)
+    name = "".join(str(atom.value) for atom in texts if isinstance(atom, Const))
+    return (Opaque(name, carried_by(texts)),)
+
+
+def _sequence(machine: Machine, node: Node) -> Value:
+    fields: dict[str, Value] = {}
+    for item in node[2]:
+        if item[0] == "star":
+            fields["*"] = join(fields.get("*", ()), iteration.element(machine.evaluate(item[1])))
+        else:
+            fields[str(len(fields))] = machine.evaluate(item)
+    return (Resource("tuple" if node[1] == "tuple" else "list", machine.site(), fields),)
+
+
+def _dict(machine: Machine, node: Node) -> Value:
+    fields: dict[str, Value] = {}
+    for key_node, value_node in zip(node[1], node[2]):
+        value = machine.evaluate(value_node)
+        if key_node is None:  # **other
+            for atom in bare(value):
+                if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
+                    fields.update(atom.fields)
+                else:
+                    fields["*"] = join(fields.get("*", ()), value)
+            continue
+        key = iteration.key_of(machine.evaluate(key_node)) or "*"
+        fields[key] = join(fields.get(key, ()), value) if key == "*" else value
+    return (Resource("dict", machine.site(), fields),)
+
+
+def _conditional(machine: Machine, node: Node) -> Value:
+    truth = conditions.test(machine, node[1])
+    if truth is True or truth is False:
+        return machine.evaluate(node[2] if truth else node[3])
+    return _either(machine, node[1], node[2], node[3], truth)
+
+
+def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: conditions.Truth) -> Value:
+    """Both alternatives of a condition that is not settled, each with the names narrowed by it."""
+    from validate_ddp.program.machine import RUNS_ON, Outcome
+    from validate_ddp.program.values import on_ranks
+
+    who = truth.who if isinstance(truth, RankTest) else "all"
+    other = "all" if truth is None else conditions.ranks.opposite(who) if truth.exact else "unclear"  # type: ignore
+    results: list[Value] = []
+
+    def run(part: Node, positive: bool, members: str) -> Callable[[], Outcome]:
+        def action() -> Outcome:
+            conditions.refine(machine, test, positive)
+            with machine.guarded(members):
+                value = machine.evaluate(part)
+            results.append(on_ranks(value, members) if members in conditions.ranks.PARTIAL else value)
+            return RUNS_ON
+
+        return action
+
+    machine.try_out(run(body, True, who))
+    machine.try_out(run(orelse, False, other))
+    return join(results[0], results[1])
+
+
+def _boolean(machine: Machine, node: Node) -> Value:
+    truth = conditions.test(machine, node)
+    if isinstance(truth, RankTest):
+        return (truth,)
+    values = [machine.evaluate(part) for part in node[2]]
+    if node[1] == "or":  # `a or b`: a unless it is false
+        value: Value = ()
+        for part in values:
+            decided = conditions.truth_of(part)
+            if decided is False:
+                continue
+            value = join(value, part)
+            if decided is True:
+                return value
+        return value or values[-1]
+    if truth is False:
+        return (Const(False),)
+    if all(isinstance(atom, Const) and isinstance(atom.value, bool) for part in values for atom in part):
+        return conditions.as_value(truth)
+    return values[-1] if truth is True else join(values[-1], (Opaque(),))
+
+
+def _comparison(machine: Machine, node: Node) -> Value:
+    return conditions.as_value(conditions.test(machine, node))
+
+
+def _binary(machine: Machine, node: Node) -> Value:
+    left, right = machine.evaluate(node[2]), machine.evaluate(node[3])
+    number = _rank_arithmetic(node[1], left, right)
+    if number is not None:
+        return number
+    if len(left) == 1 and len(right) == 1 and isinstance(left[0], Const) and isinstance(right[0], Const):
+        return _constant_arithmetic(node[1], left[0].value, right[0].value)
+    for value, other in ((left, right), (right, left)):
+        lists = [atom for atom in bare(value) if isinstance(atom, Resource) and atom.kind == "list"]
+        if lists and node[1] == "Add":
+            items = join(iteration.element(value), iteration.element(other))
+            return (Resource("list", machine.site(), {"*": items}),)
+    name = "".join(
+        str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
+    )
+    return (Opaque(name[-200:], carried_by((*left, *right))),)
+
+
+def _rank_arithmetic(operator: str, left: Value, right: Value) -> Value | None:
+    """rank % devices is the local rank, rank // devices the node, node * devices + local the global rank."""
+    first = next((atom for atom in bare(left) if isinstance(atom, Rank)), None)
+    second = next((atom for atom in bare(right) if isinstance(atom, Rank)), None)
+    if operator == "Mod" and first is not None:
+        return (Rank("local", first.sure),)
+    if operator == "FloorDiv" and first is not None:
+        return (Rank("node", first.sure),)
+    if operator == "Add" and (first is not None or second is not None):
+        scopes = {rank.scope for rank in (first, second) if rank is not None}
+        others = right if second is None else left if first is None else ()
+        if scopes & {"local", "spawn", "node"} and (
+            scopes == {"global", "local"} or not others or any(isinstance(atom, Opaque) for atom in bare(others))
+        ):
+            return (Rank("global", sure=False),)
+        return (Opaque("", carried_by((*left, *right))),)
+    if operator in ("Mult", "Sub", "Div", "Pow") and (first is not None or second is not None):
+        return (Opaque("", carried_by((*left, *right))),)
+    world = [atom for atom in (*bare(left), *bare(right)) if isinstance(atom, WorldSize)]
+    if operator == "Mult" and len(world) == 2:
+        return (WorldSize(),)
+    return None
+
+
+def _constant_arithmetic(operator: str, left: Any, right: Any) -> Value:
+    try:
+        if operator == "Add" and type(left) is type(right):
+            return (Const(left + right),)
+        if operator == "Sub":
+            return (Const(left - right),)
+        if operator == "Mult" and isinstance(left, (int, float)) and isinstance(right, (int, float)):
+            return (Const(left * right),)
+        if operator == "FloorDiv":
+            return (Const(left // right),)
+    except (TypeError, ZeroDivisionError, OverflowError):
+        return UNKNOWN
+    return (Opaque(str(left) if isinstance(left, str) else ""),)
+
+
+def _subscript(machine: Machine, node: Node) -> Value:
+    receiver, index = machine.evaluate(node[1]), machine.evaluate(node[2])
+    key = iteration.key_of(index)
+    value: Value = ()
+    for atom in bare(receiver):
+        value = join(value, _item(machine, atom, key, index))
+    return value or UNKNOWN
+
+
+def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
+    if isinstance(atom, Symbol) and atom.name == "os.environ":
+        return attributes.environment(machine, key or "")
+    if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace"):
+        if key is not None and key in atom.fields:
+            return atom.fields[key]
+        if key is not None and key.lstrip("-").isdigit() and int(key) < 0 and "*" not in atom.fields:
+            wanted = str(len(atom.fields) + int(key))
+            if wanted in atom.fields:
+                return atom.fields[wanted]
+        if key is None:
+            return iteration.element((atom,))
+        return atom.fields.get("*") or roles.suggested(key)
+    if isinstance(atom, Opaque):
+        return roles.suggested(key or "", (*atom.carries, *reaching(index))[:12])
+    if isinstance(atom, Const):
+        return (Opaque("", reaching(index)),)
+    return attributes.item(machine, atom, key, index)
+
+
+def _lambda(machine: Machine, node: Node) -> Value:
+    return (Function(machine.frame.module, node, machine.frame.scope),)
+
+
+def _comprehension(machine: Machine, node: Node) -> Value:
+    frame = machine.frame
+    outer = frame.scope
+    frame.scope = Scope({}, outer)
+    try:
+        from validate_ddp.program.statements import assign
+
+        sources: Value = ()
+        for target, iterated, tests in node[3]:
+            value = machine.evaluate(iterated)
+            sources += value
+            iteration.note(machine, value, machine.site())
+            assign(machine, target, iteration.element(value))
+            for test in tests:
+                conditions.test(machine, test)
+        items = [machine.evaluate(item) for item in node[2]]
+    finally:
+        frame.scope = outer
+    carried = carried_by(sources)
+    element = items[-1]
+    if carried and all(isinstance(atom, (Opaque, Const)) for atom in element):
+        element = (Opaque("", carried_by((*element, *sources))),)
+    return (Resource("dict" if node[1] == "dict" else "list", machine.site(), {"*": element}),)
+
+
+def _walrus(machine: Machine, node: Node) -> Value:
+    value = machine.evaluate(node[2])
+    machine.write(machine.frame.scope.names, node[1], value)
+    return value
+
+
+def _yield(machine: Machine, node: Node) -> Value:
+    star = node[1][0] == "star"
+    value = machine.evaluate(node[1][1] if star else node[1])
+    machine.frame.yielded = join(machine.frame.yielded, iteration.element(value) if star else value)
+    return UNKNOWN
+
+
+def _other(machine: Machine, node: Node) -> Value:
+    return (Opaque("", carried_by(atom for part in node[1] for atom in machine.evaluate(part))),)
+
+
+_EXPRESSIONS: dict[str, Callable[[Machine, Node], Value]] = {
+    "name": lambda machine, node: lookup(machine, node[1]),
+    "const": lambda machine, node: (Const(node[1]),),
+    "attr": _attribute,
+    "call": _call,
+    "fstr": _fstring,
+    "seq": _sequence,
+    "dict": _dict,
+    "cond": _conditional,
+    "bool": _boolean,
+    "not": lambda machine, node: conditions.as_value(conditions.test(machine, node)),
+    "cmp": _comparison,
+    "bin": _binary,
+    "sub": _subscript,
+    "lambda": _lambda,
+    "comp": _comprehension,
+    "walrus": _walrus,
+    "star": lambda machine, node: machine.evaluate(node[1]),
+    "yield": _yield,
+    "other": _other,
+}
+_ = (Span, vocabulary)

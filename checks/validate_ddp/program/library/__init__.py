@@ -1,0 +1,126 @@
+"""What the libraries that training scripts use do: PyTorch, Accelerate, Lightning Fabric, Horovod, MPI, the builtins.
+
+A call of something outside the program arrives here by its dotted name. The models are functions by concern, in the
+files of this folder; each gets the machine and the call and returns a value, recording facts on the way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.program import roles, vocabulary
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    Class,
+    Function,
+    Instance,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    join,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
+
+
+def call_symbol(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """Call a function or class outside the program."""
+    from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models
+
+    name = symbol.name
+    for models_of in (distributed, data, models, files, frameworks, builtin):
+        model = models_of.find(name)
+        if model is not None:
+            result: Value = model(machine, symbol, call)
+            return result
+    return unresolved(machine, symbol, call)
+
+
+def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A call of which only the name is known: of an unknown library, or of a file that is not there."""
+    last = symbol.last.lower().lstrip("_")
+    root = symbol.name.partition(".")[0]
+    if last in vocabulary.MAIN_PROCESS:
+        return (RankTest("zero"),)
+    if last in vocabulary.LOCAL_MAIN_PROCESS:
+        return (RankTest("local-zero"),)
+    if last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK or last == "global_rank":
+        return (Rank("global", sure=False),)
+    if last.removeprefix("get_") in vocabulary.LOCAL_RANK:
+        return (Rank("local", sure=False),)
+    if last.removeprefix("get_") in vocabulary.WORLD_SIZE:
+        return (WorldSize(),)
+    if last in vocabulary.DISTRIBUTED_FLAG:
+        return (Opaque(symbol.name),)
+    called_back(machine, call, root)
+    return (Opaque(symbol.name + "()", carried_by(call.given)),)
+
+
+def called_back(machine: Machine, call: Call, root: str) -> None:
+    """Functions of the program handed to unknown code are called by it: launchers, apps, decorators, callbacks."""
+    for value in (*call.args, *call.keywords.values()):
+        for atom in bare(value):
+            if not isinstance(atom, Function) or id(atom.node) in machine.walked:
+                continue
+            arguments = call.argument(-1, "args")
+            given: list[Value] = []
+            for holder in bare(arguments):
+                if isinstance(holder, Resource) and holder.kind in ("tuple", "list"):
+                    given = list(holder.fields.values())
+            wanted = len(atom.node[3][0]) if atom.node[0] == "def" else 0
+            if given and wanted == len(given) + 1:
+                given.insert(0, (Rank("spawn"),))
+            machine.call(atom, *given)
+
+
+def call_resource(machine: Machine, resource: Resource, call: Call) -> Value:
+    """Call a method of an object of a library."""
+    from validate_ddp.program.library import methods
+
+    return methods.call(machine, resource, call)
+
+
+def call_object(machine: Machine, atom: Any, call: Call) -> Value:
+    """Call an object of a library, or a module of the program, as a function: a forward."""
+    from validate_ddp.program.library import models
+
+    return models.forward(machine, atom, call)
+
+
+def call_unknown(machine: Machine, atom: Any, call: Call) -> Value:
+    """Call a method of something unknown, or something unknown."""
+    from validate_ddp.program.library import methods
+
+    return methods.call_unknown(machine, atom, call)
+
+
+def base_object(machine: Machine, base: Symbol, call: Call) -> Resource | None:
+    """What a library's class makes of an instance of a class of the program derived from it."""
+    from validate_ddp.program.library import data
+
+    if base.last in ("DataLoader", "DistributedSampler"):
+        model = data.find(base.name)
+        if model is not None:
+            for atom in bare(model(machine, base, call)):
+                if isinstance(atom, Resource):
+                    atom.fields["derived"] = (Opaque("derived"),)
+                    return atom
+    return None
+
+
+def annotated(machine: Machine, annotation: list[Any], name: str) -> Value:
+    """A parameter of which nothing but its annotation and name is known."""
+    last = annotation[1] if annotation[0] == "name" else annotation[2] if annotation[0] == "attr" else ""
+    if last in ("Accelerator", "Fabric"):
+        return (Resource(last.lower(), machine.site()),)
+    return roles.suggested(name)
+
+
+_ = (Class, Instance, join)

@@ -1,0 +1,168 @@
+"""What attributes and items of values are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.program import roles, vocabulary
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    UNKNOWN,
+    WRAPPERS,
+    Class,
+    Const,
+    Function,
+    Instance,
+    ModuleRef,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    join,
+)
+
+_ACCELERATOR = {
+    "is_main_process": (RankTest("zero"),),
+    "is_global_zero": (RankTest("zero"),),
+    "is_world_process_zero": (RankTest("zero"),),
+    "is_last_process": (RankTest("some"),),
+    "is_local_main_process": (RankTest("local-zero"),),
+    "process_index": (Rank("global"),),
+    "global_rank": (Rank("global"),),
+    "local_process_index": (Rank("local"),),
+    "local_rank": (Rank("local"),),
+    "num_processes": (WorldSize(),),
+    "world_size": (WorldSize(),),
+    "node_rank": (Rank("node"),),
+    "device": (Opaque("device"),),
+}
+
+
+def bound(member: Value, instance: Any) -> Value:
+    """A class's member as seen on an instance: functions become methods."""
+    result: Value = ()
+    for atom in bare(member):
+        if isinstance(atom, Function) and "staticmethod" not in atom.marks and atom.owner is not None:
+            atom = atom.bind(instance.cls if isinstance(instance, Instance) and "classmethod" in atom.marks else instance)
+        result = join(result, (atom,))
+    return result
+
+
+def get(machine: Machine, atom: Any, name: str) -> Value:
+    """``atom.name``."""
+    if isinstance(atom, Symbol):
+        return _symbol(machine, atom, name)
+    if isinstance(atom, ModuleRef):
+        return machine.library.member(machine, atom.module, name)  # type: ignore[no-any-return]
+    if isinstance(atom, Instance):
+        return _instance(machine, atom, name)
+    if isinstance(atom, Resource):
+        return _resource(machine, atom, name)
+    if isinstance(atom, Class):
+        member, _ = atom.find(name)
+        if member is None:
+            return (Symbol(f"{atom.name}.{name}"),) if name == "__name__" else roles.suggested(name)
+        return bound(member, atom) if _is_classmethod(member) else member
+    if isinstance(atom, Opaque):
+        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, atom.carries)
+    if isinstance(atom, Function):
+        return (Opaque(f"{atom.name}.{name}"),)
+    return (Opaque(name, carried_by((atom,))),)
+
+
+def _is_classmethod(member: Value) -> bool:
+    return any(isinstance(atom, Function) and "classmethod" in atom.marks for atom in bare(member))
+
+
+def _symbol(machine: Machine, atom: Symbol, name: str) -> Value:
+    full = f"{atom.name}.{name}"
+    if full in ("torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"):
+        return (Const(None),)
+    return (Symbol(full),)
+
+
+def _instance(machine: Machine, atom: Instance, name: str) -> Value:
+    if name in atom.fields:
+        return atom.fields[name]
+    member, _ = atom.cls.find(name)
+    if member is not None:
+        result: Value = ()
+        for function in bare(bound(member, atom)):
+            if isinstance(function, Function) and function.marks & {"property", "cached_property"}:
+                result = join(result, machine.call(function))
+            else:
+                result = join(result, (function,))
+        return result
+    if atom.base is not None:
+        return _resource(machine, atom.base, name)
+    if name == "__class__":
+        return (atom.cls,)
+    if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
+        return roles.suggested(name)
+    return roles.suggested(name)
+
+
+def _resource(machine: Machine, atom: Resource, name: str) -> Value:
+    if name in atom.fields and atom.kind not in ("list", "tuple", "dict"):
+        return atom.fields[name]
+    kind = atom.kind
+    if kind in WRAPPERS and name == "module":
+        return atom.get("inner")
+    if kind in WRAPPERS:  # other attributes are the wrapper's own: DDP forwards none
+        return (Opaque(name, ()),)
+    if kind in ("accelerator", "fabric", "trainer", "launcher") and name in _ACCELERATOR:
+        return _ACCELERATOR[name]
+    if kind == "accelerator" and name in ("state", "distributed_type"):
+        return (atom,) if name == "state" else UNKNOWN
+    if kind == "loader":
+        if name == "sampler":
+            return atom.get("sampler") or atom.get("batch_sampler") or UNKNOWN
+        if name in ("dataset", "batch_sampler"):
+            return atom.get(name) or UNKNOWN
+        return roles.suggested(name)
+    if kind == "batch_sampler" and name == "sampler":
+        return atom.get("sampler") or UNKNOWN
+    if kind == "wrapper":
+        result: Value = ()
+        for inner in bare(atom.get("inner")):
+            result = join(result, get(machine, inner, name))
+        return result or UNKNOWN
+    if kind == "dict" and name in atom.fields:
+        return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
+    if kind in ("namespace", "dict"):
+        if kind == "namespace" and name in atom.get("defaults_of"):
+            return UNKNOWN
+        return roles.suggested(name)
+    return roles.suggested(name, carried_by((atom,)))
+
+
+def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
+    """``atom[index]`` for what is neither a container nor unknown."""
+    if isinstance(atom, Instance):
+        member, _ = atom.cls.find("__getitem__")
+        if member is not None:
+            result: Value = ()
+            for target in bare(bound(member, atom)):
+                if isinstance(target, Function):
+                    result = join(result, machine.call(target, index))
+            return result or UNKNOWN
+        return roles.suggested(key or "")
+    if isinstance(atom, (Symbol, WorldSize, Rank)):
+        return roles.suggested(key or "")
+    return roles.suggested(key or "", carried_by((atom,)))
+
+
+def environment(machine: Machine, key: str) -> Value:
+    """``os.environ[key]``: what the script has set, else what launchers mean by it."""
+    if key in machine.environment:
+        return machine.environment[key]
+    if key in vocabulary.RANK_VARIABLES:
+        return (Rank(vocabulary.RANK_VARIABLES[key]),)
+    if key in vocabulary.WORLD_VARIABLES:
+        return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
+    return (Opaque(key),)

@@ -1,0 +1,273 @@
+"""Builtins and small parts of the standard library, as far as values flow through them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable
+
+from validate_ddp.program import conditions, roles
+from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    FALSE,
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    constant,
+    join,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+_THROUGH = frozenset({"tqdm", "trange", "track", "auto", "notebook"})
+
+
+def find(name: str) -> Model | None:
+    root, _, rest = name.partition(".")
+    if root == "builtins":
+        return _BUILTINS.get(rest)
+    if root == "tqdm" or name.endswith(".tqdm"):
+        return _through if not name.endswith("trange") else None
+    return _STANDARD.get(name)
+
+
+def _through(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return call.argument(0, "iterable") or UNKNOWN
+
+
+def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    ranks = [atom for atom in bare(value) if isinstance(atom, (Rank, WorldSize))]
+    if ranks:
+        return tuple(ranks)
+    number = constant(value)
+    if isinstance(number, (int, str)):
+        try:
+            return (Const(int(number)),)
+        except ValueError:
+            return UNKNOWN
+    return tuple(atom for atom in value if isinstance(atom, Opaque)) or UNKNOWN
+
+
+def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    known = constant(value)
+    if known is not ...:
+        return (Const(str(known)),)
+    name = next((atom.name for atom in bare(value) if isinstance(atom, Opaque)), "")
+    return (Opaque(name, carried_by(value)),)
+
+
+def _bool(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return conditions.as_value(conditions.truth_of(call.argument(0)))
+
+
+def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    name = constant(call.argument(1))
+    if not isinstance(name, str):
+        return UNKNOWN
+    if name == "module" and len(call.args) == 3:
+        result: Value = ()
+        for atom in bare(call.args[0]):
+            inner = atom.get("inner") if conditions.is_wrapper(atom) else ()
+            result = join(result, inner or (atom,))
+        return result
+    result = ()
+    for atom in bare(call.argument(0)):
+        result = join(result, attributes.get(machine, atom, name))
+    return result or UNKNOWN
+
+
+def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    name = constant(call.argument(1))
+    atoms = bare(call.argument(0))
+    if name == "module" and atoms:
+        wrapped = [conditions.is_wrapper(atom) for atom in atoms]
+        if all(wrapped):
+            return TRUE
+        if not any(wrapped) and all(isinstance(atom, Instance) for atom in atoms):
+            return FALSE
+        return UNKNOWN
+    if name == "set_epoch" and any(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
+        return TRUE
+    return UNKNOWN
+
+
+def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    wanted = {atom.last for atom in _flat(call.argument(1)) if isinstance(atom, Symbol)}
+    atoms = bare(call.argument(0))
+    if any("Parallel" in name or name in ("DDP", "FSDP") for name in wanted) and atoms:
+        kinds = [atom.kind if conditions.is_wrapper(atom) else "" for atom in atoms]
+        names = {"ddp": "DistributedDataParallel", "dp": "DataParallel", "fsdp": "FullyShardedDataParallel"}
+        verdicts = [bool(kind) and any(names.get(kind, "?") == w or w in ("DDP", "FSDP") for w in wanted) for kind in kinds]
+        if all(verdicts):
+            return TRUE
+        if not any(verdicts) and not any(isinstance(atom, Opaque) for atom in atoms):
+            return FALSE
+    if "DistributedSampler" in wanted and atoms:
+        if all(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
+            return TRUE
+    return UNKNOWN
+
+
+def _flat(value: Value) -> list[Any]:
+    found = []
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+            found.extend(part for item in atom.fields.values() for part in _flat(item))
+        else:
+            found.append(atom)
+    return found
+
+
+def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    name = constant(call.argument(1))
+    if isinstance(name, str):
+        for atom in bare(call.argument(0)):
+            if isinstance(atom, (Instance, Resource)):
+                machine.write(atom.fields, name, call.argument(2))
+    return NONE
+
+
+def _enumerate(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("enumerate", call.site, {"inner": call.argument(0, "iterable")}),)
+
+
+def _zip(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("zip", call.site, {str(index): value for index, value in enumerate(call.args)}),)
+
+
+def _iter(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    found = iteration.loaders(value)
+    if found:
+        iteration.note(machine, value, call.site)
+        return (Resource("iterator", call.site, {"*": iteration.element(value)}),)
+    return value or UNKNOWN
+
+
+def _next(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return iteration.element(call.argument(0))
+
+
+def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
+            return (Resource("list", call.site, dict(atom.fields)),)
+    return (Resource("list", call.site, {"*": iteration.element(value)} if value else {}),)
+
+
+def _dict(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    fields = dict(call.keywords)
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Resource):
+            fields.update(atom.fields)
+    return (Resource("dict", call.site, fields),)
+
+
+def _range(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("range", call.site),)
+
+
+def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Opaque):
+            last = atom.name.rpartition(".")[2].lower()
+            if any(word in last for word in ("gpu", "device_ids", "devices", "local_ranks")):
+                return (WorldSize(),)
+    return (Opaque("len", carried_by(call.argument(0))),)
+
+
+def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    frame = next((f for f in reversed(machine.frames) if f.function is not None and f.function.bound is not None), None)
+    if frame is None or not isinstance(frame.function.bound, Instance):
+        return UNKNOWN
+    return (Resource("super", call.site, {"of": (frame.function.bound,), "owner": (frame.function.owner,)}),)
+
+
+def _type(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    result = tuple(atom.cls for atom in bare(call.argument(0)) if isinstance(atom, Instance))
+    return result or (Opaque("type"),)
+
+
+def _vars(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return call.argument(0) or UNKNOWN
+
+
+def _partial(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return call.argument(0) or UNKNOWN
+
+
+def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return attributes.environment(machine, str(constant(call.argument(0))))
+
+
+def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("namespace", call.site, dict(call.keywords)),)
+
+
+def _wraps(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Symbol("functools.wrapper"),)
+
+
+def _any_all(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Opaque(symbol.last, carried_by(call.given)),)
+
+
+_BUILTINS: dict[str, Model] = {
+    "int": _int,
+    "float": _int,
+    "str": _str,
+    "bool": _bool,
+    "getattr": _getattr,
+    "hasattr": _hasattr,
+    "isinstance": _isinstance,
+    "setattr": _setattr,
+    "enumerate": _enumerate,
+    "zip": _zip,
+    "iter": _iter,
+    "next": _next,
+    "list": _list,
+    "tuple": _list,
+    "reversed": _through,
+    "sorted": _through,
+    "dict": _dict,
+    "range": _range,
+    "len": _len,
+    "super": _super,
+    "type": _type,
+    "vars": _vars,
+    "any": _any_all,
+    "all": _any_all,
+}
+_STANDARD: dict[str, Model] = {
+    "os.getenv": _getenv,
+    "os.environ.get": _getenv,
+    "os.environ.setdefault": _getenv,
+    "os.environ.pop": _getenv,
+    "functools.partial": _partial,
+    "functools.wraps": _wraps,
+    "argparse.Namespace": _namespace,
+    "types.SimpleNamespace": _namespace,
+    "easydict.EasyDict": _dict,
+    "munch.Munch": _dict,
+    "itertools.chain": _zip,
+    "copy.deepcopy": _through,
+}
+_ = (Class, Function, RankTest, roles, _THROUGH)

@@ -1,0 +1,54 @@
+"""What ``with`` does: contexts that mark the code in them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Iterator
+
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import Const, Instance, Opaque, Resource, Value, bare, constant
+
+_FLAGS = {
+    "no_grad": "no_grad",
+    "inference_mode": "no_grad",
+    "no_sync": "no_sync",
+    "accumulate": "accumulate",
+    "main_process_first": "process_first",
+    "local_main_process_first": "process_first",
+}
+
+
+@contextmanager
+def entering(machine: Machine, value: Value) -> Iterator[Value]:
+    """Enter the context ``value``; gives what ``as`` binds."""
+    flags = []
+    held: Value = value
+    for atom in bare(value):
+        if isinstance(atom, Resource):
+            if atom.kind == "context":
+                name = constant(atom.get("name"))
+                flags.append(_FLAGS.get(str(name), str(name)))
+            elif atom.kind == "generator":
+                held = atom.get("*")
+        elif isinstance(atom, Opaque):
+            last = atom.name.removesuffix("()").rpartition(".")[2]
+            if last in _FLAGS:
+                flags.append(_FLAGS[last])
+            elif last.endswith("_first"):
+                flags.append("process_first")
+        elif isinstance(atom, Instance):
+            from validate_ddp.program import calls
+
+            for name in ("__enter__", "__exit__"):
+                member, _ = atom.cls.find(name)
+                if member is not None:
+                    result = calls.call_method(machine, atom, _method(machine, name))
+                    held = result if name == "__enter__" else held
+    with machine.flagged(*flags):
+        yield held
+
+
+def _method(machine: Machine, name: str) -> object:
+    from validate_ddp.program.calls import Call
+
+    return Call(name, [] if name == "__enter__" else [(Const(None),)] * 3, {}, machine.site())

@@ -1,0 +1,88 @@
+"""torch.utils.data: samplers and loaders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import Const, Resource, Symbol, Value, bare, constant
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+_LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
+_LOADERS = ("DataLoader", "StatefulDataLoader", "DataLoaderX", "MultiEpochsDataLoader", "FastDataLoader")
+
+
+def find(name: str) -> Model | None:
+    root, _, _ = name.partition(".")
+    last = name.rpartition(".")[2]
+    if last == "DistributedSampler" and root not in ("catalyst",):
+        return _distributed_sampler
+    if last in ("DataLoader", "StatefulDataLoader") and root in ("torch", "torchdata", "monai"):
+        return _loader
+    if last in ("DataLoaderX", "MultiEpochsDataLoader", "FastDataLoader"):
+        return _loader
+    if root == "torch" and last in _SAMPLERS:
+        return _SAMPLERS[last]
+    return None
+
+
+def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    shuffle = call.argument(3, "shuffle") or ((Const(True),) if not call.open else ())
+    sampler = Resource("sampler", call.site, {"dataset": call.argument(0, "dataset"), "shuffle": shuffle})
+    if symbol.name.startswith("torch.") and call.name:
+        machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle)
+    return (sampler,)
+
+
+def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    fields = {name: call.argument(index, name) for index, name in enumerate(_LOADER_ARGUMENTS)}
+    loader = Resource("loader", call.site, {name: value for name, value in fields.items() if value})
+    if call.open:
+        loader.fields["open"] = (Const(True),)
+    machine.record("loader", symbol.last, call.site, loader=(loader,), **loader.fields)
+    return (loader,)
+
+
+def _plain_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("plain_sampler", call.site, {"dataset": call.argument(0)}),)
+
+
+def _batch_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("batch_sampler", call.site, {"sampler": call.argument(0, "sampler")}),)
+
+
+def _subset(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("subset", call.site, {"dataset": call.argument(0), "indices": call.argument(1)}),)
+
+
+_SAMPLERS: dict[str, Model] = {
+    "RandomSampler": _plain_sampler,
+    "SequentialSampler": _plain_sampler,
+    "WeightedRandomSampler": _plain_sampler,
+    "BatchSampler": _batch_sampler,
+    "Subset": _subset,
+}
+
+
+def distributed_samplers(value: Value) -> list[Resource]:
+    """The torch DistributedSamplers that ``value`` is or draws from."""
+    found = []
+    for atom in bare(value):
+        base = getattr(atom, "base", None)
+        if isinstance(base, Resource):
+            atom = base
+        if isinstance(atom, Resource):
+            if atom.kind == "sampler":
+                found.append(atom)
+            elif atom.kind in ("batch_sampler", "wrapper"):
+                found.extend(distributed_samplers(atom.get("sampler") or atom.get("inner")))
+            elif atom.kind == "loader":
+                found.extend(distributed_samplers(atom.get("sampler") + atom.get("batch_sampler")))
+    return found
+
+
+_ = (constant, _LOADERS)

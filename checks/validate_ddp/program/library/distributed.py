@@ -1,0 +1,206 @@
+"""torch.distributed and its kin: process groups, ranks, collectives, launchers, devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from validate_ddp.program import vocabulary
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Const,
+    Function,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    constant,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+_ROOTS = ("torch", "horovod", "mpi4py", "torch_xla", "deepspeed", "apex", "accelerate", "oneflow", "colossalai")
+
+
+def find(name: str) -> Model | None:
+    """The model of ``name``, if it is one of this file's."""
+    root, _, rest = name.partition(".")
+    last = name.rpartition(".")[2]
+    if root == "torch" and rest.startswith("distributed"):
+        if last in vocabulary.COLLECTIVES:
+            return collective
+        return _TORCH.get(last)
+    if root == "torch" and (rest.startswith("cuda.") or rest.startswith("accelerator.")):
+        return _CUDA.get(last)
+    if root == "torch" and rest.startswith("multiprocessing"):
+        return _LAUNCH.get(last)
+    if root in ("multiprocessing", "torch_xla"):
+        return _LAUNCH.get(last) or (_XLA.get(last) if root == "torch_xla" else None)
+    if root == "horovod":
+        return collective if last in vocabulary.HOROVOD_COLLECTIVES else _HOROVOD.get(last)
+    if root == "mpi4py":
+        return collective if last in vocabulary.MPI_COLLECTIVES else _MPI.get(last)
+    if root == "deepspeed" and last == "init_distributed":
+        return _initialise
+    if root == "atexit" and last == "register":
+        return _at_exit
+    if root not in _ROOTS and last == "destroy_process_group":
+        return _destroy
+    return None
+
+
+def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A function that every rank of its group must call."""
+    values = {"arguments": call.given}
+    group = call.argument(-1, "group")
+    if group:
+        values["group"] = group
+    machine.record("collective", symbol.last, call.site, **values)
+    for value in (*call.args, *call.keywords.values()):
+        for atom in bare(value):
+            if isinstance(atom, Resource) and atom.kind == "list" and symbol.last.startswith("all_gather"):
+                machine.write(atom.fields, "*", (Opaque("gathered", carried_by(call.given)),))
+    if symbol.last == "new_group":
+        return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+
+
+def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record(
+        "process_group",
+        "init",
+        call.site,
+        rank=call.argument(-1, "rank"),
+        world_size=call.argument(-1, "world_size"),
+        backend=call.argument(0, "backend"),
+        deepspeed=TRUE if symbol.name.startswith("deepspeed") else (),
+    )
+    return NONE
+
+
+def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("process_group", "destroy", call.site)
+    return NONE
+
+
+def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Symbol) and atom.last == "destroy_process_group":
+            machine.record("process_group", "destroy", call.site)
+        elif isinstance(atom, Function):
+            machine.call(atom)
+    return NONE
+
+
+def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    started = any(fact.kind in ("process_group", "wrap", "accelerator") for fact in machine.facts)
+    return TRUE if started else (Opaque("is_initialized_yet"),)
+
+
+def _constant_model(value: Value) -> Model:
+    return lambda machine, symbol, call: value
+
+
+_TORCH: dict[str, Model] = {
+    "init_process_group": _initialise,
+    "destroy_process_group": _destroy,
+    "is_available": _constant_model(TRUE),
+    "is_nccl_available": _constant_model(TRUE),
+    "is_initialized": _is_initialized,
+    "is_torchelastic_launched": _constant_model(UNKNOWN),
+    "get_rank": _constant_model((Rank("global"),)),
+    "get_node_local_rank": _constant_model((Rank("local"),)),
+    "get_world_size": _constant_model((WorldSize(),)),
+}
+
+
+def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("device", symbol.last, call.site, device=call.argument(0, "device"))
+    return NONE
+
+
+_CUDA: dict[str, Model] = {
+    "set_device": _set_device,
+    "set_device_index": _set_device,
+    "device_count": _constant_model((WorldSize(local=True),)),
+    "is_available": _constant_model(TRUE),
+}
+
+
+def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``mp.spawn(fn, args, nprocs)``: fn(index, *args) in each process."""
+    from validate_ddp.program import calls
+
+    nprocs = call.argument(2, "nprocs")
+    machine.record("launch", "spawn", call.site, nprocs=nprocs)
+    if constant(nprocs) == 1:
+        return NONE
+    calls.spawned(machine, call.argument(0, "fn"), [(Rank("spawn"),), *_arguments(call.argument(1, "args"))], call.site)
+    return NONE
+
+
+def _arguments(value: Value) -> list[Value]:
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+            return list(atom.fields.values())
+    return []
+
+
+def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``Process(target=fn, args=(i, ...))`` in a loop: one process a rank, the loop's number its rank."""
+    from validate_ddp.program import calls
+
+    given = _arguments(call.argument(3, "args"))
+    counters = {loop.target for loop in machine.loops if loop.target}
+    if machine.loops:
+        machine.record("launch", "Process", call.site)
+    arguments = [
+        (Rank("spawn"),) if any(isinstance(a, Opaque) and a.name in counters for a in bare(value)) else value
+        for value in given
+    ]
+    calls.spawned(machine, call.argument(1, "target"), arguments, call.site)
+    return (Opaque("process"),)
+
+
+_LAUNCH: dict[str, Model] = {
+    "spawn": _spawn,
+    "start_processes": _spawn,
+    "Process": _process,
+}
+
+
+def _started(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("launch", symbol.name, call.site)
+    return NONE
+
+
+_HOROVOD: dict[str, Model] = {
+    "init": _started,
+    "rank": _constant_model((Rank("global"),)),
+    "local_rank": _constant_model((Rank("local"),)),
+    "size": _constant_model((WorldSize(),)),
+    "local_size": _constant_model((WorldSize(local=True),)),
+}
+_MPI: dict[str, Model] = {
+    "Get_rank": _constant_model((Rank("global"),)),
+    "Get_size": _constant_model((WorldSize(),)),
+}
+_XLA: dict[str, Model] = {
+    "is_master_ordinal": _constant_model((RankTest("zero"),)),
+    "get_ordinal": _constant_model((Rank("global"),)),
+    "global_ordinal": _constant_model((Rank("global"),)),
+    "get_local_ordinal": _constant_model((Rank("local"),)),
+    "xrt_world_size": _constant_model((WorldSize(),)),
+    "rendezvous": collective,
+    "mesh_reduce": collective,
+}
+_ = Const

@@ -1,0 +1,149 @@
+"""Functions that read and write files: checkpoints, configurations, logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from validate_ddp.program import vocabulary
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import Const, Opaque, Resource, Symbol, Value, bare, carried_by, constant, reaching
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+
+def find(name: str) -> Model | None:
+    if name in vocabulary.CHECKPOINT_WRITERS:
+        return _save
+    return _FILES.get(name)
+
+
+def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record(
+        "save",
+        symbol.last,
+        call.site,
+        object=call.argument(0, "obj"),
+        path=call.argument(1, "f") or call.argument(1, "filename"),
+        role=(Const("checkpoint"),),
+    )
+    return (Const(None),)
+
+
+def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    loaded = Resource("loaded", call.site, {"path": call.argument(0, "f")})
+    machine.record(
+        "load",
+        symbol.name,
+        call.site,
+        loaded=(loaded,),
+        path=call.argument(0, "f"),
+        map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
+    )
+    return (Opaque("loaded", (loaded, *reaching(call.argument(0, "f")))[:12]),)
+
+
+def _open(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return opened(machine, call.argument(0, "file"), call.argument(1, "mode"), call)
+
+
+def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Value:
+    """Open a file: a fact where it is for writing."""
+    mode = constant(mode_value)
+    if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
+        machine.record("save", "open", call.site, path=path, mode=mode_value, role=(Const("file"),))
+    return (Resource("file", call.site, {"path": path, "mode": mode_value}),)
+
+
+def _dump(position: int) -> Model:
+    """``dump(object, file)``: writing to a handle that was opened here was noted there."""
+
+    def dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
+        target = call.argument(position, "file") or call.argument(position, "stream") or call.argument(position, "fp")
+        if not target or any(isinstance(atom, Resource) for atom in bare(target)):
+            return (Const(None),)
+        machine.record("save", symbol.last, call.site, path=target, role=(Const("handle"),))
+        return (Const(None),)
+
+    return dump
+
+
+def _writes(position: int, role: str = "file") -> Model:
+    def write(machine: Machine, symbol: Symbol, call: Call) -> Value:
+        path = call.argument(position)
+        machine.record("save", symbol.last, call.site, path=path, role=(Const(role),))
+        return (Const(None),)
+
+    return write
+
+
+def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    path = call.argument(-1, "filename") if symbol.last == "basicConfig" else call.argument(0, "filename")
+    if path and constant(path) is not None:
+        machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),))
+    return (Opaque(symbol.last),)
+
+
+def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    path = call.argument(0, "log_dir") or call.argument(0, "logdir")
+    machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),))
+    return (Resource("writer", call.site, {"path": path}),)
+
+
+def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    parts = [constant(value) for value in call.args]
+    name = "/".join(part if isinstance(part, str) else "" for part in parts)
+    if all(isinstance(part, str) for part in parts):
+        return (Const(name),)
+    return (Opaque(name, carried_by(call.given)),)
+
+
+def _buffer(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("buffer", call.site),)
+
+
+def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Opaque("unique", (Resource("unique", call.site),)),)
+
+
+_FILES: dict[str, Model] = {
+    "torch.load": _load,
+    "builtins.open": _open,
+    "io.open": _open,
+    "codecs.open": _open,
+    "os.path.join": _join,
+    "pathlib.Path": _join,
+    "pathlib.PurePath": _join,
+    "io.BytesIO": _buffer,
+    "io.StringIO": _buffer,
+    "tempfile.mkdtemp": _unique,
+    "tempfile.mktemp": _unique,
+    "tempfile.mkstemp": _unique,
+    "tempfile.NamedTemporaryFile": _unique,
+    "tempfile.TemporaryDirectory": _unique,
+    "tempfile.TemporaryFile": _unique,
+    "uuid.uuid4": _unique,
+    "uuid.uuid1": _unique,
+    "os.getpid": _unique,
+    "pickle.dump": _dump(1),
+    "json.dump": _dump(1),
+    "yaml.dump": _dump(1),
+    "yaml.safe_dump": _dump(1),
+    "joblib.dump": _writes(1),
+    "numpy.save": _writes(0),
+    "numpy.savez": _writes(0),
+    "numpy.savez_compressed": _writes(0),
+    "numpy.savetxt": _writes(0),
+    "shutil.copy": _writes(1),
+    "shutil.copy2": _writes(1),
+    "shutil.copyfile": _writes(1),
+    "shutil.copytree": _writes(1),
+    "torch.onnx.export": _writes(2, "checkpoint"),
+    "logging.basicConfig": _logging,
+    "logging.FileHandler": _logging,
+    "torch.utils.tensorboard.SummaryWriter": _writer,
+    "torch.utils.tensorboard.writer.SummaryWriter": _writer,
+    "tensorboardX.SummaryWriter": _writer,
+}

@@ -1,0 +1,133 @@
+"""Accelerate, Lightning Fabric and DeepSpeed: objects that wrap, shard and save for the script."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable
+
+from validate_ddp.program import vocabulary
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    NONE,
+    UNKNOWN,
+    Const,
+    Instance,
+    Opaque,
+    Resource,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+
+def find(name: str) -> Model | None:
+    root, _, _ = name.partition(".")
+    last = name.rpartition(".")[2]
+    if root == "accelerate":
+        if last in ("Accelerator", "PartialState", "AcceleratorState"):
+            return _made("accelerator")
+        if last in vocabulary.ACCELERATE_UTILITIES:
+            return _collective
+    if root in ("lightning", "lightning_fabric", "pytorch_lightning", "lite") and last == "Fabric":
+        return _made("fabric")
+    if root == "deepspeed" and last == "initialize":
+        return _deepspeed
+    return None
+
+
+def _made(kind: str) -> Model:
+    def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
+        made = Resource(kind, call.site)
+        machine.record("launch", symbol.last, call.site, launcher=(made,))
+        return (made,)
+
+    return make
+
+
+def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("collective", symbol.last, call.site, arguments=call.given)
+    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+
+
+def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    inner = call.argument(1, "model")
+    engine = Resource("engine", call.site, {"inner": inner})
+    machine.record("launch", "deepspeed", call.site)
+    machine.record("wrap", "engine", call.site, wrapper=(engine,), inner=inner)
+    loader: Value = (Resource("loader", call.site, {"prepared": (Const(True),)}),)
+    fields: dict[str, Value] = {"0": (engine,), "1": (Opaque("optimizer"),), "2": loader, "3": (Opaque("scheduler"),)}
+    return (Resource("tuple", call.site, fields),)
+
+
+def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value | None:
+    """A method of an Accelerator or a Fabric; None for one without a model."""
+    name = call.name
+    if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
+        prepared = [_prepared(machine, value, call) for value in call.args]
+        if len(prepared) == 1 and not call.open:
+            return prepared[0]
+        fields = {str(index): value for index, value in enumerate(prepared)}
+        if call.open:
+            fields = {"*": (Opaque("prepared"),)}
+        return (Resource("tuple", call.site, fields),)
+    if name in ("unwrap_model", "extract_model_from_parallel"):
+        return unwrapped(call.argument(0, "model"))
+    if name == "get_state_dict":
+        return (Opaque("state"),)
+    if name in ("save", "save_model"):
+        return NONE  # writes on the main process only
+    if name == "backward":
+        machine.record("backward", "backward", call.site, loss=call.argument(0, "loss"))
+        return NONE
+    if name in ("no_sync", "accumulate", "autocast", "main_process_first", "local_main_process_first", "no_backward_sync"):
+        return (Resource("context", call.site, {"name": (Const(name),)}),)
+    collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
+    if name in collectives:
+        machine.record("collective", name, call.site, arguments=call.given)
+        return (Opaque(name + "()", carried_by(call.given)),)
+    if name == "launch" and call.args:
+        from validate_ddp.program import calls
+
+        calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
+        return NONE
+    if name in ("print", "log", "wait_for_everyone", "free_memory", "end_training", "clear"):
+        return NONE
+    return None
+
+
+def _prepared(machine: Machine, value: Value, call: Call) -> Value:
+    """What ``prepare`` makes of its argument: wrapped models, sharded loaders."""
+    result: Value = ()
+    for atom in bare(value):
+        base = atom.base if isinstance(atom, Instance) else None
+        if base is not None and base.kind == "loader":
+            atom = base
+        if isinstance(atom, Resource) and atom.kind == "loader":
+            sharded = Resource("loader", atom.site, {**atom.fields, "prepared": (Const(True),)})
+            result = join(result, (sharded,))
+        elif isinstance(atom, Instance):
+            wrapper = Resource("ddp", call.site, {"inner": (atom,), "flavour": (Const("accelerate"),)})
+            machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
+            result = join(result, (wrapper,))
+        elif isinstance(atom, Resource):
+            result = join(result, (atom,))
+        else:
+            result = join(result, (Resource("prepared", call.site, {"inner": (atom,)}),))
+    return result or UNKNOWN
+
+
+def unwrapped(value: Value) -> Value:
+    """The models inside wrappers."""
+    result: Value = ()
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("ddp", "dp", "fsdp", "engine", "prepared"):
+            result = join(result, atom.get("inner") or UNKNOWN)
+        else:
+            result = join(result, (atom,))
+    return result or UNKNOWN

@@ -1,0 +1,107 @@
+"""What iterating gives: elements of containers and loaders, keys, and whether a loop counts epochs or steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    UNKNOWN,
+    Const,
+    Instance,
+    Opaque,
+    Resource,
+    Site,
+    Value,
+    bare,
+    carried_by,
+    join,
+    reaching,
+)
+
+_COUNTERS = frozenset({"range", "trange", "xrange", "count", "arange", "epoch_range", "cycle"})
+_TRANSPARENT = frozenset({"tqdm", "enumerate", "list", "iter", "track", "progress_bar", "zip", "log_every", "reversed"})
+
+
+def element(value: Value) -> Value:
+    """What a loop over ``value`` binds."""
+    found: Value = ()
+    for atom in bare(value):
+        if isinstance(atom, Instance) and atom.base is not None:
+            atom = atom.base
+        if isinstance(atom, Resource):
+            found = join(found, _resource_element(atom))
+        elif isinstance(atom, Opaque):
+            found = join(found, (Opaque("", atom.carries),))
+        else:
+            found = join(found, UNKNOWN)
+    return found or UNKNOWN
+
+
+def _resource_element(atom: Resource) -> Value:
+    if atom.kind == "dict":
+        return tuple(Const(key) for key in atom.fields if key != "*")[:4] or UNKNOWN
+    if atom.kind in ("list", "tuple", "generator", "iterator"):
+        found: Value = ()
+        for value in atom.fields.values():
+            found = join(found, value)
+        return found or UNKNOWN
+    if atom.kind == "enumerate":
+        return (Resource("tuple", atom.site, {"0": (Opaque("index"),), "1": element(atom.get("inner"))}),)
+    if atom.kind == "zip":
+        return (Resource("tuple", atom.site, {name: element(value) for name, value in atom.fields.items()}),)
+    if atom.kind == "loader":
+        return (Opaque("batch", (Resource("batch", atom.site, {"loader": (atom,)}),)),)
+    return (Opaque("", carried_by((atom,))),)
+
+
+def loaders(value: Value) -> list[Any]:
+    """The data loaders that a loop over ``value`` draws from."""
+    found: list[Any] = []
+    for part in reaching(value):
+        if isinstance(part, Instance) and part.base is not None and part.base.kind == "loader":
+            found.append(part.base)
+        elif isinstance(part, Resource):
+            if part.kind == "loader":
+                found.append(part)
+            elif part.kind in ("enumerate", "zip", "iterator"):
+                found.extend(loader for inner in part.fields.values() for loader in loaders(inner))
+            elif part.kind == "wrapper":
+                found.extend(loaders(part.get("inner")))
+    return found
+
+
+def note(machine: Machine, value: Value, site: Site) -> None:
+    """Record that the loaders in ``value`` are iterated over here."""
+    for loader in loaders(value):
+        machine.record("iterate", "for", site, loader=(loader,))
+
+
+def counting(node: list[Any], value: Value) -> tuple[bool, bool]:
+    """Whether a loop over ``node`` counts (epochs, steps), and whether it surely runs only once."""
+    if node[0] == "call":
+        function = node[1]
+        last = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
+        if last in _COUNTERS:
+            return True, _runs_once(node[2])
+        if last in _TRANSPARENT and node[2]:
+            return counting(node[2][0], value)
+    if any(isinstance(atom, Resource) and atom.kind == "range" for atom in bare(value)):
+        return True, False
+    return False, False
+
+
+def _runs_once(arguments: list[Any]) -> bool:
+    numbers = [argument[1] for argument in arguments if argument[0] == "const" and type(argument[1]) is int]
+    if len(numbers) != len(arguments) or not numbers:
+        return False
+    if len(numbers) == 1:
+        return bool(numbers[0] <= 1)
+    return bool(numbers[1] - numbers[0] <= 1)
+
+
+def key_of(value: Value) -> str | None:
+    """The constant key of a subscript, as text."""
+    if len(value) == 1 and isinstance(value[0], Const) and isinstance(value[0].value, (str, int)):
+        return str(value[0].value)
+    return None

@@ -1,0 +1,307 @@
+"""Methods of library objects and of unknown ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.program import conditions, roles, vocabulary
+from validate_ddp.program.library import attributes, data, files, frameworks, iteration, models
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import (
+    NONE,
+    UNKNOWN,
+    WRAPPERS,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    constant,
+    join,
+    reaching,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
+
+_SELF = frozenset(
+    """to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory type xpu npu
+    share_memory_ contiguous detach clone""".split()
+)
+_PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclasses"})
+
+
+def call(machine: Machine, resource: Resource, called: Call) -> Value:
+    """Call a method of an object of a library."""
+    kind, name = resource.kind, called.name
+    if kind == "super":
+        return _super(machine, resource, called)
+    if kind in ("accelerator", "fabric"):
+        result = frameworks.launcher_method(machine, resource, called)
+        if result is not None:
+            return result
+    if kind in ("dict", "list", "tuple", "namespace"):
+        result = _container(machine, resource, called)
+        if result is not None:
+            return result
+    if name == "set_epoch":
+        return _set_epoch(machine, (resource,), called)
+    if kind in WRAPPERS or kind == "prepared":
+        return _wrapper(machine, resource, called)
+    if kind == "wrapper":
+        result = ()
+        for inner in bare(resource.get("inner")):
+            result = join(result, call_any(machine, inner, called))
+        return result or UNKNOWN
+    if kind == "writer":
+        return (Opaque(name, ()),)
+    if name in resource.fields:
+        from validate_ddp.program import calls
+
+        result = ()
+        for target in bare(resource.fields[name]):
+            result = join(result, calls.call_atom(machine, target, called))
+        return result or UNKNOWN
+    return call_unknown(machine, resource, called)
+
+
+def call_any(machine: Machine, atom: Any, called: Call) -> Value:
+    from validate_ddp.program import calls
+
+    return calls.call_method(machine, atom, called)
+
+
+def _super(machine: Machine, resource: Resource, called: Call) -> Value:
+    from validate_ddp.program import calls
+
+    instance, owner = resource.get("of")[0], resource.get("owner")[0]
+    lineage = instance.cls.lineage()
+    after = lineage[lineage.index(owner) + 1 :] if owner in lineage else []
+    for base in after:
+        if isinstance(base, Class) and called.name in base.members:
+            result: Value = ()
+            for target in bare(attributes.bound(base.members[called.name], instance)):
+                result = join(result, calls.call_atom(machine, target, called))
+            return result or UNKNOWN
+        if isinstance(base, Symbol) and called.name == "__init__":
+            from validate_ddp.program import library
+
+            instance.base = library.base_object(machine, base, called) or instance.base
+            return NONE
+    return call_unknown(machine, instance, called)
+
+
+def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
+    machine.record("set_epoch", "set_epoch", called.site, target=target, epoch=called.argument(0, "epoch"))
+    return NONE
+
+
+def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
+    name = called.name
+    if name in ("to", "cuda"):
+        _moved(machine, called)
+        return (resource,)
+    if name in _SELF:
+        return (resource,)
+    if name == "state_dict":
+        return (Resource("state", called.site, {"of": (resource,)}),)
+    if name == "load_state_dict":
+        return _load_state(machine, (resource,), called)
+    if name in ("forward", "__call__"):
+        return models.forward(machine, resource, called)
+    if name == "no_sync":
+        return (Resource("context", called.site, {"name": (Const("no_sync"),)}),)
+    if resource.kind == "engine" and name == "backward":
+        machine.record("backward", "backward", called.site, loss=called.argument(0))
+        return NONE
+    if name in ("parameters", "named_parameters", "modules", "children"):
+        return (Opaque(name, (resource,)),)
+    return (Opaque(name + "()", carried_by((resource, *called.given))),)
+
+
+def _moved(machine: Machine, called: Call) -> None:
+    device = called.argument(0, "device")
+    if any(isinstance(part, Rank) for atom in bare(device) for part in ((atom,) if isinstance(atom, Rank) else ())):
+        machine.record("device", called.name, called.site, device=device)
+
+
+def _load_state(machine: Machine, target: Value, called: Call) -> Value:
+    state = called.argument(0, "state_dict")
+    machine.record("load_state", "load_state_dict", called.site, target=target, state=state)
+    return UNKNOWN
+
+
+def _container(machine: Machine, resource: Resource, called: Call) -> Value | None:
+    name, fields = called.name, resource.fields
+    if resource.kind == "list" and name in ("append", "extend", "insert", "add"):
+        value = called.args[-1] if called.args else UNKNOWN
+        value = iteration.element(value) if name == "extend" else value
+        machine.write(fields, "*", join(fields.get("*", ()), value))
+        return NONE
+    if resource.kind in ("dict", "namespace"):
+        key = iteration.key_of(called.argument(0))
+        if name in ("get", "pop", "setdefault"):
+            if key is not None and key in fields:
+                return fields[key]
+            return fields.get("*") or roles.suggested(key or "")
+        if name == "update":
+            for atom in bare(called.argument(0)):
+                if isinstance(atom, Resource):
+                    for field, value in atom.fields.items():
+                        machine.write(fields, field, value)
+            for field, value in called.keywords.items():
+                machine.write(fields, field, value)
+            return NONE
+        if name in ("items", "values", "keys"):
+            held: Value = ()
+            for value in fields.values():
+                held = join(held, value)
+            if name == "items":
+                held = (Resource("tuple", called.site, {"0": (Opaque("key"),), "1": held or UNKNOWN}),)
+            return (Resource("list", called.site, {"*": held or UNKNOWN}),)
+        if name == "copy":
+            return (Resource(resource.kind, called.site, dict(fields)),)
+    return None
+
+
+def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
+    """Call a method of something unknown, or something unknown itself."""
+    name = called.name
+    handler = _UNKNOWN_METHODS.get(name)
+    if handler is not None and (called.receiver or name in ("backward",)):
+        result = handler(machine, atom, called)
+        if result is not None:
+            return result
+    if name in _SELF and called.receiver:
+        if name in ("to", "cuda"):
+            _moved(machine, called)
+        return (atom,)
+    if name in _PARSED:
+        return _parsed(machine, atom, called)
+    full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
+    hint = _hint(name)
+    if hint is not None:
+        return hint
+    if isinstance(atom, Instance) and not called.receiver:
+        return models.forward(machine, atom, called)
+    from validate_ddp.program import library
+
+    library.called_back(machine, called, "")
+    return (Opaque(full + "()", carried_by((atom, *called.given))),)
+
+
+def _hint(name: str) -> Value | None:
+    last = name.lower().lstrip("_").removeprefix("get_")
+    if last in vocabulary.GLOBAL_RANK and name.lower() != "rank_id":
+        return (Rank("global", sure=False),)
+    if last in vocabulary.LOCAL_RANK:
+        return (Rank("local", sure=False),)
+    if last in vocabulary.WORLD_SIZE:
+        return (WorldSize(),)
+    truth = conditions.hinted(name)
+    return (truth,) if isinstance(truth, RankTest) else None
+
+
+def _parsed(machine: Machine, atom: Any, called: Call) -> Value:
+    namespace: Value = (Resource("namespace", called.site, {}),)
+    if called.name == "parse_known_args":
+        return (Resource("tuple", called.site, {"0": namespace, "1": UNKNOWN}),)
+    return namespace
+
+
+def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
+    loss: Value = (atom,)
+    machine.record("backward", "backward", called.site, loss=loss)
+    return NONE
+
+
+def _state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
+    return (Resource("state", called.site, {"of": (atom,)}),)
+
+
+def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
+    return _load_state(machine, (atom,), called)
+
+
+def _epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
+    return _set_epoch(machine, (atom,), called)
+
+
+def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
+    if called.args and constant(called.args[0]) not in ("r", "rb", "w", "wb", "a", "ab", "wt", "x", "r+", "a+", "w+"):
+        return None
+    return files.opened(machine, (atom,), called.argument(0, "mode"), called)
+
+
+def _write_text(machine: Machine, atom: Any, called: Call) -> Value | None:
+    machine.record("save", called.name, called.site, path=(atom,), role=(Const("file"),))
+    return NONE
+
+
+def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
+    if constant(called.argument(-1, "is_main_process")) is ... and "is_main_process" in called.keywords:
+        return NONE
+    machine.record(
+        "save", called.name, called.site, path=called.argument(0, "save_directory"), role=(Const("checkpoint"),)
+    )
+    return NONE
+
+
+def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
+    if isinstance(atom, (Const, Opaque)):
+        name = str(atom.value) if isinstance(atom, Const) else atom.name
+        return (Opaque(name, carried_by((atom, *called.given))),)
+    return None
+
+
+def _bind_process(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
+    from validate_ddp.program.library import distributed
+
+    if "target" in called.keywords:
+        return distributed._process(machine, Symbol("multiprocessing.Process"), called)
+    return None
+
+
+def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
+    if isinstance(atom, Opaque) and atom.name.rpartition(".")[2] in ("accelerator", "fabric", "strategy"):
+        machine.record("collective", called.name, called.site, arguments=called.given)
+        return UNKNOWN
+    return None
+
+
+def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``executor.submit(trainer)``: the object is called on the cluster."""
+    from validate_ddp.program import calls
+
+    for target in bare(called.argument(0)):
+        if isinstance(target, (Instance, Function)):
+            calls.spawned(machine, (target,), called.args[1:], called.site)
+    return UNKNOWN
+
+
+_UNKNOWN_METHODS = {
+    "backward": _backward,
+    "state_dict": _state_dict,
+    "load_state_dict": _load_state_dict,
+    "set_epoch": _epoch,
+    "open": _open_path,
+    "write_text": _write_text,
+    "write_bytes": _write_text,
+    "save_pretrained": _save_pretrained,
+    "format": _format,
+    "joinpath": _format,
+    "Process": _bind_process,
+    "wait_for_everyone": _barrier,
+    "barrier": _barrier,
+    "submit": _submit,
+}
+_ = (data, reaching)

@@ -1,0 +1,207 @@
+"""The walk's state: frames, branches, guards, loops and facts. What statements and calls mean is said elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NamedTuple
+
+from validate_ddp.catalogue import Span
+from validate_ddp.program import ranks
+from validate_ddp.program.facts import Fact, Guard, Loop
+from validate_ddp.program.values import Function, Site, Value, join, on_ranks
+
+MISSING: Value = ("missing",)
+"""A name that an alternative leaves unbound; never seen outside merges."""
+
+_NO_SPAN = Span(1, 0, 1, 0)
+
+
+class Scope:
+    """Names and the scope around them; a module's scope has no parent."""
+
+    __slots__ = ("names", "parent", "outer")
+
+    def __init__(self, names: dict[str, Value], parent: Scope | None) -> None:
+        self.names = names
+        self.parent = parent
+        self.outer: set[str] = set()
+
+
+class Frame:
+    """One activation of a function, or of a module's top level."""
+
+    __slots__ = ("module", "scope", "function", "returned", "yielded", "statement", "call", "who")
+
+    def __init__(
+        self, module: Any, scope: Scope, function: Function | None, call: Site | None, who: str = "all"
+    ) -> None:
+        self.module = module
+        self.scope = scope
+        self.function = function
+        self.returned: Value = ()
+        self.yielded: Value = ()
+        self.statement: Span = _NO_SPAN
+        self.call = call
+        self.who = who
+
+
+class Outcome(NamedTuple):
+    """How a piece of code ends: ``ends`` says that nothing follows it (return, raise, loop, or empty);
+    ``rest``, on which ranks what follows still runs, and ``until`` how far that reaches (return or loop)."""
+
+    ends: str = ""
+    rest: str = "all"
+    until: str = "return"
+
+
+RUNS_ON = Outcome()
+
+
+class BudgetSpent(Exception):
+    """The program is larger than the walk is willing to go through; the facts so far stand."""
+
+
+class Machine:
+    """Walks a program. One machine for each entry."""
+
+    def __init__(self, library: Any, budget: int = 60_000) -> None:
+        self.library = library
+        self.facts: list[Fact] = []
+        self.frames: list[Frame] = []
+        self.guards: list[Guard] = []
+        self.loops: list[Loop] = []
+        self.flags: list[str] = []
+        self.journals: list[dict[tuple[int, str], tuple[dict[str, Value], str, Value]]] = []
+        self.walked: dict[int, int] = {}
+        self.results: dict[int, Value] = {}
+        self.budget = budget
+        self.complete = True
+        self.environment: dict[str, Value] = {}
+        self.evaluate: Callable[[list[Any]], Value]
+        self.walk: Callable[[list[Any]], Outcome]
+        self.call: Callable[..., Value]
+        self.reached: set[int] = set()
+        self._seen: set[tuple[Any, ...]] = set()
+
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    @property
+    def who(self) -> str:
+        """The ranks that run the code being walked."""
+        who = "all"
+        for guard in self.guards:
+            who = ranks.both(who, guard.who)
+        return who
+
+    def spend(self) -> None:
+        self.budget -= 1
+        if self.budget < 0:
+            self.complete = False
+            raise BudgetSpent
+
+    def site(self, span: list[int] | Span | None = None) -> Site:
+        frame = self.frame
+        place = frame.statement if span is None else Span(*span)
+        return Site(frame.module.path, place, frame.statement, frame.function.name if frame.function else "")
+
+    def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
+        """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
+        who = self.who
+        identity = (kind, name, site.path, site.span, who, len(self.loops) > 0, *map(_identity, values.values()))
+        if who == "none" or identity in self._seen:
+            return
+        self._seen.add(identity)
+        chain = tuple(frame.call for frame in self.frames if frame.call is not None)
+        fact = Fact(
+            kind,
+            name,
+            site,
+            who,
+            tuple(self.guards),
+            chain,
+            tuple(self.loops),
+            values,
+            frozenset(self.flags),
+            len(self.facts),
+        )
+        self.facts.append(fact)
+
+    def write(self, names: dict[str, Value], key: str, value: Value) -> None:
+        """Set a name or field, so that a branch can be taken back."""
+        if self.journals:
+            self.journals[-1].setdefault((id(names), key), (names, key, names.get(key, MISSING)))
+        names[key] = value
+
+    @contextmanager
+    def guarded(self, who: str, site: Site | None = None) -> Iterator[None]:
+        """Code that only ranks ``who`` run."""
+        if who == "all":
+            yield
+            return
+        self.guards.append(Guard(who, site or self.site()))
+        try:
+            yield
+        finally:
+            self.guards.pop()
+
+    @contextmanager
+    def flagged(self, *flags: str) -> Iterator[None]:
+        """Code whose facts carry these marks."""
+        count = len(self.flags)
+        self.flags.extend(flags)
+        try:
+            yield
+        finally:
+            del self.flags[count:]
+
+    @contextmanager
+    def looping(self, loop: Loop) -> Iterator[None]:
+        self.loops.append(loop)
+        try:
+            yield
+        finally:
+            self.loops.pop()
+
+    def try_out(self, action: Callable[[], Outcome]) -> tuple[Outcome, dict[tuple[int, str], Any]]:
+        """Walk an alternative and take its effects on names back: its outcome, and what it would have set."""
+        journal: dict[tuple[int, str], tuple[dict[str, Value], str, Value]] = {}
+        self.journals.append(journal)
+        try:
+            outcome = action()
+        finally:
+            self.journals.pop()
+            changes = {}
+            for key, (names, name, old) in journal.items():
+                changes[key] = (names, name, names.get(name, MISSING))
+                if old is MISSING:
+                    names.pop(name, None)
+                else:
+                    names[name] = old
+        return outcome, changes
+
+    def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], str]]) -> None:
+        """Set every name that an alternative changed to what it may be afterwards.
+
+        Each alternative is its outcome, its changes, and the ranks that take it; one that left the function counts
+        only where all did.
+        """
+        staying = [row for row in alternatives if row[0].ends not in ("return", "raise")] or alternatives
+        places = {key: change for row in staying for key, change in row[1].items()}
+        for key, (names, name, _) in places.items():
+            value: Value = ()
+            before = names.get(name, MISSING)
+            for _, changes, who in staying:
+                new = changes[key][2] if key in changes else before
+                if new is MISSING:
+                    continue
+                if who in ranks.PARTIAL and len(staying) > 1:
+                    new = on_ranks(new, who)
+                value = join(value, new)
+            if value:
+                self.write(names, name, value)
+
+
+def _identity(value: Value) -> tuple[Any, ...]:
+    return tuple(atom.value if hasattr(atom, "value") else id(atom) if hasattr(atom, "site") else type(atom) for atom in value)

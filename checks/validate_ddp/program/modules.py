@@ -1,0 +1,278 @@
+"""The program's modules: imports resolved to files as Python would, bound lazily, walked when a name is needed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from validate_ddp.program import vocabulary
+from validate_ddp.program.machine import Frame, Machine, Scope
+from validate_ddp.program.values import Class, Const, ModuleRef, Opaque, Symbol, Value
+
+Node = list[Any]
+
+LIBRARIES = frozenset(
+    """torch torchvision torchaudio torchdata torchtext accelerate lightning lightning_fabric pytorch_lightning
+    deepspeed horovod apex transformers diffusers datasets numpy scipy pandas sklearn fairscale mpi4py wandb mlflow
+    tensorboardX tensorboard torch_xla peft xformers flash_attn einops hydra omegaconf tqdm yaml PIL cv2 matplotlib
+    safetensors huggingface_hub evaluate bitsandbytes megatron colossalai monai webdataset ignite ray""".split()
+)
+"""Import roots that are never followed, even where a folder of that name lies beside the script."""
+
+_ALIASES = {"np": "numpy"}
+_HIGHEST = 4
+
+
+class Module:
+    """A file of the program; ``scope`` holds its names once it was walked."""
+
+    __slots__ = ("path", "file", "scope", "stars", "state", "is_package", "interesting")
+
+    def __init__(self, path: str, file: str, is_package: bool) -> None:
+        self.path = path
+        self.file = file
+        self.is_package = is_package
+        self.scope = Scope({}, None)
+        self.stars: list[Module] = []
+        self.state = "new"
+        self.interesting: dict[str, bool] = {}
+
+
+class Lazy:
+    """A name bound by an import, resolved when it is first looked up."""
+
+    __slots__ = ("module", "dotted", "name", "target")
+
+    def __init__(self, dotted: str, name: str, target: str | None) -> None:
+        self.dotted = dotted
+        self.name = name
+        self.target = target
+
+
+class Library:
+    """Finds, reads and walks the modules of one program.
+
+    summaries: gives a file's bytes and lowered body, see ``source.summaries``.
+    entry: absolute path of the script; its folder comes first in the search for absolute imports, as in Python.
+    """
+
+    def __init__(self, summaries: Any, entry: str) -> None:
+        self.summaries = summaries
+        self.modules: dict[str, Module] = {}
+        self.roots = search_roots(entry)
+        self._names: dict[int, frozenset[str]] = {}
+        self._keys: set[str] = set(vocabulary.KEYS)
+        self._known_files: set[str] = set()
+
+    def module(self, file: str) -> Module:
+        """The module in ``file``, which must exist."""
+        real = os.path.normpath(file)
+        if real not in self.modules:
+            is_package = os.path.basename(real) == "__init__.py"
+            self.modules[real] = Module(self.summaries.shown(real), real, is_package)
+        return self.modules[real]
+
+    def body(self, module: Module) -> Node:
+        """The lowered statements of a module; none for one that cannot be read."""
+        if os.path.isdir(module.file):
+            return []
+        body: Node = self.summaries.body(module.file) or []
+        if module.file not in self._known_files:
+            self._known_files.add(module.file)
+            self._learn(body)
+        return body
+
+    def _learn(self, body: Node) -> None:
+        """Names of functions and classes that can matter make the functions which use them matter too."""
+        pending = [row for row in _definitions(body)]
+        changed = True
+        while changed:
+            changed = False
+            for name, names in pending:
+                if name not in self._keys and not self._keys.isdisjoint(names):
+                    self._keys.add(name)
+                    changed = True
+
+    def interesting(self, module: Module, names: list[str]) -> bool:
+        """Whether a body with these identifiers can do, or lead to, anything that a rule asks about."""
+        return not self._keys.isdisjoint(names)
+
+    def find(self, dotted: str, level: int, importer: Module) -> str | None:
+        """The file or folder of a module of the program, or None for a library's."""
+        parts = [part for part in dotted.split(".") if part]
+        if level:
+            base = os.path.dirname(importer.file)
+            for _ in range(level - 1):
+                base = os.path.dirname(base)
+            return _existing(base, parts, self.summaries)
+        if not parts or parts[0] in LIBRARIES:
+            return None
+        for root in (*self.roots, *search_roots(importer.file)):
+            found = _existing(root, parts, self.summaries)
+            if found is not None:
+                return found
+        return None
+
+    def bind_import(self, machine: Machine, frame: Frame, node: Node) -> None:
+        """Bind the names of an import statement in the frame's scope."""
+        names = frame.scope.names
+        if node[0] == "import":
+            for dotted, alias in node[2]:
+                root = dotted.partition(".")[0]
+                wanted = dotted if alias else root
+                file = self.find(wanted, 0, frame.module)
+                if file is not None and not alias:
+                    self._touch(machine, self.find(dotted, 0, frame.module))
+                machine.write(names, alias or root, (Lazy(wanted, "", file),))
+                if file is not None:
+                    self._touch(machine, file)
+            return
+        _, _, dotted, level, aliases = node
+        file = self.find(dotted, level, frame.module)
+        shown = dotted if not level else "." * level + dotted
+        for name, alias in aliases:
+            if name == "*":
+                if file is not None:
+                    frame.module.stars.append(self.module(_init(file)))
+                continue
+            machine.write(names, alias or name, (Lazy(shown, name, file),))
+        if file is not None:
+            self._touch(machine, file)
+
+    def _touch(self, machine: Machine, file: str | None) -> None:
+        """Walk an imported module's top level now if it can do something there."""
+        if file is None or os.path.isdir(file) and not os.path.isfile(_init(file)):
+            return
+        module = self.module(_init(file))
+        if module.state == "new" and self.summaries.matters(module.file):
+            self.load(machine, module)
+
+    def load(self, machine: Machine, module: Module) -> None:
+        """Walk a module's top level, once."""
+        if module.state != "new":
+            return
+        module.state = "loading"
+        module.scope.names.setdefault("__name__", (Const(module.path),))
+        module.scope.names.setdefault("__file__", (Const(module.path),))
+        body = self.body(module)
+        self.run(machine, module, body)
+        module.state = "loaded"
+
+    def run(self, machine: Machine, module: Module, body: Node) -> None:
+        machine.frames.append(Frame(module, module.scope, None, None))
+        journals, machine.journals = machine.journals, []
+        guards, machine.guards = machine.guards, []
+        loops, machine.loops = machine.loops, []
+        try:
+            machine.walk(body)
+        finally:
+            machine.frames.pop()
+            machine.journals, machine.guards, machine.loops = journals, guards, loops
+
+    def forced(self, machine: Machine, names: dict[str, Value], key: str) -> Value:
+        """The value of a name, an import resolved."""
+        value = names[key]
+        if value and isinstance(value[0], Lazy):
+            resolved: Value = ()
+            for atom in value:
+                found = self._resolve(machine, atom) if isinstance(atom, Lazy) else (atom,)
+                resolved = found if not resolved or isinstance(resolved[0], Symbol) else resolved
+            names[key] = resolved
+            return resolved
+        return value
+
+    def _resolve(self, machine: Machine, lazy: Lazy) -> Value:
+        if lazy.target is None:
+            dotted = _ALIASES.get(lazy.dotted, lazy.dotted).lstrip(".")
+            return (Symbol(f"{dotted}.{lazy.name}" if lazy.name else dotted),)
+        module = self.module(_init(lazy.target))
+        if not lazy.name:
+            return (ModuleRef(module),)
+        return self.member(machine, module, lazy.name)
+
+    def member(self, machine: Machine, module: Module, name: str) -> Value:
+        """``module.name``: a name of its top level, or a module in its package."""
+        if os.path.isfile(module.file):
+            if module.state == "new" and not self.summaries.follows(module.file):
+                return (Symbol(f"{_dotted(module)}.{name}"),)
+            self.load(machine, module)
+        if name in module.scope.names:
+            return self.forced(machine, module.scope.names, name)
+        inside = _existing(os.path.dirname(module.file) if module.is_package else module.file, [name], self.summaries)
+        if (module.is_package or os.path.isdir(module.file)) and inside is not None:
+            return (ModuleRef(self.module(_init(inside))),)
+        found = self.starred(machine, module, name)
+        if found is not None:
+            return found
+        return (Symbol(f"{_dotted(module)}.{name}"),) if module.state == "loaded" else (Opaque(name),)
+
+    def starred(self, machine: Machine, module: Module, name: str) -> Value | None:
+        """A name that a star import brings into a module; None if none does."""
+        for other in module.stars:
+            if other is module or other.state == "loading":
+                continue
+            self.load(machine, other)
+            if name in other.scope.names:
+                return self.forced(machine, other.scope.names, name)
+            if other.stars:
+                found = self.starred(machine, other, name)
+                if found is not None:
+                    return found
+        return None
+
+
+def _dotted(module: Module) -> str:
+    return "program." + os.path.splitext(os.path.basename(module.file))[0]
+
+
+def _definitions(body: Node) -> list[tuple[str, list[str]]]:
+    """Name and identifiers of the functions and classes in a body; methods count for their class, and by name."""
+    found = []
+    for node in body:
+        if node[0] == "def":
+            found.append((node[2], node[7]))
+        elif node[0] == "class":
+            found.append((node[2], node[6]))
+            found.extend(
+                (method[2], method[7]) for method in node[4] if method[0] == "def" and not method[2].startswith("__")
+            )
+        elif node[0] in ("if", "try"):
+            found.extend(_definitions(node[3] if node[0] == "if" else node[2]))
+    return found
+
+
+def search_roots(file: str) -> list[str]:
+    """Folders in which absolute imports of ``file`` may lie: its own, then those above it up to the project's root."""
+    folder = os.path.dirname(file)
+    roots = []
+    for _ in range(_HIGHEST):
+        roots.append(folder)
+        source = os.path.join(folder, "src")
+        if os.path.isdir(source):
+            roots.append(source)
+        if any(os.path.exists(os.path.join(folder, mark)) for mark in (".git", "pyproject.toml", "setup.py")):
+            break
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            break
+        folder = parent
+    return roots
+
+
+def _existing(base: str, parts: list[str], summaries: Any) -> str | None:
+    path = os.path.join(base, *parts) if parts else base
+    if parts and summaries.is_file(path + ".py"):
+        return path + ".py"
+    if summaries.is_file(os.path.join(path, "__init__.py")):
+        return os.path.join(path, "__init__.py")
+    if os.path.isdir(path) and summaries.is_namespace(path):
+        return path
+    return None
+
+
+def _init(path: str) -> str:
+    inside = os.path.join(path, "__init__.py")
+    return inside if os.path.isdir(path) and os.path.isfile(inside) else path
+
+
+_ = Class

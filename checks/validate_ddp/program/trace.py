@@ -1,0 +1,77 @@
+"""Walk one entry script as every rank of a distributed launch would run it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from validate_ddp.program import calls, expressions, statements
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.machine import BudgetSpent, Machine
+from validate_ddp.program.modules import Library, Module
+from validate_ddp.program.values import Const
+
+
+class Program:
+    """What the walk of one entry found. Rules query it.
+
+    entry: path of the script. facts: in the order of the walk. complete: False where the walk ran out of budget.
+    """
+
+    def __init__(self, entry: str, facts: list[Fact], complete: bool, summaries: Any, files: list[str]) -> None:
+        self.entry = entry
+        self.complete = complete
+        self.files = files
+        self._facts: dict[str, list[Fact]] = {}
+        for fact in facts:
+            self._facts.setdefault(fact.kind, []).append(fact)
+        self._summaries = summaries
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of facts that there are."""
+        return frozenset(self._facts)
+
+    def facts(self, *kinds: str) -> list[Fact]:
+        """The facts of these kinds, in the order of the walk."""
+        return sorted((fact for kind in kinds for fact in self._facts.get(kind, ())), key=lambda fact: fact.order)
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler."""
+        return any(
+            fact.kind in ("process_group", "sampler", "collective")
+            or (fact.kind == "wrap" and fact.name != "dp")
+            or fact.kind == "launch"
+            for kind in self._facts.values()
+            for fact in kind
+        )
+
+    def mentions(self, *words: bytes) -> bool:
+        """Whether a file of the program holds one of these bytes."""
+        return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)
+
+
+def trace(summaries: Any, entry: str) -> Program:
+    """Walk the script at the absolute path ``entry``."""
+    library = Library(summaries, entry)
+    machine = Machine(library)
+    machine.evaluate = lambda node: expressions.evaluate(machine, node)  # type: ignore[method-assign]
+    machine.walk = lambda body: statements.walk(machine, body)  # type: ignore[method-assign]
+    machine.call = lambda function, *args: calls.call_values(machine, function, *args)  # type: ignore[method-assign]
+    module = library.module(entry)
+    module.state = "loading"
+    module.scope.names["__name__"] = (Const("__main__"),)
+    module.scope.names["__file__"] = (Const(entry),)
+    try:
+        body = library.body(module)
+        library.run(machine, module, body)
+        _call_main(machine, module)
+    except (BudgetSpent, RecursionError):
+        machine.complete = False
+    files = [file for file in library.modules if os.path.isfile(file)]
+    return Program(summaries.shown(entry), machine.facts, machine.complete, summaries, files)
+
+
+def _call_main(machine: Machine, module: Module) -> None:
+    """A module with no main block but a ``main`` that nothing called is run by a console entry point."""

@@ -1,0 +1,317 @@
+"""Abstract values: what the walk knows of a Python value. A value is a tuple of alternatives, called atoms."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, NamedTuple, Union
+
+from validate_ddp.catalogue import Span
+
+_MOST_ATOMS = 8
+_MOST_CARRIED = 12
+
+
+class Site(NamedTuple):
+    """A place in the program, with its enclosing statement."""
+
+    path: str
+    span: Span
+    statement: Span
+    function: str
+
+
+class Const:
+    """A Python constant."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Opaque:
+    """Something unknown. ``name`` is how the code calls it; ``carries`` what went into it."""
+
+    __slots__ = ("name", "carries")
+
+    def __init__(self, name: str = "", carries: tuple[Any, ...] = ()) -> None:
+        self.name = name
+        self.carries = carries
+
+
+class Symbol:
+    """An object of a module that is not part of the program, by its dotted name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def last(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+class ModuleRef:
+    """A module of the program."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+
+class Function:
+    """A function of the program, with its closure; ``bound`` is the object that a method was taken from."""
+
+    __slots__ = ("module", "node", "scope", "owner", "bound", "marks")
+
+    def __init__(self, module: Any, node: list[Any], scope: Any, owner: Any = None) -> None:
+        self.module = module
+        self.node = node
+        self.scope = scope
+        self.owner = owner
+        self.bound: Any = None
+        self.marks: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return "<lambda>" if self.node[0] == "lambda" else str(self.node[2])
+
+    def bind(self, instance: Any) -> Function:
+        bound = Function(self.module, self.node, self.scope, self.owner)
+        bound.bound, bound.marks = instance, self.marks
+        return bound
+
+
+class Class:
+    """A class of the program; ``members`` are its body's names, ``bases`` Class and Symbol atoms."""
+
+    __slots__ = ("module", "node", "members", "bases")
+
+    def __init__(self, module: Any, node: list[Any], members: dict[str, Value], bases: list[Any]) -> None:
+        self.module = module
+        self.node = node
+        self.members = members
+        self.bases = bases
+
+    @property
+    def name(self) -> str:
+        return str(self.node[2])
+
+    def lineage(self) -> list[Any]:
+        """This class and its bases, nearest first; Symbols stand for classes outside the program."""
+        found: list[Any] = []
+        queue: list[Any] = [self]
+        while queue:
+            current = queue.pop(0)
+            if current in found:
+                continue
+            found.append(current)
+            if isinstance(current, Class):
+                queue.extend(current.bases)
+        return found
+
+    def find(self, name: str) -> tuple[Value | None, Any]:
+        for current in self.lineage():
+            if isinstance(current, Class) and name in current.members:
+                return current.members[name], current
+        return None, None
+
+
+class Instance:
+    """An object of a class of the program. ``base``: what a class outside the program made of it (a loader, say)."""
+
+    __slots__ = ("cls", "fields", "site", "base")
+
+    def __init__(self, cls: Class, site: Site) -> None:
+        self.cls = cls
+        self.fields: dict[str, Value] = {}
+        self.site = site
+        self.base: Resource | None = None
+
+
+class Resource:
+    """An object of a library that the rules know: its kind, where it was made, what it was made of."""
+
+    __slots__ = ("kind", "site", "fields")
+
+    def __init__(self, kind: str, site: Site, fields: dict[str, Value] | None = None) -> None:
+        self.kind = kind
+        self.site = site
+        self.fields: dict[str, Value] = fields if fields is not None else {}
+
+    def get(self, name: str) -> Value:
+        return self.fields.get(name, ())
+
+
+class Rank:
+    """A number that differs between ranks. scope: global, local, node, or spawn (both where one node spawns all).
+
+    sure: read from the process group or the launcher, not guessed from a name.
+    """
+
+    __slots__ = ("scope", "sure")
+
+    def __init__(self, scope: str, sure: bool = True) -> None:
+        self.scope = scope
+        self.sure = sure
+
+
+class WorldSize:
+    """The number of ranks, or of devices of one node (``local``)."""
+
+    __slots__ = ("local",)
+
+    def __init__(self, local: bool = False) -> None:
+        self.local = local
+
+
+class RankTest:
+    """A truth value that depends on the rank: true only on ranks ``who``; on all of those where ``exact``."""
+
+    __slots__ = ("who", "exact")
+
+    def __init__(self, who: str, exact: bool = True) -> None:
+        self.who = who
+        self.exact = exact
+
+
+class OnRanks:
+    """An alternative that a name has on ranks ``who`` only."""
+
+    __slots__ = ("atom", "who")
+
+    def __init__(self, atom: Any, who: str) -> None:
+        self.atom = atom
+        self.who = who
+
+
+Atom = Union[
+    Const, Opaque, Symbol, ModuleRef, Function, Class, Instance, Resource, Rank, WorldSize, RankTest, OnRanks
+]
+Value = tuple[Any, ...]
+
+UNKNOWN: Value = (Opaque(),)
+NONE: Value = (Const(None),)
+TRUE: Value = (Const(True),)
+FALSE: Value = (Const(False),)
+
+
+def bare(value: Value) -> list[Any]:
+    """The atoms, with the marks of the ranks taken off."""
+    return [atom.atom if isinstance(atom, OnRanks) else atom for atom in value]
+
+
+def of_kind(value: Value, *kinds: str) -> list[Resource]:
+    """The resources of these kinds among the alternatives; an instance counts as what its library base made it."""
+    found = []
+    for atom in bare(value):
+        if isinstance(atom, Instance) and atom.base is not None:
+            atom = atom.base
+        if isinstance(atom, Resource) and atom.kind in kinds:
+            found.append(atom)
+    return found
+
+
+def constant(value: Value) -> Any:
+    """The constant that a value surely is, else Ellipsis."""
+    if len(value) == 1 and isinstance(value[0], Const):
+        return value[0].value
+    return ...
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Const):
+        return type(a.value) is type(b.value) and bool(a.value == b.value)
+    if isinstance(a, Symbol):
+        return bool(a.name == b.name)
+    if isinstance(a, Rank):
+        return bool(a.scope == b.scope and a.sure == b.sure)
+    if isinstance(a, RankTest):
+        return bool(a.who == b.who and a.exact == b.exact)
+    if isinstance(a, WorldSize):
+        return bool(a.local == b.local)
+    if isinstance(a, OnRanks):
+        return bool(a.who == b.who) and _same(a.atom, b.atom)
+    if isinstance(a, Function):
+        return a.node is b.node and a.bound is b.bound
+    if isinstance(a, ModuleRef):
+        return a.module is b.module
+    return False
+
+
+def join(first: Value, second: Value) -> Value:
+    """The alternatives of both. A wrapper swallows what it wraps: the walk is of the distributed launch."""
+    if first is second or not second:
+        return first
+    if not first:
+        return second
+    atoms = list(first)
+    for atom in second:
+        if not any(_same(atom, other) for other in atoms):
+            atoms.append(atom)
+    if len(atoms) == 1:
+        return tuple(atoms)
+    wrapped = [
+        inner
+        for atom in bare(tuple(atoms))
+        if isinstance(atom, Resource) and atom.kind in WRAPPERS
+        for inner in bare(atom.get("inner"))
+    ]
+    if wrapped:
+        atoms = [atom for atom in atoms if not any(_same(unmarked(atom), inner) for inner in wrapped)] or atoms
+    opaque = [atom for atom in atoms if isinstance(atom, Opaque)]
+    if len(opaque) > 1:
+        merged = Opaque(opaque[0].name, carried_by(opaque))
+        atoms = [atom for atom in atoms if not isinstance(atom, Opaque)] + [merged]
+    if len(atoms) > _MOST_ATOMS:
+        atoms.sort(key=lambda atom: isinstance(unmarked(atom), (Const, Opaque)))
+        atoms = atoms[:_MOST_ATOMS]
+    return tuple(atoms)
+
+
+WRAPPERS = ("ddp", "fsdp", "dp", "engine")
+
+
+def unmarked(atom: Any) -> Any:
+    return atom.atom if isinstance(atom, OnRanks) else atom
+
+
+def on_ranks(value: Value, who: str) -> Value:
+    """``value`` as one which only ranks ``who`` hold."""
+    return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who) for atom in value)
+
+
+def carried_by(atoms: Iterable[Any]) -> tuple[Any, ...]:
+    """The atoms worth following through a computation that the walk does not understand."""
+    found: list[Any] = []
+    for atom in atoms:
+        atom = unmarked(atom)
+        if isinstance(atom, Opaque):
+            parts: tuple[Any, ...] = atom.carries
+        elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple"):
+            parts = carried_by(part for value in atom.fields.values() for part in value)
+        elif isinstance(atom, (Resource, Instance, Rank, RankTest)):
+            parts = (atom,)
+        else:
+            continue
+        for part in parts:
+            if not any(_same(part, other) for other in found):
+                found.append(part)
+        if len(found) >= _MOST_CARRIED:
+            break
+    return tuple(found[:_MOST_CARRIED])
+
+
+def reaching(value: Value) -> tuple[Any, ...]:
+    """Every resource, instance and rank that the value is, holds, or was computed from."""
+    return carried_by(value)
+
+
+def differs_by_rank(value: Value) -> bool:
+    """Whether a rank went into the value, so that two ranks surely hold different ones."""
+    return any(isinstance(part, Rank) for part in reaching(value))

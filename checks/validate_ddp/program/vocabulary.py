@@ -1,0 +1,106 @@
+"""The words of distributed PyTorch: which library names are collectives, writers and ranks, and which local names hint."""
+
+from __future__ import annotations
+
+COLLECTIVES = frozenset(
+    """all_reduce all_gather all_gather_into_tensor all_gather_object all_gather_coalesced all_reduce_coalesced
+    all_to_all all_to_all_single barrier monitored_barrier broadcast broadcast_object_list gather gather_object
+    new_group new_subgroups new_subgroups_by_enumeration reduce reduce_scatter reduce_scatter_tensor scatter
+    scatter_object_list _all_gather_base _reduce_scatter_base reduce_multigpu all_reduce_multigpu
+    broadcast_multigpu all_gather_multigpu init_device_mesh broadcast_coalesced""".split()
+)
+"""Functions of torch.distributed (and of its functional and autograd forms) that every rank of the group must call."""
+
+HOROVOD_COLLECTIVES = frozenset(
+    """allreduce allreduce_ allreduce_async allreduce_async_ allgather allgather_async allgather_object broadcast
+    broadcast_ broadcast_async broadcast_async_ broadcast_parameters broadcast_optimizer_state broadcast_object
+    barrier alltoall reducescatter grouped_allreduce""".split()
+)
+MPI_COLLECTIVES = frozenset(
+    """bcast Bcast allreduce Allreduce allgather Allgather gather Gather scatter Scatter barrier Barrier reduce Reduce
+    alltoall Alltoall""".split()
+)
+ACCELERATE_COLLECTIVES = frozenset(
+    "gather gather_for_metrics reduce wait_for_everyone pad_across_processes broadcast broadcast_object_list".split()
+)
+ACCELERATE_UTILITIES = ACCELERATE_COLLECTIVES | {"gather_object"}
+FABRIC_COLLECTIVES = frozenset("all_gather all_reduce barrier broadcast".split())
+XLA_COLLECTIVES = frozenset("rendezvous all_reduce all_gather mesh_reduce all_to_all".split())
+
+CHECKPOINT_WRITERS = frozenset({"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"})
+
+GLOBAL_RANK = frozenset(
+    """rank global_rank world_rank proc_rank process_index process_rank dist_rank ddp_rank my_rank rank_id
+    process_id proc_id cur_rank node_global_rank""".split()
+)
+LOCAL_RANK = frozenset(
+    """local_rank gpu gpu_id local_process_index ddp_local_rank local_proc_id localrank gpu_index device_rank
+    local_process_id""".split()
+)
+RANK_VARIABLES = {
+    "RANK": "global",
+    "SLURM_PROCID": "global",
+    "OMPI_COMM_WORLD_RANK": "global",
+    "PMI_RANK": "global",
+    "LOCAL_RANK": "local",
+    "SLURM_LOCALID": "local",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "local",
+    "MPI_LOCALRANKID": "local",
+    "SLURM_NODEID": "node",
+    "GROUP_RANK": "node",
+    "NODE_RANK": "node",
+}
+WORLD_VARIABLES = frozenset(
+    "WORLD_SIZE SLURM_NTASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE LOCAL_WORLD_SIZE".split()
+)
+WORLD_SIZE = frozenset(
+    """world_size num_processes num_gpus n_gpus n_gpu ngpus ngpu num_gpu gpu_num gpus_num world num_replicas nprocs
+    ngpus_per_node ngpus_per_proc gpus_per_node total_gpus total_gpu_num ddp_world_size num_of_gpus device_num
+    n_procs""".split()
+)
+MAIN_PROCESS = frozenset(
+    """is_main_process is_main is_master is_master_process master_process main_process is_rank0 is_rank_0 is_rank_zero
+    rank_zero is_zero_rank is_chief is_primary is_global_zero is_world_process_zero is_world_master is_first_worker
+    is_master_rank is_main_rank is_global_master is_master_node is_root is_rank_zero_process is_primary_rank
+    is_main_worker is_first_rank is_master_proc is_global_primary is_head is_global_rank_zero on_main_process is_leader
+    is_coordinator is_lead_worker""".split()
+)
+LOCAL_MAIN_PROCESS = frozenset(
+    "is_local_main_process is_local_master is_local_zero is_local_rank_zero is_local_primary is_local_main".split()
+)
+RANK_ZERO_DECORATORS = frozenset(
+    """rank_zero_only rank0_only main_process_only master_only on_main_process master_process_only only_main_process
+    main_only primary_only rank_zero main_rank_only on_rank_zero""".split()
+)
+GUARDED_SAVES = frozenset("save_on_master save_on_main rank_zero_save save_on_main_process master_save".split())
+DISTRIBUTED_FLAG = frozenset(
+    """distributed is_distributed use_distributed use_dist is_dist ddp use_ddp is_ddp enable_ddp dist_train
+    distributed_training multi_gpu multigpu use_multi_gpu is_multi_gpu multiprocessing_distributed is_parallel
+    distribute distributed_run is_dist_avail_and_initialized is_distributed_initialized using_distributed
+    has_distributed is_dist_initialized is_available_and_initialized ddp_enabled parallel_training is_dist_env
+    enable_distributed run_distributed dist_enabled is_initialized multi_process is_using_distributed
+    is_distributed_training do_distributed distributed_train ddp_run use_multiprocessing_distributed is_multigpu""".split()
+)
+EPOCH_NAMES = frozenset("epoch ep e epochs epoch_num cur_epoch current_epoch i_epoch iepoch epoch_idx epoch_i".split())
+
+KEYS = (
+    COLLECTIVES
+    | HOROVOD_COLLECTIVES
+    | GLOBAL_RANK
+    | LOCAL_RANK
+    | WORLD_SIZE
+    | MAIN_PROCESS
+    | LOCAL_MAIN_PROCESS
+    | DISTRIBUTED_FLAG
+    | frozenset(RANK_VARIABLES)
+    | WORLD_VARIABLES
+    | frozenset(
+        """save load load_url dump open write state_dict load_state_dict module backward set_epoch DataLoader
+        DistributedSampler DistributedDataParallel DDP FSDP fully_shard Accelerator prepare init_process_group
+        destroy_process_group init_distributed set_device get_rank get_world_size is_initialized spawn Process
+        cuda_device device_ids distributed save_checkpoint save_state save_pretrained savez save_model basicConfig
+        FileHandler SummaryWriter copyfile copy2 rmtree write_text write_bytes safe_dump yaml_save main_process_first
+        is_avail manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model""".split()
+    )
+)
+"""A function none of whose identifiers is one of these, and which uses no function that has one, cannot matter."""

@@ -1,0 +1,174 @@
+"""A collective is called on some ranks only.
+
+## What it does
+Looks for collectives (functions of `torch.distributed`, the DDP and FSDP constructors, Accelerate's, Horovod's, MPI's),
+and for calls that reach one, under a condition on the rank that the other ranks do not match with the same collective.
+
+## Why is this bad?
+A collective returns when every rank of its group has called it. One that rank zero alone calls waits for ever, or pairs
+with the next, different collective of the others: a hang until the time-out of 10 or 30 minutes, or wrong numbers.
+
+## Example
+```python
+if rank == 0:
+    dist.all_reduce(loss)
+    print(loss)
+```
+
+## Use instead
+```python
+dist.all_reduce(loss)
+if rank == 0:
+    print(loss)
+```
+
+## References
+- [torch.distributed: collective functions](https://docs.pytorch.org/docs/stable/distributed.html#collective-functions)
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from validate_ddp.catalogue import ERROR, Proposal
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.ranks import PARTIAL, opposite, phrase
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Const, bare
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (ERROR,)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+"""
+VALID = (
+    _HEAD
+    + """
+if rank != 0:
+    dist.barrier()
+print("prepare")
+if rank == 0:
+    dist.barrier()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from contextlib import contextmanager
+
+@contextmanager
+def rank_zero_first():
+    if rank > 0:
+        dist.barrier()
+    yield
+    if not rank > 0:
+        dist.barrier()
+
+with rank_zero_first():
+    print("download")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+objects = [None]
+if rank == 0:
+    objects = ["name"]
+    dist.broadcast_object_list(objects, src=0)
+else:
+    dist.broadcast_object_list(objects, src=0)
+loss = torch.ones(1)
+dist.all_reduce(loss)
+if rank == 0:
+    print(loss)
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+loss = torch.ones(1)
+if rank == 0:
+    dist.all_reduce(loss)  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def average(value):
+    dist.all_reduce(value)  # expect
+    return value / dist.get_world_size()
+
+def log(value):
+    if dist.get_rank() != 0:
+        return
+    print(average(value))
+
+log(torch.ones(1))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+is_main = rank == 0
+for epoch in range(3):
+    if is_main and epoch % 2 == 0:
+        dist.barrier()  # expect
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each unmatched collective."""
+    collectives = program.facts("collective")
+    reported = set()
+    for fact in collectives:
+        if fact.who not in PARTIAL or fact.site in reported or _in_subgroup(fact) or _matched(fact, collectives):
+            continue
+        reported.add(fact.site)
+        guards = [guard for guard in fact.guards if guard.who in PARTIAL]
+        evidence = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in guards]
+        evidence += [place(site, "called from here") for site in fact.chain[-2:] if _between(site, guards)]
+        yield propose(
+            program,
+            fact,
+            ERROR,
+            f"`{fact.name}` is called on {phrase(fact.who)}: the other ranks never join it, and this hangs or pairs wrongly",
+            evidence=evidence,
+        )
+
+
+def _between(site: object, guards: list[object]) -> bool:
+    return bool(guards)
+
+
+def _in_subgroup(fact: Fact) -> bool:
+    """Whether the collective is of a group of its own, which may be just these ranks."""
+    group = bare(fact.value("group"))
+    return bool(group) and not all(isinstance(atom, Const) and atom.value is None for atom in group)
+
+
+def _matched(fact: Fact, collectives: list[Fact]) -> bool:
+    """Whether the ranks left out call the same collective elsewhere under the opposite condition."""
+    family = _family(fact.name)
+    for other in collectives:
+        if other is fact or _family(other.name) != family:
+            continue
+        if _complementary(fact.who, other.who) and other.loops[: len(fact.loops)] == fact.loops[: len(other.loops)]:
+            return True
+    return False
+
+
+def _complementary(first: str, second: str) -> bool:
+    if opposite(first) == second and first != "some":
+        return True
+    zero, rest = {"zero", "local-zero"}, {"nonzero", "local-nonzero"}
+    return (first in zero and second in rest) or (first in rest and second in zero) or first == second == "some"
+
+
+def _family(name: str) -> str:
+    return {"monitored_barrier": "barrier", "wait_for_everyone": "barrier"}.get(name, name)

@@ -1,0 +1,149 @@
+"""The global rank is used as a device index.
+
+## What it does
+Looks for a value of `RANK` or `get_rank()` that becomes a device: in `set_device`, `.to()`, `.cuda()`,
+`torch.device()` or `device_ids`, without `% device_count()`.
+
+## Why is this bad?
+On one node the global and the local rank are equal, so it works. On the second node of two with eight GPUs each, rank 8
+asks for `cuda:8`, and the job dies there with `invalid device ordinal`.
+
+## Example
+```python
+rank = dist.get_rank()
+model = DistributedDataParallel(model.to(rank), device_ids=[rank])
+```
+
+## Use instead
+```python
+local_rank = int(os.environ["LOCAL_RANK"])
+model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
+```
+
+## References
+- [torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from validate_ddp.catalogue import WARNING, Proposal
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Rank, WorldSize, bare, reaching
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (WARNING,)
+EVIDENCE = "SR"
+FIX = "-"
+
+VALID = (
+    """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank % torch.cuda.device_count())
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def worker(rank, world_size):
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(rank)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+""",
+)
+INVALID = (
+    """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)  # expect
+dist.destroy_process_group()
+""",
+    """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main():
+    dist.init_process_group("nccl")
+    rank = int(os.environ["RANK"])
+    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+""",
+    """
+import torch
+import torch.distributed as dist
+
+def device_of(rank):
+    return torch.device(f"cuda:{rank}")  # expect
+
+def main():
+    dist.init_process_group("nccl")
+    model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
+    dist.destroy_process_group()
+
+main()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each function in which it happens, at its first place."""
+    groups: dict[tuple[str, str], list[Fact]] = {}
+    for fact in program.facts("device"):
+        if _is_global_rank(fact):
+            groups.setdefault((fact.site.path, fact.site.function), []).append(fact)
+    if not groups or _one_node(program):
+        return
+    for facts in groups.values():
+        first, *others = sorted(facts, key=lambda fact: fact.site.span)
+        evidence = [place(fact.site, "and here") for fact in others if fact.site.span.line != first.site.span.line]
+        yield propose(
+            program,
+            first,
+            WARNING,
+            "the global rank is used as a device index: from the second node on there is no such device; "
+            "use the local rank",
+            evidence=evidence,
+        )
+
+
+def _is_global_rank(fact: Fact) -> bool:
+    parts = [*bare(fact.value("device")), *reaching(fact.value("device"))]
+    ranks = [part for part in parts if isinstance(part, Rank)]
+    return bool(ranks) and all(rank.scope == "global" and rank.sure for rank in ranks)
+
+
+def _one_node(program: Program) -> bool:
+    """Whether the script itself says that its world is the devices of one machine."""
+    return any(
+        isinstance(atom, WorldSize) and atom.local
+        for fact in program.facts("process_group")
+        for atom in bare(fact.value("world_size"))
+    )

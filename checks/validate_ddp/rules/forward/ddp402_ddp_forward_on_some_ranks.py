@@ -1,0 +1,136 @@
+"""A DistributedDataParallel model is run forward on some ranks only.
+
+## What it does
+Looks for a call of the wrapper, not of `.module`, under a condition on the rank.
+
+## Why is this bad?
+Before a forward, DistributedDataParallel broadcasts the model's buffers (BatchNorm statistics, codebooks) from rank zero.
+With buffers, a forward that rank zero runs alone waits for the others, or pairs with their next broadcast and shifts all
+that follow by one. Without buffers it works, until somebody adds a BatchNorm.
+
+## Example
+```python
+if rank == 0:
+    validate(ddp_model)
+```
+
+## Use instead
+```python
+if rank == 0:
+    validate(ddp_model.module)
+dist.barrier()
+```
+
+## References
+- [DistributedDataParallel: broadcast_buffers](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from validate_ddp.catalogue import WARNING, Proposal
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.ranks import PARTIAL, phrase
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Resource, bare, constant
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (WARNING,)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.BatchNorm1d(4))
+"""
+VALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    model.module(torch.ones(2, 4))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+output = model(torch.ones(2, 4))
+if dist.get_rank() == 0:
+    print(output)
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.BatchNorm1d(4), broadcast_buffers=False)
+if dist.get_rank() == 0:
+    model(torch.ones(2, 4))
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    model(torch.ones(2, 4))  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+@torch.no_grad()
+def validate(net):
+    net.eval()
+    return net(torch.ones(2, 4))  # expect
+
+for epoch in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    if dist.get_rank() == 0:
+        validate(model)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def evaluate(net):
+    if dist.get_rank() > 0:
+        return None
+    return net(torch.ones(2, 4))  # expect
+
+evaluate(model)
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such forward."""
+    forwards = [fact for fact in program.facts("forward") if fact.name == "ddp"]
+    reported = set()
+    for fact in forwards:
+        if fact.who not in PARTIAL or fact.site in reported or _is_harmless(fact):
+            continue
+        reported.add(fact.site)
+        wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))
+        guards = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL]
+        yield propose(
+            program,
+            fact,
+            WARNING,
+            f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for the "
+            "other ranks; call `.module` here",
+            evidence=[*guards, place(wrapper.site, "the model is wrapped here")],
+        )
+
+
+def _is_harmless(fact: Fact) -> bool:
+    """apex's wrapper has no collective in its forward; without broadcast_buffers torch's has none either."""
+    for atom in bare(fact.value("model")):
+        if isinstance(atom, Resource):
+            if constant(atom.get("flavour")) == "apex" or constant(atom.get("broadcast_buffers")) is False:
+                return True
+    return False

@@ -1,0 +1,182 @@
+"""The training DataLoader of a distributed script is not sharded.
+
+## What it does
+Looks for a loader that feeds the forward of a DistributedDataParallel model in a training loop, and whose data is not
+split between the ranks in any way: no distributed sampler, no slice or seed by rank, no `prepare`.
+
+## Why is this bad?
+Every rank then goes through the whole data set. With equal seeds all ranks compute the same batch, N GPUs do the work of
+one; with different seeds an epoch visits each sample N times. Nothing fails, and the loss looks fine.
+
+## Example
+```python
+loader = DataLoader(dataset, batch_size=32, shuffle=True)
+model = DistributedDataParallel(model)
+```
+
+## Use instead
+```python
+loader = DataLoader(dataset, batch_size=32, sampler=DistributedSampler(dataset))
+```
+
+## References
+- [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+from validate_ddp.catalogue import ERROR, Proposal
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Const, Instance, Opaque, Resource, bare, constant, differs_by_rank, reaching
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (ERROR,)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, Subset
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(1, 1))
+
+def train(loader):
+    for epoch in range(2):
+        if hasattr(loader.sampler, "set_epoch"):
+            loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            model(batch).sum().backward()
+"""
+VALID = (
+    _HEAD
+    + """
+train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+data = torch.ones(8, 1)
+mine = Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))
+train(DataLoader(mine, shuffle=True))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+with torch.no_grad():
+    for batch in DataLoader(torch.ones(8, 1)):
+        model(batch)
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.ones(1)
+
+def build():
+    return DataLoader(Data(), batch_size=2, shuffle=False)  # expect
+
+train(build())
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from torch.utils.data import RandomSampler
+
+data = torch.ones(8, 1)
+train(DataLoader(data, sampler=RandomSampler(data)))  # expect
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each loader that surely trains the wrapped model with unsharded data."""
+    if any(differs_by_rank(fact.value("seed")) for fact in program.facts("seed")):
+        return  # each rank draws its own stream
+    trained = _training_inputs(program)
+    reported: set[Any] = set()
+    for fact in program.facts("loader"):
+        loader = fact.value("loader")[0]
+        if loader.site not in trained or fact.site in reported or not _unsharded(loader):
+            continue
+        reported.add(fact.site)
+        forward = trained[loader.site]
+        wrapper = next(atom for atom in bare(forward.value("model")) if isinstance(atom, Resource))
+        yield propose(
+            program,
+            fact,
+            ERROR,
+            "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
+            evidence=(place(wrapper.site, "the model is wrapped here"), place(forward.site, "and trained on it here")),
+        )
+
+
+def _training_inputs(program: Program) -> dict[Any, Fact]:
+    """Loaders, by where they are made, over which a wrapped model is run forward in training."""
+    if not program.facts("backward"):
+        return {}
+    found: dict[Any, Fact] = {}
+    loops = {}
+    for fact in program.facts("iterate"):
+        for atom in bare(fact.value("loader")):
+            loops.setdefault((fact.site.path, fact.site.span), []).append(atom)
+    trained_in = {(loop.site.path, loop.site.span) for fact in program.facts("backward") for loop in fact.loops}
+    for fact in program.facts("forward"):
+        if fact.name != "ddp" or "no_grad" in fact.flags:
+            continue
+        for loop in fact.loops:
+            place_of = (loop.site.path, loop.site.span)
+            if place_of in trained_in:
+                for loader in loops.get(place_of, ()):
+                    found.setdefault(loader.site, fact)
+    return found
+
+
+def _unsharded(loader: Resource) -> bool:
+    """Whether the loader surely gives each rank all of the data."""
+    if loader.get("prepared") or loader.get("open") or loader.get("derived") or loader.get("batch_sampler"):
+        return False
+    samplers = bare(loader.get("sampler"))
+    if any(not _plain(atom) for atom in samplers):
+        return False
+    return all(_whole(atom) for atom in bare(loader.get("dataset"))) and not differs_by_rank(loader.get("dataset"))
+
+
+def _plain(sampler: Any) -> bool:
+    return (isinstance(sampler, Const) and sampler.value is None) or (
+        isinstance(sampler, Resource) and sampler.kind == "plain_sampler"
+    )
+
+
+def _whole(dataset: Any) -> bool:
+    """Whether a data set is surely the same on every rank."""
+    if isinstance(dataset, Instance):
+        bases = {getattr(base, "last", getattr(base, "name", "")) for base in dataset.cls.lineage()}
+        iterable = any("Iterable" in base for base in bases)
+        return not iterable and not any(differs_by_rank(value) for value in dataset.fields.values())
+    if isinstance(dataset, Resource) and dataset.kind == "subset":
+        return not differs_by_rank(dataset.get("indices")) and all(_whole(a) for a in bare(dataset.get("dataset")))
+    if isinstance(dataset, Opaque):
+        return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
+    return True
+
+
+_ = (constant, reaching)

@@ -1,0 +1,134 @@
+"""A process group is initialised and no path destroys it.
+
+## What it does
+Looks for a script that calls `init_process_group` and from which no call of `destroy_process_group` is reached on
+every rank.
+
+## Why is this bad?
+NCCL's communicators then die with the process, in any order: PyTorch warns at exit (`destroy_process_group() was not
+called`), a rank that ends early can make the others report a broken connection or hang in their own exit, and pending
+work may be lost. A destroy that only rank zero reaches counts as missing.
+
+## Example
+```python
+def main():
+    dist.init_process_group("nccl")
+    train()
+```
+
+## Use instead
+```python
+def main():
+    dist.init_process_group("nccl")
+    train()
+    dist.destroy_process_group()
+```
+Call it on the normal path, not in `finally`: after an exception on one rank, destroying the group waits for work that
+the other ranks will never finish.
+
+## References
+- [torch.distributed: shutdown](https://docs.pytorch.org/docs/stable/distributed.html#shutdown)
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from validate_ddp.catalogue import WARNING, Proposal
+from validate_ddp.program.ranks import PARTIAL, phrase
+from validate_ddp.program.trace import Program
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (WARNING,)
+EVIDENCE = "SR"
+FIX = "-"
+
+VALID = (
+    """
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")
+    dist.barrier()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+""",
+    """
+import torch.distributed as dist
+from torch.distributed import destroy_process_group as shut_down
+
+def cleanup():
+    if dist.is_initialized():
+        shut_down()
+
+def main():
+    dist.init_process_group("nccl")
+    try:
+        dist.barrier()
+    finally:
+        cleanup()
+
+main()
+""",
+    """
+import atexit
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+atexit.register(dist.destroy_process_group)
+""",
+)
+INVALID = (
+    """
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")  # expect
+    dist.barrier()
+
+if __name__ == "__main__":
+    main()
+""",
+    """
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")  # expect
+    dist.barrier()
+    if dist.get_rank() == 0:
+        dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+""",
+    """
+import torch.multiprocessing as mp
+import torch.distributed as dist
+
+class Trainer:
+    def __init__(self, rank):
+        dist.init_process_group("nccl", rank=rank, world_size=2)  # expect
+
+def worker(rank):
+    Trainer(rank)
+
+if __name__ == "__main__":
+    mp.spawn(worker, nprocs=2)
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding at the first initialisation of the script."""
+    groups = program.facts("process_group")
+    started = [fact for fact in groups if fact.name == "init"]
+    destroyed = [fact for fact in groups if fact.name == "destroy"]
+    if not started or not program.complete or any(fact.who not in PARTIAL for fact in destroyed):
+        return
+    message = "`init_process_group` has no matching `destroy_process_group` on any path of this script"
+    if destroyed:
+        message = f"`destroy_process_group` is reached on {phrase(destroyed[0].who)}, the other ranks never call it"
+    evidence = [place(fact.site, f"destroyed here, on {phrase(fact.who)}") for fact in destroyed]
+    yield propose(program, started[0], WARNING, message, evidence=evidence)

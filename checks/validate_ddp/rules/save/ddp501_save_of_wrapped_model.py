@@ -1,0 +1,123 @@
+"""The wrapper's state_dict is saved, with `module.` before every key.
+
+## What it does
+Looks for a checkpoint that holds `state_dict()` of a DistributedDataParallel wrapper, or the wrapper itself.
+
+## Why is this bad?
+The keys read `module.layer.weight`. A script that loads them into the bare model fails with missing and unexpected keys,
+or, with `strict=False`, silently loads nothing. Where the same project loads into the wrapper again or strips the prefix,
+it is deliberate: then this is advice.
+
+## Example
+```python
+torch.save(ddp_model.state_dict(), "model.pt")
+```
+
+## Use instead
+```python
+torch.save(ddp_model.module.state_dict(), "model.pt")
+```
+
+## References
+- [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from validate_ddp.catalogue import INFO, WARNING, Proposal
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.library.models import wrapped_state
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Resource, bare
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = torch.nn.Linear(2, 2)
+ddp = DDP(model)
+"""
+VALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(ddp.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def unwrap(net):
+    return net.module if hasattr(net, "module") else net
+
+if dist.get_rank() == 0:
+    torch.save({"model": unwrap(ddp).state_dict(), "epoch": 1}, "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(model.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(ddp.state_dict(), "model.pt")  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def save(net, epoch):
+    state = {"epoch": epoch, "model": net.state_dict()}
+    if dist.get_rank() == 0:
+        torch.save(state, "model.pt")  # expect
+
+save(ddp, 1)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(ddp, "model.pt")  # expect
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such save."""
+    reported = set()
+    for fact in program.facts("save"):
+        wrappers = [wrapper for wrapper in wrapped_state(fact.value("object")) if wrapper.kind == "ddp"]
+        if not wrappers or fact.site in reported:
+            continue
+        reported.add(fact.site)
+        severity = INFO if _is_deliberate(program, fact, wrappers) else WARNING
+        yield propose(
+            program,
+            fact,
+            severity,
+            "the DistributedDataParallel wrapper is saved: its keys start with `module.`; save `.module.state_dict()`",
+            evidence=[place(wrapper.site, "the model is wrapped here") for wrapper in wrappers[:2]],
+        )
+
+
+def _is_deliberate(program: Program, fact: Fact, wrappers: list[Resource]) -> bool:
+    """Whether the program loads into the wrapper, or handles the prefix."""
+    if any(wrapper in bare(fact.value("object")) for wrapper in wrappers):
+        return False  # the pickled wrapper itself
+    for load in program.facts("load_state"):
+        if any(isinstance(atom, Resource) and atom.kind == "ddp" for atom in bare(load.value("target"))):
+            return True
+    return program.mentions(b'"module.', b"'module.", b"consume_prefix_in_state_dict_if_present")

@@ -1,0 +1,144 @@
+"""Every rank writes the same file.
+
+## What it does
+Looks for checkpoints, configuration dumps and logs that are written without a condition on the rank, to a path that is
+the same on every rank.
+
+## Why is this bad?
+The ranks write into one file at the same time: the result can be a mix of both, and a reader can find it half written. A
+checkpoint broken in this way is found out when it is needed. For a configuration or a log it is mostly noise: duplicated
+lines, contents of whichever rank came last.
+
+## Example
+```python
+torch.save(model.module.state_dict(), "model.pt")
+```
+
+## Use instead
+```python
+if dist.get_rank() == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+```
+
+## References
+- [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
+"""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from validate_ddp.catalogue import ERROR, WARNING, Proposal
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Rank, Resource, Symbol, bare, constant, reaching
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (ERROR, WARNING)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+"""
+VALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+torch.save(torch.get_rng_state(), f"rng_{dist.get_rank()}.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import functools
+
+def main_only(function):
+    @functools.wraps(function)
+    def inner(*args, **kwargs):
+        if dist.get_rank() == 0:
+            return function(*args, **kwargs)
+    return inner
+
+@main_only
+def save(path):
+    torch.save(model.module.state_dict(), path)
+
+save("model.pt")
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+torch.save(model.module.state_dict(), "model.pt")  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+
+    def save(self, epoch):
+        torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
+
+    def fit(self):
+        for epoch in range(3):
+            if epoch % 2 == 0:
+                self.save(epoch)
+
+Trainer(model).fit()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import yaml
+
+with open("config.yaml", "w") as stream:  # expect
+    yaml.dump({"lr": 0.1}, stream)
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each write that all ranks reach."""
+    if not program.is_distributed:
+        return
+    reported = set()
+    for fact in program.facts("save"):
+        if fact.who != "all" or fact.site in reported or _is_apart(fact) or "process_first" in fact.flags:
+            continue
+        reported.add(fact.site)
+        checkpoint = constant(fact.value("role")) == "checkpoint"
+        what = "this checkpoint" if checkpoint else "this file"
+        yield propose(
+            program,
+            fact,
+            ERROR if checkpoint else WARNING,
+            f"every rank writes {what} to the same path (`{fact.name}`); guard it with rank zero",
+            evidence=[place(site, "called from here") for site in fact.chain[-1:]],
+        )
+
+
+def _is_apart(fact: Fact) -> bool:
+    """Whether each rank surely writes somewhere else, or not to a file."""
+    path = fact.value("path")
+    for part in (*bare(path), *reaching(path)):
+        if isinstance(part, Rank):
+            return True
+        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "batch", "file", "writer"):
+            return True
+        if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
+            return True
+    return constant(path) in ("/dev/null", None)

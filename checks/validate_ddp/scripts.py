@@ -1,0 +1,165 @@
+"""Which of the files are scripts, and what the rules propose for each; remembered while nothing it reads changes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Iterator
+
+from validate_ddp.catalogue import Proposal
+from validate_ddp.catalogue.registry import Stub, load, stubs
+from validate_ddp.source.prefilter import imports
+from validate_ddp.source.summaries import Summaries
+
+_WORTH_PROCESSES = 48
+"""From so many scripts on, starting processes pays."""
+
+
+def kept(files: list[str], summaries: Summaries) -> list[str]:
+    """The files that can matter: with a word of distributed training, or importing such a file, transitively."""
+    surviving = [file for file in files if summaries.matters(file)]
+    rest = [file for file in files if file not in set(surviving)]
+    stems = {_stem(file) for file in surviving}
+    grown = True
+    while grown and rest and surviving:
+        grown = False
+        waiting = []
+        for file in rest:
+            data = summaries.data(file)
+            if data is not None and stems & _imported_words(data, stems):
+                surviving.append(file)
+                stems.add(_stem(file))
+                grown = True
+            else:
+                waiting.append(file)
+        rest = waiting
+    order = {file: index for index, file in enumerate(files)}
+    return sorted(surviving, key=order.__getitem__)
+
+
+def _stem(file: str) -> str:
+    name = os.path.splitext(os.path.basename(file))[0]
+    return os.path.basename(os.path.dirname(file)) if name == "__init__" else name
+
+
+def _imported_words(data: bytes, stems: set[str]) -> set[str]:
+    if b"import" not in data or not any(stem.encode() in data for stem in stems):
+        return set()
+    return {word for dotted in imports(data) for word in dotted.split(".")}
+
+
+def entries(files: list[str], summaries: Summaries) -> list[str]:
+    """The scripts among the files: those with a main block, and those that no other file imports."""
+    stems: dict[str, list[str]] = {}
+    for file in files:
+        stems.setdefault(_stem(file), []).append(file)
+    imported: set[str] = set()
+    for file in files:
+        for dotted in imports(summaries.data(file) or b""):
+            for word in dotted.split(".")[-2:]:
+                imported.update(other for other in stems.get(word, ()) if other != file)
+    return [file for file in files if file not in imported or b"__main__" in (summaries.data(file) or b"")]
+
+
+def propose(
+    scripts: list[str], summaries: Summaries, enabled: frozenset[str], jobs: int
+) -> Iterator[tuple[list[Proposal], list[str]]]:
+    """For each script, what the rules propose and the absolute paths of the files of its program."""
+    missing = []
+    for script in scripts:
+        remembered = _remembered(script, summaries, enabled)
+        if remembered is not None:
+            yield remembered
+        else:
+            missing.append(script)
+    workers = jobs or os.cpu_count() or 1
+    if len(missing) < _WORTH_PROCESSES or workers < 2:
+        for script in missing:
+            yield _examine(script, summaries, enabled)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from functools import partial
+
+    work = partial(_examine_alone, cache=summaries.cache, enabled=enabled)
+    with ProcessPoolExecutor(min(workers, 8)) as pool:
+        for proposals, files, problems in pool.map(work, missing, chunksize=8):
+            summaries.problems.update(problems)
+            yield proposals, files
+
+
+def _examine_alone(
+    script: str, cache: Any, enabled: frozenset[str]
+) -> tuple[list[Proposal], list[str], dict[str, Any]]:
+    summaries = _process_summaries(cache)
+    proposals, files = _examine(script, summaries, enabled)
+    return proposals, files, summaries.problems
+
+
+_OWN: list[Summaries] = []
+
+
+def _process_summaries(cache: Any) -> Summaries:
+    """One for each process, so that a module that many scripts import is read once."""
+    if not _OWN:
+        _OWN.append(Summaries(cache))
+    return _OWN[0]
+
+
+def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
+    from validate_ddp.program.trace import trace
+
+    summaries.begin()
+    program = trace(summaries, script)
+    found: list[Proposal] = []
+    if program.is_distributed:
+        for stub in _rules_for(program.kinds, enabled):
+            found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
+    _remember(script, summaries, enabled, found, program.files)
+    return found, program.files
+
+
+def _rules_for(kinds: frozenset[str], enabled: frozenset[str]) -> list[Stub]:
+    """The rules whose trigger, the kind of fact that their folder is named after, the program has."""
+    return [stub for stub in stubs() if stub.trigger in kinds and stub.code in enabled]
+
+
+def _key(script: str, enabled: frozenset[str]) -> str:
+    from validate_ddp.source.cache import digest
+
+    return digest(script, os.getcwd(), ",".join(sorted(enabled)))
+
+
+def _remembered(
+    script: str, summaries: Summaries, enabled: frozenset[str]
+) -> tuple[list[Proposal], list[str]] | None:
+    """What an earlier run found, if no file that it read has changed and none that it missed has appeared."""
+    if summaries.cache is None:
+        return None
+    record = summaries.cache.get("proposals", _key(script, enabled))
+    if not isinstance(record, dict):
+        return None
+    from validate_ddp.catalogue.plain import from_plain
+
+    try:
+        if any(summaries.digest(file) != known for file, known in record["files"].items()):
+            return None
+        if any(os.path.exists(path) for path in record["absent"]):
+            return None
+        return [from_plain(Proposal, row) for row in record["proposals"]], list(record["program"])
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None  # written by something else: a miss
+
+
+def _remember(
+    script: str, summaries: Summaries, enabled: frozenset[str], proposals: list[Proposal], files: list[str]
+) -> None:
+    if summaries.cache is None or summaries.problems:
+        return
+    from validate_ddp.catalogue.plain import to_plain
+
+    record = {
+        "files": {file: summaries.digest(file) for file in summaries.consulted},
+        "absent": sorted(summaries.absent),
+        "program": files,
+        "proposals": [to_plain(proposal) for proposal in proposals],
+    }
+    summaries.cache.put("proposals", _key(script, enabled), record)

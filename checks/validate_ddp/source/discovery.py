@@ -1,0 +1,263 @@
+"""Finds the files to check: targets given by the user, folders walked, .gitignore and excludes honoured."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from validate_ddp.source.gitignore import Patterns
+
+SUFFIXES = (".py", ".ipynb")
+
+DEFAULT_EXCLUDES = (
+    ".bzr",
+    ".direnv",
+    ".eggs",
+    ".git",
+    ".hg",
+    ".ipynb_checkpoints",
+    ".mypy_cache",
+    ".nox",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".svn",
+    ".tox",
+    ".venv",
+    "__pycache__",
+    "__pypackages__",
+    "build",
+    "dist",
+    "node_modules",
+    "site-packages",
+    "venv",
+)
+"""Folders that are not entered. ``build`` and ``dist`` are entered where they hold an ``__init__.py``: then they are
+packages of the project. Any folder with a ``pyvenv.cfg`` is a virtual environment and not entered either."""
+
+_OFTEN_PACKAGES = ("build", "dist")
+
+
+class Found(NamedTuple):
+    """A file to check, or why a target or folder gives none.
+
+    path: relative to the working directory, with forward slashes, where it lies under it; else absolute.
+    problem: None for a file to check; else one line, as in "cannot be read: Permission denied".
+    """
+
+    path: str
+    problem: str | None = None
+
+
+class _Scope(NamedTuple):
+    """Patterns, and the folder that they are relative to."""
+
+    folder: str
+    patterns: Patterns
+
+    def verdict(self, path: str, is_folder: bool) -> bool | None:
+        prefix = self.folder if self.folder.endswith(os.sep) else self.folder + os.sep
+        if not path.startswith(prefix):
+            return None
+        relative = path[len(prefix) :]
+        if os.sep != "/":
+            relative = relative.replace(os.sep, "/")
+        return self.patterns.verdict(relative, is_folder)
+
+
+class _Hit(NamedTuple):
+    """Something found. real: its real path, empty for a problem."""
+
+    real: str
+    is_link: bool
+    found: Found
+
+
+class _Walk(NamedTuple):
+    """What holds for a whole walk. excluded: plain names; excludes: patterns relative to the project's root."""
+
+    excluded: frozenset[str]
+    excludes: _Scope | None
+    respect_gitignore: bool
+
+
+def discover(
+    targets: Iterable[str],
+    *,
+    exclude: Iterable[str] = DEFAULT_EXCLUDES,
+    extend_exclude: Iterable[str] = (),
+    respect_gitignore: bool = True,
+    root: str | None = None,
+) -> list[Found]:
+    """The files to check, in the order of the targets, each folder's content sorted by name.
+
+    A target that is a file is always taken, whatever its suffix and also when excluded. A folder is walked for .py and
+    .ipynb files. Symbolic links to folders are not followed in a walk, only as targets. A file reached twice, also by
+    a link, is given once, by the name that is no link.
+
+    exclude, extend_exclude: patterns as in .gitignore, relative to ``root`` (default: the working directory).
+    A missing target and an unreadable folder are given with their problem; nothing raises.
+    """
+    here = os.getcwd()
+    patterns = [pattern.removeprefix("./") for pattern in (*exclude, *extend_exclude)]
+    plain = frozenset(pattern for pattern in patterns if not any(sign in pattern for sign in "*?[\\/!# "))
+    rest = [pattern for pattern in patterns if pattern not in plain]
+    scope = _scope(os.path.abspath(root or here), "\n".join(rest)) if rest else None
+    walk = _Walk(plain, scope, respect_gitignore)
+    hits: list[_Hit] = []
+    for target in targets:
+        hits += _from_target(target, here, walk)
+    return _unique(hits)
+
+
+def _from_target(target: str, here: str, walk: _Walk) -> Iterator[_Hit]:
+    if not target or "\0" in target:
+        yield _problem(target.replace("\0", "\\0"), "is not a path")
+        return
+    path = os.path.abspath(target)
+    shown = _shown(path, here)
+    if os.path.isdir(path):
+        yield from _walk(path, here, walk)
+    elif os.path.exists(path):
+        yield _Hit(os.path.realpath(path), os.path.islink(path), Found(shown))
+    elif os.path.lexists(path):
+        yield _problem(shown, "is a symbolic link to nowhere")
+    else:
+        yield _problem(shown, "does not exist; check the path")
+
+
+def _problem(path: str, message: str) -> _Hit:
+    return _Hit("", False, Found(path, message))
+
+
+def _walk(top: str, here: str, walk: _Walk) -> Iterator[_Hit]:
+    """Own stack, since a tree may be deeper than Python may recurse."""
+    real_top = os.path.realpath(top)
+    stack: list[_Hit | tuple[str, tuple[_Scope, ...]]] = [(top, _scopes_above(top) if walk.respect_gitignore else ())]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, _Hit):
+            yield item
+            continue
+        folder, scopes = item
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=_name)
+        except OSError as error:
+            yield _problem(_shown(folder, here), f"cannot be read: {error.strerror or error}")
+            continue
+        names = {entry.name for entry in entries}
+        if "pyvenv.cfg" in names and folder != top:
+            continue
+        if walk.respect_gitignore:
+            scopes = _scopes_of(folder, names, scopes)
+        taken: list[_Hit | tuple[str, tuple[_Scope, ...]]] = []
+        for entry in entries:
+            is_link = entry.is_symlink()
+            if _is_folder(entry):
+                if not is_link and not _is_excluded(entry, True, walk, scopes):
+                    taken.append((entry.path, scopes))
+            elif entry.name.endswith(SUFFIXES) and not _is_excluded(entry, False, walk, scopes):
+                real = os.path.realpath(entry.path) if is_link else real_top + entry.path[len(top) :]
+                if not is_link or os.path.isfile(real):  # editors leave links to nowhere
+                    taken.append(_Hit(real, is_link, Found(_shown(entry.path, here))))
+        stack += reversed(taken)
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that loops
+        return False
+
+
+def _is_excluded(entry: os.DirEntry[str], is_folder: bool, walk: _Walk, scopes: tuple[_Scope, ...]) -> bool:
+    name = entry.name
+    if name in walk.excluded:
+        package = is_folder and name in _OFTEN_PACKAGES and os.path.exists(os.path.join(entry.path, "__init__.py"))
+        if not package:
+            return True
+    if walk.excludes is not None and walk.excludes.verdict(entry.path, is_folder):
+        return True
+    for scope in reversed(scopes):  # the deeper file decides
+        verdict = scope.verdict(entry.path, is_folder)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _scopes_above(top: str) -> tuple[_Scope, ...]:
+    """The .gitignore files that hold above ``top``, outermost first; none where ``top`` is in no repository."""
+    folders: list[str] = []
+    folder = top
+    while not os.path.exists(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return ()
+        folder = parent
+        folders.append(folder)
+    scopes: tuple[_Scope, ...] = ()
+    for folder in reversed(folders):
+        names = {name for name in (".git", ".gitignore") if os.path.exists(os.path.join(folder, name))}
+        scopes = _scopes_of(folder, names, scopes)
+    return scopes
+
+
+def _scopes_of(folder: str, names: set[str], above: tuple[_Scope, ...]) -> tuple[_Scope, ...]:
+    """The scopes that hold in ``folder``: a repository begins anew, its private excludes below its .gitignore."""
+    scopes = above
+    if ".git" in names:
+        scopes = ()
+        private = _read(os.path.join(folder, ".git", "info", "exclude"))
+        if private:
+            scopes = (_scope(folder, private),)
+    if ".gitignore" in names:
+        text = _read(os.path.join(folder, ".gitignore"))
+        if text:
+            scopes = (*scopes, _scope(folder, text))
+    return scopes
+
+
+def _scope(folder: str, text: str) -> _Scope:
+    from validate_ddp.source.gitignore import Patterns
+
+    return _Scope(folder, Patterns(text))
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(1 << 20).decode("utf-8", "replace")
+    except OSError:  # git, too, goes on without a .gitignore that it cannot read
+        return ""
+
+
+def _shown(path: str, here: str) -> str:
+    for prefix in (here, os.path.realpath(here)):
+        start = prefix if prefix.endswith(os.sep) else prefix + os.sep
+        if path.startswith(start):
+            path = path[len(start) :]
+            break
+        if path == prefix:
+            return "."
+    return path if os.sep == "/" else path.replace(os.sep, "/")
+
+
+def _unique(hits: list[_Hit]) -> list[Found]:
+    """Each real path once; a name that is no link goes before a link to it."""
+    seen = {hit.real for hit in hits if not hit.is_link}
+    unique: list[Found] = []
+    given: set[str] = set()
+    for hit in hits:
+        if not hit.real:
+            unique.append(hit.found)
+        elif hit.real not in given and not (hit.is_link and hit.real in seen):
+            given.add(hit.real)
+            unique.append(hit.found)
+    return unique

@@ -1,0 +1,96 @@
+"""Parses text to Python's own syntax tree, and survives whatever the text holds."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from _ast import AST, PyCF_ONLY_AST
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.source.text import SYNTAX, Problem, Source, split_lines, syntax_problem
+
+if TYPE_CHECKING:
+    import ast
+
+_DEPTH_LIMIT = 2900
+"""Levels of a syntax tree. From 3.11 on Python itself refuses deeper trees; 3.10 builds them, or crashes."""
+
+_FIELDS_LIMIT = 2000
+"""Replacement fields in one f-string: the time that Python takes is quadratic in them."""
+
+
+_CHAIN_LIMIT = 50_000
+"""Tokens that one expression may chain before Python 3.10 would overrun the C stack (it does so at 100,000 levels)."""
+
+_UNGUARDED = sys.version_info < (3, 11)
+
+
+def parse(source: Source) -> ast.Module | Problem:
+    """The syntax tree of ``source.text``, or why there is none, with the Python version that the text needs.
+
+    Never raises, never prints a warning, and takes linear time. A tree can be as deep as Python allows (thousands of
+    levels): whoever walks it by recursion asks ``too_deep`` first.
+    """
+    text = source.text
+    if text.count("{") > _FIELDS_LIMIT:
+        problem = _too_many_fields(source)
+        if problem:
+            return problem
+    if _UNGUARDED and len(text) > 2 * _CHAIN_LIMIT and _chains_too_long(text):
+        return _too_nested(source)
+    try:
+        with warnings.catch_warnings():  # an invalid escape sequence is no business of ours
+            warnings.simplefilter("ignore")
+            parsed: Any = compile(text, "<source>", "exec", PyCF_ONLY_AST, dont_inherit=True)
+    except SyntaxError as error:
+        from validate_ddp.source.dialect import explain  # only for a file that is not Python
+
+        return explain(source, error)
+    except (RecursionError, MemoryError):
+        return _too_nested(source)
+    except (ValueError, OverflowError, SystemError) as error:  # half characters, and what else C code may find
+        return Problem(source.path, 0, 0, f"cannot be parsed: {' '.join(str(error).split())}", SYNTAX)
+    tree: ast.Module = parsed
+    if _UNGUARDED and len(text) > 2 * _DEPTH_LIMIT and too_deep(tree, _DEPTH_LIMIT):
+        return _too_nested(source)
+    return tree
+
+
+def too_deep(tree: Any, limit: int) -> bool:
+    """Whether the syntax tree below ``tree`` has more than ``limit`` levels, itself counted. Own loop, no recursion."""
+    level = [tree]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > limit:
+            return True
+        below: list[Any] = []
+        for node in level:
+            for value in node.__dict__.values():
+                if isinstance(value, AST):
+                    below.append(value)
+                elif value.__class__ is list:
+                    below += [item for item in value if isinstance(item, AST)]
+        level = below
+    return False
+
+
+def _too_many_fields(source: Source) -> Problem | None:
+    from validate_ddp.source.lexical import fstrings
+
+    found = fstrings(source.text)
+    if found.most_fields <= _FIELDS_LIMIT:
+        return None
+    line = len(split_lines(source.text[: found.most_at + 1]))
+    message = f"one f-string has {found.most_fields} fields; more than {_FIELDS_LIMIT} take too long to parse"
+    return syntax_problem(source, line, 0, message)
+
+
+def _chains_too_long(text: str) -> bool:
+    from validate_ddp.source.lexical import longest_chain
+
+    return longest_chain(text) > _CHAIN_LIMIT
+
+
+def _too_nested(source: Source) -> Problem:
+    return Problem(source.path, 0, 0, "is nested too deeply for Python's parser; split the longest expression", SYNTAX)

@@ -1,0 +1,150 @@
+"""Files of a run: their bytes, their summaries (cached on disk by content), and what of them can matter."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_ACTS = (
+    b"save",
+    b"load",
+    b"open(",
+    b"DataLoader",
+    b"state_dict",
+    b"set_epoch",
+    b".dump(",
+    b"rank",
+    b"Rank",
+)
+"""What a module without a word of distributed training may still do to a script that has one."""
+
+
+class Summaries:
+    """Reads each file once. ``problems`` collects what could not be read or parsed."""
+
+    def __init__(self, cache: Any = None) -> None:
+        self.cache = cache
+        self.problems: dict[str, Any] = {}
+        self.consulted: set[str] = set()
+        self.absent: set[str] = set()
+        self._digests: dict[str, str] = {}
+        self._sources: dict[str, Any] = {}
+        self._bodies: dict[str, Any] = {}
+        self._files: dict[str, bool] = {}
+        self._matters: dict[str, bool] = {}
+        self._follows: dict[str, bool] = {}
+        self._cwd = os.getcwd()
+
+    def shown(self, file: str) -> str:
+        """The path as a user reads it: relative to the working directory where it lies below it, forward slashes."""
+        if file.startswith(self._cwd + os.sep):
+            file = file[len(self._cwd) + 1 :]
+        return file.replace(os.sep, "/")
+
+    def begin(self) -> None:
+        """Forget which files were consulted and missed so far: what follows is another script."""
+        self.consulted, self.absent = set(), set()
+
+    def is_file(self, path: str) -> bool:
+        if path not in self._files:
+            self._files[path] = os.path.isfile(path)
+        if not self._files[path]:
+            self.absent.add(path)
+        return self._files[path]
+
+    def is_namespace(self, path: str) -> bool:
+        """Whether a folder without ``__init__.py`` holds modules."""
+        try:
+            return any(name.endswith(".py") for name in os.listdir(path))
+        except OSError:
+            return False
+
+    def provide(self, file: str, source: Any) -> None:
+        """Use ``source`` for a file that is not read from disk: standard input, an editor's buffer."""
+        self._sources[file] = source
+        self._files[file] = True
+
+    def source(self, file: str) -> Any | None:
+        """The decoded file; None, and a problem noted, where it cannot be read."""
+        if file not in self._sources:
+            from validate_ddp.source.text import Problem, read
+
+            found = read(file)
+            if isinstance(found, Problem):
+                self.problems[file] = found
+                found = None
+            self._sources[file] = found
+        return self._sources[file]
+
+    def digest(self, file: str) -> str:
+        """A hash of the file's bytes; empty where it cannot be read."""
+        if file not in self._digests:
+            from validate_ddp.source.cache import digest
+
+            data = self.data(file)
+            self._digests[file] = "" if data is None else digest(data)
+        return self._digests[file]
+
+    def data(self, file: str) -> bytes | None:
+        """The file's bytes; None where it cannot be read."""
+        self.consulted.add(file)
+        source = self.source(file)
+        return None if source is None else source.data
+
+    def matters(self, file: str) -> bool:
+        """Whether the file itself has a word of distributed training."""
+        self.consulted.add(file)
+        if file not in self._matters:
+            from validate_ddp.source.prefilter import may_matter
+
+            data = self.data(file)
+            self._matters[file] = data is not None and may_matter(data)
+        return self._matters[file]
+
+    def follows(self, file: str) -> bool:
+        """Whether an imported file, or anything in its folder that it imports, can do what rules ask about."""
+        self.consulted.add(file)
+        if file not in self._follows:
+            data = self.data(file)
+            self._follows[file] = data is not None and (
+                self.matters(file) or any(word in data for word in _ACTS) or os.path.basename(file) == "__init__.py"
+            )
+        return self._follows[file]
+
+    def body(self, file: str) -> Any | None:
+        """The lowered statements; None, and a problem noted, where the file does not parse."""
+        self.consulted.add(file)
+        if file not in self._bodies:
+            self._bodies[file] = self._lowered(file)
+        return self._bodies[file]
+
+    def _lowered(self, file: str) -> Any | None:
+        source = self.source(file)
+        if source is None:
+            return None
+        from validate_ddp.source.lowering import FORMAT
+
+        key = ""
+        if self.cache is not None:
+            from validate_ddp.source.cache import digest
+
+            key = digest(source.data, f"summary {FORMAT}")
+            cached = self.cache.get("summary", key)
+            if cached is not None:
+                return cached
+        from validate_ddp.source.lowering import lower
+        from validate_ddp.source.parsing import parse
+        from validate_ddp.source.text import Problem
+
+        tree = parse(source)
+        if isinstance(tree, Problem):
+            self.problems[file] = tree
+            return None
+        try:
+            body = lower(tree)
+        except RecursionError:
+            self.problems[file] = Problem(self.shown(file), 1, 1, "nested too deeply to be checked; split it up", "syntax")
+            return None
+        if self.cache is not None:
+            self.cache.put("summary", key, body)
+        return body

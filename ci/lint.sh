@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Usage: ci/lint.sh [--fix]; ruff (rules and format), the limits of the house, mypy. --fix repairs what ruff can first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ci/install.sh .venv dev
+if [ "${1:-}" = --fix ]; then
+  .venv/bin/ruff check --quiet --fix . || true # what is left is reported below
+  .venv/bin/ruff format .
+fi
+# All of them run, so that one look shows everything.
+failed=""
+.venv/bin/ruff check . || failed="$failed ruff-check"
+.venv/bin/ruff format --check . || failed="$failed ruff-format(make format)"
+.venv/bin/python ci/limits.py || failed="$failed limits"
+.venv/bin/mypy checks/validate_ddp reference_trainer ci/limits.py ci/bench || failed="$failed mypy"
+if [ -n "$failed" ]; then
+  echo "lint failed:$failed" >&2
+  exit 1
+fi
+echo "lint passed"
