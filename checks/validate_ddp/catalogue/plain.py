@@ -31,7 +31,9 @@ def from_plain(kind: type[T], row: Any) -> T:
     """The Proposal or Finding that ``to_plain`` made a list of. Raises where the list is not one."""
     fields = dict(zip(kind._fields, row))  # type: ignore[attr-defined]
     if kind is Proposal:
-        fields.update(span=Span(*fields["span"]), statement=Span(*fields["statement"]), expects=tuple(fields["expects"]))
+        fields.update(
+            span=Span(*fields["span"]), statement=Span(*fields["statement"]), expects=tuple(fields["expects"])
+        )
     elif kind is not Finding:
         raise TypeError(f"neither Proposal nor Finding: {kind}")
     fields["evidence"] = tuple(_place(part) for part in fields["evidence"])

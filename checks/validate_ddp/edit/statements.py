@@ -119,4 +119,5 @@ def _surroundings(core: str, indent: str) -> Iterator[tuple[str, int, str]]:
     elif word == "case":
         before, indent = "match _:\n ", " "
     body = "case _: pass" if word == "match" else "pass"
-    yield before, dropped, f"\n{indent} {body}\n"
+    ending = f"{indent}finally: pass\n" if word == "try" else ""
+    yield before, dropped, f"\n{indent} {body}\n{ending}"

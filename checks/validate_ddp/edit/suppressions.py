@@ -274,14 +274,14 @@ def _idle(item: _Directive, enabled: frozenset[str]) -> str:
     if item.codes is None:
         # Rules that are not enabled now might need it.
         every = enabled >= {stub.code for stub in registry.stubs()}
-        return "" if item.used or not every else f"unused suppression: `{item.word}` silences nothing here"
+        return "" if item.used or not every else f"nothing is found here that `{item.word}` could silence"
     if UNUSED in item.codes:
         return ""
     idle = [code for code in item.codes if code in enabled and code not in item.used]
     if not idle:
         return ""
     named = ", ".join(f"{code} ({registry.name_of(code)})" for code in idle)
-    return f"unused suppression: {named} {'is' if len(idle) == 1 else 'are'} not found here"
+    return f"nothing to silence: {named} {'is' if len(idle) == 1 else 'are'} not found here"
 
 
 def _problem(path: str, line: int, start: int, end: int, message: str, cells: tuple[Cell, ...] | None) -> Finding:

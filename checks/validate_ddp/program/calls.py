@@ -147,6 +147,8 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
         return library.call_symbol(machine, atom, call)
     if isinstance(atom, Resource):
         return library.call_object(machine, atom, call)
+    if isinstance(atom, ModuleRef):
+        return _call_module(machine, atom, call)
     if isinstance(atom, Instance):
         member, _ = atom.cls.find("__call__")
         if member is None:
@@ -156,6 +158,16 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
     return library.call_unknown(machine, atom, call)
+
+
+def _call_module(machine: Machine, atom: ModuleRef, call: Call) -> Value:
+    """A module that is called stands for its function of the same name: the package's ``__init__`` is not there."""
+    stem = atom.module.file.rpartition("/")[2].removesuffix(".py")
+    result: Value = ()
+    for target in bare(machine.library.member(machine, atom.module, stem)):
+        if isinstance(target, (Function, Class)):
+            result = join(result, call_atom(machine, target, call))
+    return result or UNKNOWN
 
 
 def call_values(machine: Machine, function: Any, *args: Value, **keywords: Value) -> Value:
@@ -248,7 +260,9 @@ def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Valu
 def _run(machine: Machine, function: Function, frame: Frame) -> Value:
     if function.node[0] == "lambda":
         return machine.evaluate(function.node[2])
-    flags = ("no_grad",) if "no_grad" in function.marks else ()
+    flags = ["no_grad"] if "no_grad" in function.marks else []
+    if function.node[6]:
+        flags.append("generator")
     with machine.flagged(*flags):
         outcome = machine.walk(function.node[4])
     if function.node[6]:  # a generator: iterating over it gives what it yields
@@ -284,9 +298,10 @@ def carried_or_self(call: Call) -> list[Any]:
 
 def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:
     """Run ``target`` as the processes that a launcher starts."""
-    for atom in bare(target):
-        if isinstance(atom, (Function, Instance, Class)):
-            call_atom(machine, atom, Call("", arguments, {}, site))
+    with machine.flagged("spawned"):
+        for atom in bare(target):
+            if isinstance(atom, (Function, Instance, Class)):
+                call_atom(machine, atom, Call("", arguments, {}, site))
 
 
 _ = (FALSE, iteration)

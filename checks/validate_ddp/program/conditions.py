@@ -170,6 +170,9 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
     if operator in ("In", "NotIn") and any(isinstance(a, Symbol) and a.name == "os.environ" for a in right_atoms):
         present = constant(left) in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
         return (operator == "In") if present else None
+    classes = _class_test(left_atoms, operator, right_atoms)
+    if classes is not None:
+        return classes
     if constant(right) is None and operator in ("Is", "IsNot", "Eq", "NotEq"):
         answer = truth_of(left, _is_none)
         return answer if operator in ("Is", "Eq") else negated(answer)
@@ -179,6 +182,23 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
             if isinstance(other, bool):
                 return atom if other is (operator in ("Eq", "Is")) else negated(atom)
     return _constants(constant(left), operator, constant(right))
+
+
+def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:
+    """``type(x) in (A, B)`` and ``type(x) is A``, by the classes' last names."""
+    wanted = []
+    for atom in right:
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+            wanted.extend(part for value in atom.fields.values() for part in bare(value))
+        else:
+            wanted.append(atom)
+    if not left or not wanted or not all(isinstance(atom, Symbol) for atom in (*left, *wanted)):
+        return None
+    names = {atom.last for atom in wanted}
+    verdicts = {atom.last in names for atom in left}
+    if len(verdicts) == 2 or operator not in ("In", "NotIn", "Is", "IsNot", "Eq", "NotEq"):
+        return None
+    return verdicts.pop() is (operator in ("In", "Is", "Eq"))
 
 
 def _is_none(atom: Any) -> Truth:
@@ -255,6 +275,17 @@ def refine(machine: Machine, node: Node, positive: bool) -> None:
     elif kind == "call" and node[1] == ["name", "isinstance"] and len(node[2]) == 2:
         if "Parallel" in repr(node[2][1]) or "DDP" in repr(node[2][1]):
             _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
+
+
+def assume(machine: Machine, node: Node) -> None:
+    """What ``assert not args.evolve`` says of a field that is otherwise unknown."""
+    positive = node[0] != "not"
+    part = node if positive else node[1]
+    if part[0] != "attr":
+        return
+    for atom in bare(machine.evaluate(part[1])):
+        if isinstance(atom, Resource) and atom.kind == "namespace" and part[2] not in atom.fields:
+            machine.write(atom.fields, part[2], (Const(positive),))
 
 
 def is_wrapper(atom: Any) -> bool:

@@ -178,6 +178,8 @@ def _rank_arithmetic(operator: str, left: Value, right: Value) -> Value | None:
     if operator == "Add" and (first is not None or second is not None):
         scopes = {rank.scope for rank in (first, second) if rank is not None}
         others = right if second is None else left if first is None else ()
+        if others and any(isinstance(atom, Const) and atom.value == 0 for atom in bare(others)):
+            return (first or second,)  # the first node's share
         if scopes & {"local", "spawn", "node"} and (
             scopes == {"global", "local"} or not others or any(isinstance(atom, Opaque) for atom in bare(others))
         ):
@@ -246,6 +248,9 @@ def _comprehension(machine: Machine, node: Node) -> Value:
     try:
         from validate_ddp.program.statements import assign
 
+        listed = _listed(machine, node)
+        if listed is not None:
+            return listed
         sources: Value = ()
         for target, iterated, tests in node[3]:
             value = machine.evaluate(iterated)
@@ -262,6 +267,25 @@ def _comprehension(machine: Machine, node: Node) -> Value:
     if carried and all(isinstance(atom, (Opaque, Const)) for atom in element):
         element = (Opaque("", carried_by((*element, *sources))),)
     return (Resource("dict" if node[1] == "dict" else "list", machine.site(), {"*": element}),)
+
+
+_MOST_LISTED = 8
+
+
+def _listed(machine: Machine, node: Node) -> Value | None:
+    """A comprehension over a short literal, item by item; None for any other."""
+    from validate_ddp.program.statements import assign
+
+    target, iterated, tests = node[3][0]
+    if len(node[3]) > 1 or tests or iterated[0] != "seq" or not 0 < len(iterated[2]) <= _MOST_LISTED:
+        return None
+    fields: dict[str, Value] = {}
+    for item in iterated[2]:
+        assign(machine, target, machine.evaluate(item))
+        values = [machine.evaluate(part) for part in node[2]]
+        key = iteration.key_of(values[0]) if node[1] == "dict" else str(len(fields))
+        fields[key or "*"] = values[-1]
+    return (Resource("dict" if node[1] == "dict" else "list", machine.site(), fields),)
 
 
 def _walrus(machine: Machine, node: Node) -> Value:

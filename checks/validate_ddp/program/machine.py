@@ -109,7 +109,8 @@ class Machine:
     def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
         who = self.who
-        identity = (kind, name, site.path, site.span, who, len(self.loops) > 0, *map(_identity, values.values()))
+        around = (who, len(self.loops) > 0, "spawned" in self.flags)
+        identity = (kind, name, site.path, site.span, *around, *map(_identity, values.values()))
         if who == "none" or identity in self._seen:
             return
         self._seen.add(identity)

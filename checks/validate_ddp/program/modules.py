@@ -109,7 +109,7 @@ class Library:
             return None
         for root in (*self.roots, *search_roots(importer.file)):
             found = _existing(root, parts, self.summaries)
-            if found is not None:
+            if found is not None and found != importer.file:
                 return found
         return None
 
@@ -173,6 +173,7 @@ class Library:
         """The value of a name, an import resolved."""
         value = names[key]
         if value and isinstance(value[0], Lazy):
+            names[key] = (Opaque(key),)  # what an import of itself would see
             resolved: Value = ()
             for atom in value:
                 found = self._resolve(machine, atom) if isinstance(atom, Lazy) else (atom,)
@@ -201,10 +202,23 @@ class Library:
         inside = _existing(os.path.dirname(module.file) if module.is_package else module.file, [name], self.summaries)
         if (module.is_package or os.path.isdir(module.file)) and inside is not None:
             return (ModuleRef(self.module(_init(inside))),)
-        found = self.starred(machine, module, name)
+        found = self.starred(machine, module, name) or self._gathered(machine, module, name)
         if found is not None:
             return found
         return (Symbol(f"{_dotted(module)}.{name}"),) if module.state == "loaded" else (Opaque(name),)
+
+    def _gathered(self, machine: Machine, package: Module, name: str) -> Value | None:
+        """A name that the missing ``__init__`` of a folder would import from one of its modules."""
+        if not os.path.isdir(package.file):
+            return None
+        for file in sorted(os.listdir(package.file)):
+            path = os.path.join(package.file, file)
+            if file.endswith(".py") and self.summaries.is_file(path) and name.encode() in (self.summaries.data(path) or b""):
+                module = self.module(path)
+                self.load(machine, module)
+                if name in module.scope.names:
+                    return self.forced(machine, module.scope.names, name)
+        return None
 
     def starred(self, machine: Machine, module: Module, name: str) -> Value | None:
         """A name that a star import brings into a module; None if none does."""

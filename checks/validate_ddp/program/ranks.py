@@ -93,3 +93,9 @@ def _negated(answer: bool | tuple[str, bool]) -> bool | tuple[str, bool]:
     if isinstance(answer, bool):
         return not answer
     return (opposite(answer[0]), answer[1])
+
+
+def complementary(first: str, second: str) -> bool:
+    """Whether the two sets may together be every rank, so that what both do is done by all."""
+    zero, rest = {"zero", "local-zero"}, {"nonzero", "local-nonzero"}
+    return (first in zero and second in rest) or (first in rest and second in zero) or first == second == "some"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import vocabulary
-from validate_ddp.program.values import Function, Opaque, Rank, Symbol, Value, WorldSize, bare
+from validate_ddp.program.values import Const, Function, Opaque, Rank, Symbol, Value, WorldSize, bare
 
 
 def suggested(name: str, carries: tuple[Any, ...] = ()) -> Value:
@@ -21,17 +21,21 @@ def suggested(name: str, carries: tuple[Any, ...] = ()) -> Value:
 
 
 def named(name: str, value: Value) -> Value:
-    """``value`` once it has been given ``name``: an unknown one takes the role that the name says."""
-    if len(value) == 1 and isinstance(value[0], Opaque) and not value[0].carries:
-        return suggested(name) if not value[0].name.endswith("()") or _is_role(name) else value
-    return value
+    """``value`` once it has been given ``name``.
 
-
-def _is_role(name: str) -> bool:
-    lowered = name.lower()
-    return (
-        lowered in vocabulary.GLOBAL_RANK or lowered in vocabulary.LOCAL_RANK or lowered in vocabulary.WORLD_SIZE
-    )
+    An unknown one takes the role that the name says, and keeps its own name otherwise. A constant called ``rank`` is
+    the default for a run that is not distributed: the role joins it.
+    """
+    if len(value) != 1 or not isinstance(value[0], (Opaque, Const)):
+        return value
+    role = suggested(name)
+    if isinstance(role[0], Opaque):
+        return role if isinstance(value[0], Opaque) and not value[0].name and not value[0].carries else value
+    if isinstance(value[0], Opaque):
+        return role
+    default = (0, 1) if isinstance(role[0], WorldSize) else (0, -1, None)
+    is_default = not isinstance(value[0].value, (str, bool)) and value[0].value in default
+    return (*value, *role) if is_default else value
 
 
 _TRANSPARENT_CLASS_DECORATORS = ("property", "staticmethod", "classmethod", "cached_property")

@@ -330,6 +330,8 @@ def _global(machine: Machine, node: Node) -> Outcome:
 
 def _assert(machine: Machine, node: Node) -> Outcome:
     conditions.test(machine, node[2])
+    conditions.refine(machine, node[2], True)
+    conditions.assume(machine, node[2])
     return RUNS_ON
 
 

@@ -47,6 +47,18 @@ class Program:
             for fact in kind
         )
 
+    def runs_on_many(self, fact: Fact) -> bool:
+        """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
+        spawning = [other for other in self._facts.get("launch", ()) if other.name in ("spawn", "Process")]
+        return not spawning or "spawned" in fact.flags
+
+    def trains(self, iterate: Fact) -> bool:
+        """Whether the batches of this iteration are trained on: a backward follows in the loop, or may elsewhere."""
+        if "no_grad" in iterate.flags:
+            return False
+        loops = {loop.site for fact in self._facts.get("backward", ()) for loop in fact.loops}
+        return not loops or iterate.site in loops or iterate.name != "for" or "generator" in iterate.flags
+
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""
         return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)
@@ -68,6 +80,9 @@ def trace(summaries: Any, entry: str) -> Program:
         library.run(machine, module, body)
         _call_main(machine, module)
     except (BudgetSpent, RecursionError):
+        import os as o
+        if o.environ.get("VDEBUG"):
+            import traceback; traceback.print_exc(limit=-12)
         machine.complete = False
     files = [file for file in library.modules if os.path.isfile(file)]
     return Program(summaries.shown(entry), machine.facts, machine.complete, summaries, files)

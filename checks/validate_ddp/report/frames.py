@@ -15,15 +15,16 @@ def frame(
     end: tuple[int, int],
     *,
     around: int,
-    number_from: int = 1,
+    before: int = 0,
+    gutter: int,
     width: int,
     color: bool,
     style: str,
 ) -> list[str]:
     """The lines of a frame round a span given by lines from 1 and character columns from 0, its end exclusive.
 
-    lines: the file's. around: lines shown before and after. number_from: what line 1 is called, so that a notebook's
-    cell counts from its own first line.
+    lines: the file's. around: lines shown before and after. before: lines above the notebook's cell, which are not
+    counted. gutter: columns for the line numbers, those of the longest one.
     """
     first, column = start
     last, end_column = max(end, start)
@@ -36,20 +37,19 @@ def frame(
         top += 1
     while bottom > last and not lines[bottom - 1].strip():
         bottom -= 1
-    gutter = len(str(bottom + number_from - 1))
+    top = max(top, before + 1)
     bar = paint("|", "frame", color)
-    rendered = [f"{' ' * gutter} {bar}"]
+    rendered = []
     for number in range(top, bottom + 1):
         line = lines[number - 1]
         inside = first <= number <= last
         left = column if number == first else len(line) - len(line.lstrip())
         right = end_column if number == last else len(line.rstrip())
         shown, carets = _line(line, left, right, max(width - gutter - 3, 20), inside)
-        label = paint(str(number + number_from - 1).rjust(gutter), "frame", color)
+        label = paint(str(number - before).rjust(gutter), "frame", color)
         rendered.append(f"{label} {bar} {shown}".rstrip())
         if inside:
             rendered.append(f"{' ' * gutter} {bar} {paint(carets, style, color)}".rstrip())
-    rendered.append(f"{' ' * gutter} {bar}")
     return rendered
 
 

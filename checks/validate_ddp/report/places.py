@@ -48,19 +48,19 @@ class Files:
             lines = self.lines(path) if path.endswith(".ipynb") else []
             mark = lines[0][:-1] if lines and lines[0].startswith("# %%") and lines[0].endswith("1") else None
             starts = [number for number, line in enumerate(lines, 1) if mark and _is_mark(line, mark)]
-            ends = [*starts[1:], len(lines) + 1]
+            ends = [*starts[1:], len(lines) + 1] if starts else []
             self._cells[path] = tuple(
                 (number, start + 1, end - start - 1)
                 for number, (start, end) in enumerate(zip(starts, ends, strict=True), 1)
             )
         return self._cells[path]
 
-    def first_line(self, path: str, cell: int | None) -> int:
-        """Line of the file's text at which a cell starts; 1 outside of notebooks."""
-        for number, first, _ in self.cells(path) if cell is not None else ():
+    def bounds(self, path: str, cell: int | None) -> tuple[int, int]:
+        """The lines of the file's text above a cell, and its last line; of a script 0 and the last line."""
+        for number, first, count in self.cells(path) if cell is not None else ():
             if number == cell:
-                return first
-        return 1
+                return first - 1, first + count - 1
+        return 0, len(self.lines(path))
 
     def locate(self, path: str, span: Span) -> Location:
         """A parser's span as people count it."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from validate_ddp.catalogue import Finding, Place
+from validate_ddp.catalogue import Finding
 from validate_ddp.report import Options, counts, plural
 from validate_ddp.report.frames import frame
 from validate_ddp.report.places import Files, Location, location, shown
@@ -49,45 +49,54 @@ def summary(outcome: Outcome, options: Options) -> str:
 
 def _finding(finding: Finding, files: Files, options: Options) -> list[str]:
     place = location(finding)
+    evidence = [(item, files.locate(item.path, item.span)) for item in finding.evidence]
+    # One gutter for all frames of a finding, so that their code is aligned. One more line may be shown below.
+    last = max(where.end_line + 1 for where in (place, *(where for _, where in evidence)))
+    draw = _Drawing(files, options, len(str(last)))
     where = paint(escape(shown(finding.path, place)), "bold", options.color)
     what = paint(f"{finding.severity} {finding.code}", finding.severity, options.color)
     rows = [f"{where}: {what} {paint(finding.name + ':', 'bold', options.color)} {escape(finding.message)}"]
-    rows += _frame(finding.path, place, files, options, finding.severity, around=1)
-    for evidence in finding.evidence:
-        rows += _evidence(evidence, files, options)
+    code = draw.frame(finding.path, place, finding.severity, around=1)
+    rows += [draw.bar(), *code] if code else []
+    for item, found in evidence:
+        rows.append(draw.note("note", f"{item.note or 'see here'} ({shown(item.path, found)})"))
+        rows += draw.frame(item.path, found, "dim", around=0)
     if finding.entry and finding.entry != finding.path:
-        rows.append(_note("note", f"reached from {finding.entry}", options))
+        rows.append(draw.note("note", f"reached from {finding.entry}"))
     if finding.fix is not None:
         flags = "--fix" if finding.fix.safe else "--fix --unsafe-fixes"
-        rows.append(_note("help", f"{finding.fix.title} ({flags})", options))
+        rows.append(draw.note("help", f"{finding.fix.title} ({flags})"))
     if options.derivation:
-        rows += [_note("because", step, options) for step in finding.derivation]
+        rows += [draw.note("because", step) for step in finding.derivation]
         if not finding.confirmed:
-            rows.append(_note("because", "not confirmed on the concrete syntax", options))
+            rows.append(draw.note("because", "not confirmed on the concrete syntax"))
     return rows
 
 
-def _evidence(evidence: Place, files: Files, options: Options) -> list[str]:
-    place = files.locate(evidence.path, evidence.span)
-    where = escape(shown(evidence.path, place))
-    rows = [_note("note", f"{evidence.note or 'see here'} ({where})", options, escaped=True)]
-    return rows + _frame(evidence.path, place, files, options, "dim", around=0)
+class _Drawing(NamedTuple):
+    """How the parts of one finding are drawn."""
 
+    files: Files
+    options: Options
+    gutter: int
 
-def _frame(path: str, place: Location, files: Files, options: Options, style: str, around: int) -> list[str]:
-    before = files.first_line(path, place.cell) - 1
-    return frame(
-        files.lines(path),
-        (place.line + before, place.column - 1),
-        (place.end_line + before, place.end_column - 1),
-        around=around,
-        number_from=1 - before,
-        width=options.width,
-        color=options.color,
-        style=style,
-    )
+    def bar(self) -> str:
+        return " " * self.gutter + " " + paint("|", "frame", self.options.color)
 
+    def note(self, label: str, text: str) -> str:
+        color = self.options.color
+        return f"{' ' * self.gutter} {paint('=', 'frame', color)} {paint(label + ':', 'bold', color)} {escape(text)}"
 
-def _note(label: str, text: str, options: Options, escaped: bool = False) -> str:
-    text = text if escaped else escape(text)
-    return f"  {paint('=', 'frame', options.color)} {paint(label + ':', 'bold', options.color)} {text}"
+    def frame(self, path: str, place: Location, style: str, around: int) -> list[str]:
+        before, last = self.files.bounds(path, place.cell)
+        return frame(
+            self.files.lines(path)[:last],
+            (place.line + before, place.column - 1),
+            (place.end_line + before, place.end_column - 1),
+            around=around,
+            before=before,
+            gutter=self.gutter,
+            width=self.options.width,
+            color=self.options.color,
+            style=style,
+        )

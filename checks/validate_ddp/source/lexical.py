@@ -72,6 +72,7 @@ class _Scanner:
         while position < len(self.text):
             literal = self.modes and self.modes[-1].depth < 0
             position = self._literal(position) if literal else self._code(position)
+        self.modes.clear()
         self._end_outermost()
         return FStrings(*self.most, *self.newer)
 
@@ -165,6 +166,13 @@ class _Scanner:
 def fstrings(text: str) -> FStrings:
     """Scan the f-strings of ``text``. Linear; about a second for a megabyte, so only for text that gives reason."""
     return _Scanner(text).run()
+
+
+def longest_name(text: str) -> int:
+    """The most dots in one dotted name, such as ``a.b.c``; names may go on behind a backslash at a line's end."""
+    space = r"(?:[ \t\f]|\\(?:\r\n|\r|\n))*"
+    names = re.finditer(rf"(?<!\w)(?:\w+{space}\.{space})+", text)
+    return max((name.group().count(".") for name in names), default=0)
 
 
 def longest_chain(text: str) -> int:

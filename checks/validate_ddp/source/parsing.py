@@ -22,6 +22,9 @@ _FIELDS_LIMIT = 2000
 _CHAIN_LIMIT = 50_000
 """Tokens that one expression may chain before Python 3.10 would overrun the C stack (it does so at 100,000 levels)."""
 
+_NAME_LIMIT = 200
+"""Dots in one name. Where it is imported, Python takes quadratic time and memory: gigabytes for a long line."""
+
 _UNGUARDED = sys.version_info < (3, 11)
 
 
@@ -36,6 +39,8 @@ def parse(source: Source) -> ast.Module | Problem:
         problem = _too_many_fields(source)
         if problem:
             return problem
+    if _has_long_lines(text) and _names_too_long(text):
+        return _too_nested(source)
     if _UNGUARDED and len(text) > 2 * _CHAIN_LIMIT and _chains_too_long(text):
         return _too_nested(source)
     try:
@@ -84,6 +89,19 @@ def _too_many_fields(source: Source) -> Problem | None:
     line = len(split_lines(source.text[: found.most_at + 1]))
     message = f"one f-string has {found.most_fields} fields; more than {_FIELDS_LIMIT} take too long to parse"
     return syntax_problem(source, line, 0, message)
+
+
+def _has_long_lines(text: str) -> bool:
+    """Whether statements may be long enough to matter: cheap, and false for almost all that people write."""
+    if len(text) < 20_000:
+        return False
+    return text.count("\\\n") + text.count("\\\r") > 20 or max(map(len, text.split("\n"))) > 2000
+
+
+def _names_too_long(text: str) -> bool:
+    from validate_ddp.source.lexical import longest_name
+
+    return longest_name(text) > _NAME_LIMIT
 
 
 def _chains_too_long(text: str) -> bool:

@@ -16,6 +16,7 @@ from validate_ddp.program.values import (
     Const,
     Function,
     Instance,
+    ModuleRef,
     Opaque,
     Rank,
     RankTest,
@@ -80,7 +81,7 @@ def _bool(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     name = constant(call.argument(1))
     if not isinstance(name, str):
-        return UNKNOWN
+        return _prefixed(machine, call.argument(0), call.argument(1))
     if name == "module" and len(call.args) == 3:
         result: Value = ()
         for atom in bare(call.args[0]):
@@ -90,6 +91,19 @@ def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     result = ()
     for atom in bare(call.argument(0)):
         result = join(result, attributes.get(machine, atom, name))
+    return result or UNKNOWN
+
+
+def _prefixed(machine: Machine, value: Value, name: Value) -> Value:
+    """``getattr(module, "init_%s" % how)``: the names with that prefix."""
+    result: Value = ()
+    for atom in bare(value):
+        for text in bare(name):
+            prefix = text.name.partition("%")[0].partition("{")[0] if isinstance(text, Opaque) else ""
+            if isinstance(atom, ModuleRef) and len(prefix) > 3 and prefix.isidentifier():
+                machine.library.load(machine, atom.module)
+                for known in [key for key in atom.module.scope.names if key.startswith(prefix)]:
+                    result = join(result, attributes.get(machine, atom, known))
     return result or UNKNOWN
 
 
@@ -113,8 +127,10 @@ def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
     atoms = bare(call.argument(0))
     if any("Parallel" in name or name in ("DDP", "FSDP") for name in wanted) and atoms:
         kinds = [atom.kind if conditions.is_wrapper(atom) else "" for atom in atoms]
-        names = {"ddp": "DistributedDataParallel", "dp": "DataParallel", "fsdp": "FullyShardedDataParallel"}
-        verdicts = [bool(kind) and any(names.get(kind, "?") == w or w in ("DDP", "FSDP") for w in wanted) for kind in kinds]
+        verdicts = [
+            bool(kind) and any(_CLASSES.get(kind, "").endswith("." + w) or w in ("DDP", "FSDP") for w in wanted)
+            for kind in kinds
+        ]
         if all(verdicts):
             return TRUE
         if not any(verdicts) and not any(isinstance(atom, Opaque) for atom in atoms):
@@ -156,7 +172,7 @@ def _iter(machine: Machine, symbol: Symbol, call: Call) -> Value:
     value = call.argument(0)
     found = iteration.loaders(value)
     if found:
-        iteration.note(machine, value, call.site)
+        iteration.note(machine, value, call.site, "iter")
         return (Resource("iterator", call.site, {"*": iteration.element(value)}),)
     return value or UNKNOWN
 
@@ -201,8 +217,21 @@ def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Resource("super", call.site, {"of": (frame.function.bound,), "owner": (frame.function.owner,)}),)
 
 
+_CLASSES = {
+    "ddp": "torch.nn.parallel.DistributedDataParallel",
+    "dp": "torch.nn.DataParallel",
+    "fsdp": "torch.distributed.fsdp.FullyShardedDataParallel",
+    "sampler": "torch.utils.data.DistributedSampler",
+}
+
+
 def _type(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    result = tuple(atom.cls for atom in bare(call.argument(0)) if isinstance(atom, Instance))
+    result: Value = ()
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Resource) and atom.kind in _CLASSES:
+            result = join(result, (Symbol(_CLASSES[atom.kind]),))
+        else:
+            result = join(result, (atom.cls,) if isinstance(atom, Instance) else (Opaque("type"),))
     return result or (Opaque("type"),)
 
 

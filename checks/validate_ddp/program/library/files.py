@@ -81,9 +81,10 @@ def _writes(position: int, role: str = "file") -> Model:
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(-1, "filename") if symbol.last == "basicConfig" else call.argument(0, "filename")
+    handler = Resource("handler", call.site)
     if path and constant(path) is not None:
-        machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),))
-    return (Opaque(symbol.last),)
+        machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), handler=(handler,))
+    return (handler,)
 
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -15,6 +15,7 @@ from validate_ddp.program.values import (
     Const,
     Function,
     Instance,
+    OnRanks,
     Opaque,
     Rank,
     RankTest,
@@ -61,6 +62,11 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
         for inner in bare(resource.get("inner")):
             result = join(result, call_any(machine, inner, called))
         return result or UNKNOWN
+    if kind == "handler" and name == "setLevel":
+        level = called.argument(0, "level")
+        if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
+            resource.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+        return NONE
     if kind == "writer":
         return (Opaque(name, ()),)
     if name in resource.fields:

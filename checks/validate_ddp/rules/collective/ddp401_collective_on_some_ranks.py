@@ -32,7 +32,7 @@ from typing import Iterator
 
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.ranks import PARTIAL, opposite, phrase
+from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Const, bare
 from validate_ddp.rules.proposing import place, propose
@@ -158,16 +158,9 @@ def _matched(fact: Fact, collectives: list[Fact]) -> bool:
     for other in collectives:
         if other is fact or _family(other.name) != family:
             continue
-        if _complementary(fact.who, other.who) and other.loops[: len(fact.loops)] == fact.loops[: len(other.loops)]:
+        if complementary(fact.who, other.who) and other.loops[: len(fact.loops)] == fact.loops[: len(other.loops)]:
             return True
     return False
-
-
-def _complementary(first: str, second: str) -> bool:
-    if opposite(first) == second and first != "some":
-        return True
-    zero, rest = {"zero", "local-zero"}, {"nonzero", "local-nonzero"}
-    return (first in zero and second in rest) or (first in rest and second in zero) or first == second == "some"
 
 
 def _family(name: str) -> str:

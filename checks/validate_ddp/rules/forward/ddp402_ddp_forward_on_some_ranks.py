@@ -31,7 +31,7 @@ from typing import Iterator
 
 from validate_ddp.catalogue import WARNING, Proposal
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.ranks import PARTIAL, phrase
+from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Resource, bare, constant
 from validate_ddp.rules.proposing import place, propose
@@ -113,6 +113,8 @@ def check(program: Program) -> Iterator[Proposal]:
     reported = set()
     for fact in forwards:
         if fact.who not in PARTIAL or fact.site in reported or _is_harmless(fact):
+            continue
+        if any(other.site == fact.site and complementary(fact.who, other.who) for other in forwards):
             continue
         reported.add(fact.site)
         wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))

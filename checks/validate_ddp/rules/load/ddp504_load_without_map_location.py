@@ -101,6 +101,8 @@ def check(program: Program) -> Iterator[Proposal]:
     reported = set()
     for fact in program.facts("load"):
         loaded = fact.value("loaded")[0]
+        if not program.runs_on_many(fact):
+            continue
         if fact.who != "all" or fact.value("map_location") or fact.site in reported or loaded.site not in used:
             continue
         if any(isinstance(part, Rank) for part in (*bare(fact.value("path")), *reaching(fact.value("path")))):

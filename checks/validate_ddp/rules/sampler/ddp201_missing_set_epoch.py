@@ -160,7 +160,7 @@ def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
     """For each sampler, an iteration over its loader inside a loop of epochs."""
     served: dict[int, Fact] = {}
     for fact in program.facts("iterate"):
-        if fact.in_epoch_loop:
+        if fact.in_epoch_loop and program.trains(fact):
             for sampler in distributed_samplers(fact.value("loader")):
                 served.setdefault(id(sampler), fact)
     return served

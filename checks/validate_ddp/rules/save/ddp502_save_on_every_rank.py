@@ -119,6 +119,8 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in program.facts("save"):
         if fact.who != "all" or fact.site in reported or _is_apart(fact) or "process_first" in fact.flags:
             continue
+        if not program.runs_on_many(fact):
+            continue
         reported.add(fact.site)
         checkpoint = constant(fact.value("role")) == "checkpoint"
         what = "this checkpoint" if checkpoint else "this file"
@@ -141,4 +143,5 @@ def _is_apart(fact: Fact) -> bool:
             return True
         if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
             return True
-    return constant(path) in ("/dev/null", None)
+    quiet = any(isinstance(atom, Resource) and atom.get("quiet") for atom in bare(fact.value("handler")))
+    return quiet or constant(path) in ("/dev/null", None)

@@ -1,0 +1,134 @@
+"""Stand-ins for the catalogue and for the check, so that reports, fixes and the command are tested on their own."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from validate_ddp.catalogue import Edit, Finding, Fix, Place, Proposal, Span, registry
+from validate_ddp.config import Settings
+
+
+class FakeOutcome(NamedTuple):
+    """The shape of ``lint.Outcome``."""
+
+    findings: tuple[Finding, ...]
+    files: int
+    texts: Callable[[str], str | None]
+
+
+_NAMES = {
+    "DDP001": "unreadable-file",
+    "DDP002": "syntax-error",
+    "DDP003": "unused-suppression",
+    "DDP201": "missing-set-epoch",
+    "DDP203": "shuffle-with-sampler",
+    "DDP502": "save-on-every-rank",
+}
+
+
+@pytest.fixture
+def six_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalogue of six rules, whatever the real one holds."""
+    stubs = [registry.Stub(code, name, "x", f"rules.x.{name}") for code, name in _NAMES.items()]
+    monkeypatch.setattr(registry, "_stubs", tuple(stubs))
+
+
+def span_of(node: Any) -> Span:
+    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
+
+
+def propose(text: str, path: str) -> list[Proposal]:
+    """A proposal for each statement that is a call: of ``train``, ``save`` and ``load``, each with its kind of fix."""
+    proposals = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+            continue
+        call = node.value
+        name = ast.unparse(call.func).rpartition(".")[2]
+        span = span_of(node)
+        before = ast.unparse(call.args[0]) if call.args else "0"
+        if name == "train" and f"set_epoch({before})" not in text:
+            edit = Edit("insert_before", path, span, f"sampler.set_epoch({before})")
+            code, severity, fix = "DDP201", "error", Fix("Call `sampler.set_epoch`", True, (edit,))
+        elif name == "load" and not any(keyword.arg == "map_location" for keyword in call.keywords):
+            edit = Edit("add_argument", path, span_of(call), 'map_location="cpu"')
+            code, severity, fix = "DDP203", "info", Fix("Load to the CPU", False, (edit,))
+        elif name == "save":
+            code, severity, fix = "DDP502", "warning", None
+        else:
+            continue
+        first = Span(1, 0, 1, len(text.split("\n")[0].encode()))
+        proposals.append(
+            Proposal(
+                code=code,
+                severity=severity,
+                path=path,
+                span=span_of(call),
+                statement=span,
+                message=f"`{name}` is called",
+                expects=("call", name),
+                evidence=(Place(path, first, "the file begins here"),),
+                fix=fix,
+                entry=path,
+                derivation=("seen by the stand-in",),
+            )
+        )
+    return sorted(proposals, key=lambda proposal: proposal.span)
+
+
+def fake_check(
+    targets: Sequence[str],
+    settings: Settings,
+    stdin: bytes | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> FakeOutcome:
+    """``lint.check`` with the rules of ``propose``, on files only."""
+    from validate_ddp.edit.confirm import confirm
+    from validate_ddp.edit.suppressions import suppress
+
+    texts: dict[str, str] = {}
+    findings: list[Finding] = []
+    enabled = settings.enabled()
+    for index, target in enumerate(targets):
+        path = settings.stdin_filename if target == "-" else target
+        try:
+            if target == "-":
+                text = (stdin or b"").decode()
+            else:
+                with open(path, encoding="utf-8", newline="") as file:
+                    text = file.read()
+            tree_text = text
+            ast.parse(tree_text)
+        except OSError:
+            findings.append(Finding("DDP001", "unreadable-file", "error", path, 1, 1, 1, 1, "no such file or folder"))
+            continue
+        except SyntaxError as error:
+            line = error.lineno or 1
+            findings.append(Finding("DDP002", "syntax-error", "error", path, line, 1, line, 1, "invalid syntax"))
+            continue
+        texts[path] = text
+        wanted = enabled - settings.ignored_in(path)
+        proposals = [proposal for proposal in propose(text, path) if proposal.code in wanted]
+        kept, unused = suppress(text, path, proposals, wanted)
+        findings += [*confirm(text, kept), *unused]
+        if on_progress is not None:
+            on_progress(index + 1, len(targets))
+    findings.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
+    return FakeOutcome(tuple(findings), len(targets), texts.get)
+
+
+@pytest.fixture
+def fake_lint(monkeypatch: pytest.MonkeyPatch, six_rules: None) -> types.ModuleType:
+    """``validate_ddp.lint`` replaced by ``fake_check``."""
+    module: Any = types.ModuleType("validate_ddp.lint")
+    module.check = fake_check
+    module.Outcome = FakeOutcome
+    monkeypatch.setitem(sys.modules, "validate_ddp.lint", module)
+    monkeypatch.setattr(sys.modules["validate_ddp"], "lint", module, raising=False)
+    return module  # type: ignore[no-any-return]
