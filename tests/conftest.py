@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-
 from validate_ddp.catalogue import Edit, Finding, Fix, Place, Proposal, Span, registry
 from validate_ddp.config import Settings
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # as `typing` has it, whose import would take a third of the time of `--version`
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from validate_ddp.catalogue import Finding
     from validate_ddp.config import Settings
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from validate_ddp.report import Options
 
 OK, FOUND, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_NO_TERMINAL = 160
+"""Columns of a report that does not go to a terminal: most lines of real code fit whole."""
 _MANY_FILES = 200
 """From so many files on, progress is shown on a terminal."""
 
@@ -192,9 +193,9 @@ def _width() -> int:
     if columns.isdigit() and int(columns) > 0:
         return max(int(columns), 40)
     try:
-        return max(os.get_terminal_size(sys.stdout.fileno()).columns or 120, 40)
+        return max(os.get_terminal_size(sys.stdout.fileno()).columns or _NO_TERMINAL, 40)
     except (OSError, ValueError):  # no terminal, or no file behind standard output
-        return 120
+        return _NO_TERMINAL
 
 
 def _progress() -> Callable[[int, int], None] | None:

@@ -233,9 +233,9 @@ def check_selectors(settings: Settings, where: str) -> None:
 def override(
     settings: Settings,
     *,
-    select: Sequence[str] | None,
-    ignore: Sequence[str],
-    extend_select: Sequence[str],
+    select: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+    extend_select: Sequence[str] = (),
     **rest: Any,
 ) -> Settings:
     """The settings with the command line's on top.

@@ -6,7 +6,6 @@ import ast
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from validate_ddp.catalogue.positions import character_column, line_starts, lines_of, offset_of, with_plain_ends
 
 TEXTS = st.text(alphabet=st.sampled_from("aé日😀\t\f\x0b\x1c\u2028\x85 \r\n"), max_size=40)

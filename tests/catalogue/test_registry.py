@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from validate_ddp.catalogue import SEVERITIES, registry
 
 SECTIONS = ("## What it does", "## Why is this bad?", "## Example", "## Use instead")
@@ -72,7 +71,9 @@ def test_selectors(six_rules: None) -> None:
     assert registry.codes_matching("save-on-every-rank") == {"DDP502"}
 
 
-@pytest.mark.parametrize("selector", ["", "D", "DD", "E501", "DDP9", "DDP2011", "no-such-rule", "DDP201 DDP203", "\x1b[31m"])
+@pytest.mark.parametrize(
+    "selector", ["", "D", "DD", "E501", "DDP9", "DDP2011", "no-such-rule", "DDP201 DDP203", "\x1b[31m"]
+)
 def test_unknown_selectors_are_refused_in_one_line(six_rules: None, selector: str) -> None:
     with pytest.raises(ValueError) as caught:
         registry.codes_matching(selector)

@@ -7,12 +7,12 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from validate_ddp.catalogue import Edit, Fix, Proposal, Span
 from validate_ddp.edit.confirm import confirm, unconfirmed
 from validate_ddp.source.notebooks import Cell
@@ -71,8 +71,8 @@ def span_of(node: Any) -> Span:
 def header_of(statement: Any, how: str) -> Span:
     """A statement's span as a caller may give it: its start only, up to its last expression, or whole."""
     if isinstance(statement, ast.match_case):
-        first, column = statement.pattern.lineno, statement.pattern.col_offset - 5
-        return Span(first, column, statement.pattern.end_lineno, statement.pattern.end_col_offset)  # type: ignore[arg-type]
+        pattern = span_of(statement.pattern)
+        return pattern._replace(column=pattern.column - 5)
     span = span_of(statement)
     if how == "whole" or not (hasattr(statement, "body") or hasattr(statement, "cases")):
         return span
@@ -201,7 +201,7 @@ def test_lines_of_a_notebook_count_within_the_cell() -> None:
     assert (finding.cell, finding.line, finding.confirmed) == (2, 2, True)
 
 
-DEEP = {
+DEEP: dict[str, Callable[[int], str]] = {
     "parentheses": lambda depth: "(" * depth + "x" + ")" * depth,
     "lists": lambda depth: "[" * depth + "x" + "]" * depth,
     "calls": lambda depth: "f(" * depth + "x" + ")" * depth,
@@ -237,7 +237,12 @@ def test_statements_too_deep_for_libcst_neither_crash_nor_hang() -> None:
     """In a process of its own: LibCST overruns the native stack where it is let, and the name of the case is left."""
     cases = [(name, f"save({make(depth)})") for name, make in sorted(DEEP.items()) for depth in (20, 2_000, 90_000)]
     done = subprocess.run(
-        [sys.executable, "-c", _HOSTILE], input=json.dumps(cases), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _HOSTILE],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-100:] + done.stderr[-500:]
     expected = [f"{name} {shown}" for name in sorted(DEEP) for shown in (True, name == "table", False)]
@@ -247,7 +252,9 @@ def test_statements_too_deep_for_libcst_neither_crash_nor_hang() -> None:
 SPANS = st.builds(Span, st.integers(-1, 8), st.integers(-1, 40), st.integers(-1, 8), st.integers(-1, 40))
 
 
-@given(st.text(max_size=60), SPANS, SPANS, st.sampled_from([("call", "save"), ("for", ""), ("", ""), ("expression", "")]))
+@given(
+    st.text(max_size=60), SPANS, SPANS, st.sampled_from([("call", "save"), ("for", ""), ("", ""), ("expression", "")])
+)
 @settings(max_examples=150, deadline=None)
 def test_no_text_and_no_span_raises(text: str, span: Span, statement: Span, expects: tuple[str, str]) -> None:
     proposal = Proposal("DDP201", "error", "x.py", span, statement, "m", expects)

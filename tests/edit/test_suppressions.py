@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from validate_ddp.catalogue import Proposal, Span
 from validate_ddp.edit.suppressions import suppress
 from validate_ddp.source.notebooks import Cell
@@ -30,7 +29,7 @@ def propose(text: str, code: str = "DDP502") -> list[Proposal]:
             while not isinstance(statement, ast.stmt):
                 statement = parents[statement]
             span = Span(node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
-            end = (statement.end_lineno, statement.end_col_offset)
+            end: Any = (statement.end_lineno, statement.end_col_offset)
             if hasattr(statement, "body"):
                 end = (span.end_line, span.end_column)
             found.append(
@@ -74,7 +73,7 @@ SILENT = {
     "block with a string": "if x:\n    # validate-ddp: off\n    y = '''\nz\n'''\n    save()\n",
     "block with brackets": "if x:\n    # validate-ddp: off\n    y = (\n1,\n)\n    save()\n",
     "block with dedented comment": "if x:\n    # validate-ddp: off\n    y = 1\n# hello\n    save()\n",
-    "nested blocks": "if x:\n    # validate-ddp: off\n    if y:\n        # validate-ddp: off[DDP201]\n        pass\n    save()\n",
+    "nested blocks": "if x:\n  # validate-ddp: off\n  if y:\n    # validate-ddp: off[DDP201]\n    pass\n  save()\n",
     "crlf": "save()  # noqa: DDP502\r\n# validate-ddp: ignore\r\nsave()\r\n",
 }
 
@@ -188,10 +187,28 @@ def test_many_blocks_take_linear_time() -> None:
     assert kept == [20_001]
 
 
-PIECES = st.sampled_from(
-    ["# noqa", ": DDP502", "# validate-ddp:", " ignore", "[", "]", "DDP201", ",", "off", "\n", "\r", "\t", "    ", "save()",
-     "'''", '"', "(", ")", "if x:", "\\", "é", "\x0c", "\x00", "f'{", "}", " on", "-file", ":", "#", "0x", "\ud800"]
-)  # fmt: skip
+DIRECTIVES = ["# noqa", ": DDP502", "# validate-ddp:", " ignore", "[", "]", "DDP201", ",", "off", " on", "-file", ":"]
+CODE = [
+    "\n",
+    "\r",
+    "\t",
+    "    ",
+    "save()",
+    "'''",
+    '"',
+    "(",
+    ")",
+    "if x:",
+    "\\",
+    "é",
+    "\x0c",
+    "\x00",
+    "f'{",
+    "}",
+    "#",
+    "0x",
+]
+PIECES = st.sampled_from([*DIRECTIVES, *CODE, "\ud800"])
 
 
 @given(st.lists(PIECES, max_size=25).map("".join), st.lists(st.tuples(*[st.integers(-1, 9)] * 4), max_size=3))

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from validate_ddp.catalogue import Edit, Finding, Fix, Place, Span
 from validate_ddp.report import FORMATS, Options, render, statistics
 
@@ -95,14 +94,18 @@ def test_no_form_colours_unless_asked_and_text_does_when_asked() -> None:
 
 
 def test_notebook_findings_count_within_their_cell() -> None:
-    text = "# %% validate-ddp cell 1\nimport torch\n\n# %% validate-ddp cell 2\nx = 1\ntrain(x)\n# %% validate-ddp cell 3\ny\n"
+    sources = ("import torch\n", "x = 1\ntrain(x)", "y")
+    text = "".join(f"# %% validate-ddp cell {number}\n{source}\n" for number, source in enumerate(sources, 1))
     place = Place("a/n.ipynb", Span(2, 0, 2, 12), "imported here")
     one = finding(
         path="a/n.ipynb", cell=2, line=2, column=1, end_line=2, end_column=9, evidence=(place,), fix=None, entry=""
     )
     shown = render(outcome(one, text=text), "text", PLAIN)
     assert shown.startswith("a/n.ipynb:cell 2:2:1: error DDP201")
-    assert "1 | x = 1\n2 | train(x)\n  | ^^^^^^^^\n  = note: imported here (a/n.ipynb:cell 1:1:1)\n1 | import torch\n" in shown
+    assert (
+        "1 | x = 1\n2 | train(x)\n  | ^^^^^^^^\n  = note: imported here (a/n.ipynb:cell 1:1:1)\n1 | import torch\n"
+        in shown
+    )
     assert "validate-ddp cell" not in shown
     document = json.loads(render(outcome(one, text=text), "json", PLAIN))
     assert document["findings"][0]["cell"] == 2 and document["findings"][0]["line"] == 2
@@ -180,7 +183,9 @@ def test_github_names_severities_as_github_does() -> None:
 
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_no_form_lets_control_characters_through(path: str, message: str, note: str) -> None:
-    nasty = finding(path="a/" + path, message=message, evidence=(Place("a/" + path, Span(1, 0, 1, 2), note),), entry=note)
+    nasty = finding(
+        path="a/" + path, message=message, evidence=(Place("a/" + path, Span(1, 0, 1, 2), note),), entry=note
+    )
     for form in ("text", "concise", "github"):
         for row in render(outcome(nasty), form, PLAIN).split("\n"):
             assert row.isprintable()

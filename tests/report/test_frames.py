@@ -6,10 +6,9 @@ import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from validate_ddp.report.frames import frame
-from validate_ddp.report.printable import clip, escape, paint
 from validate_ddp.report.printable import cells as cells_of
+from validate_ddp.report.printable import clip, escape, paint
 
 
 def draw(lines: list[str], start: tuple[int, int], end: tuple[int, int], width: int = 80, around: int = 0) -> list[str]:
@@ -61,11 +60,15 @@ def test_a_place_outside_of_the_file_gives_no_frame() -> None:
     assert draw([], (1, 0), (1, 1)) == []
 
 
-NASTY = st.text(alphabet=st.sampled_from("ab \t\f\x00\x07\x1b[31m\x9b\u202e\u2066\u200b\u2028\u0301日😀\ud800"), max_size=120)
+NASTY = st.text(
+    alphabet=st.sampled_from("ab \t\f\x00\x07\x1b[31m\x9b\u202e\u2066\u200b\u2028\u0301日😀\ud800"), max_size=120
+)
 
 
 @given(st.lists(NASTY, min_size=1, max_size=4), st.data(), st.integers(10, 120), st.integers(0, 2))
-def test_any_text_and_any_span_give_printable_rows_within_the_width(lines: list[str], data: st.DataObject, width: int, around: int) -> None:  # fmt: skip
+def test_any_text_and_any_span_give_printable_rows_within_the_width(
+    lines: list[str], data: st.DataObject, width: int, around: int
+) -> None:
     position = st.tuples(st.integers(-1, 6), st.integers(-2, 130))
     start, end = data.draw(position), data.draw(position)
     rows = draw(lines, start, end, width=width, around=around)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-
 from validate_ddp.source import discovery
 from validate_ddp.source.discovery import Found, discover
 from validate_ddp.source.gitignore import Patterns
@@ -38,7 +37,27 @@ TREE = (
     "b/x.py ",
     "b/-.py",
 )
-PIECES = ["a", "b", "ab", "x", "x.py", ".py", "*", "*", "?", "**", "/", "/", "!", "#", " ", "\\", "[ab]", "[!a]", "[a-c]"]
+PIECES = [
+    "a",
+    "b",
+    "ab",
+    "x",
+    "x.py",
+    ".py",
+    "*",
+    "*",
+    "?",
+    "**",
+    "/",
+    "/",
+    "!",
+    "#",
+    " ",
+    "\\",
+    "[ab]",
+    "[!a]",
+    "[a-c]",
+]
 PIECES += ["[", "]", "[]-]", "[[:alpha:]]", "[^x]", "-", "a/b", "**/", "/**", "\r"]
 
 
@@ -92,7 +111,9 @@ def test_folder_with_the_working_directory_as_prefix_of_its_name_is_elsewhere(
 
 
 def test_default_excludes_and_virtual_environments_are_not_entered() -> None:
-    write(".venv/a.py", "venv/a.py", "node_modules/m/a.py", "__pycache__/a.py", "src/build/a.py", "dist/a.py", ".git/a.py")
+    write(
+        ".venv/a.py", "venv/a.py", "node_modules/m/a.py", "__pycache__/a.py", "src/build/a.py", "dist/a.py", ".git/a.py"
+    )
     write("my_environment/pyvenv.cfg", "my_environment/lib/a.py", "env/cartpole.py", "venv.py")
     assert paths() == ["env/cartpole.py", "venv.py"]
 

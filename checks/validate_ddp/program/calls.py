@@ -31,6 +31,8 @@ from validate_ddp.program.values import (
 Node = list[Any]
 _MOST_WALKS = 12
 _DEEPEST = 40
+_SHORT = 2
+"""Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
 
 class Call:
@@ -199,9 +201,9 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
     names: dict[str, Value] = {}
     for index, (name, default, annotation) in enumerate(rows):
         if index < positional and index < len(args):
-            names[name] = roles.named(name, args[index])
+            names[name] = _received(machine, name, args[index], annotation)
         elif name in call.keywords:
-            names[name] = roles.named(name, call.keywords[name])
+            names[name] = _received(machine, name, call.keywords[name], annotation)
         elif default is not None and not call.open:
             value = machine.evaluate(default)
             names[name] = value
@@ -245,7 +247,21 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         finally:
             machine.frames.pop()
     machine.results[key] = join(machine.results.get(key, ()), value)
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
+            atom.fields["asked_for"] = (Resource("call", call.site),)
     return value
+
+
+def _received(machine: Machine, name: str, value: Value, annotation: Node | None) -> Value:
+    """An argument under its parameter's name: an unknown one is what the name or the annotation says."""
+    if not all(isinstance(atom, Opaque) for atom in value):
+        return value
+    if annotation is not None and annotation[0] in ("name", "attr"):
+        annotated = library.annotated(machine, annotation, name)
+        if not isinstance(annotated[0], Opaque):
+            return annotated
+    return roles.named(name, value)
 
 
 def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
@@ -263,6 +279,8 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
     flags = ["no_grad"] if "no_grad" in function.marks else []
     if function.node[6]:
         flags.append("generator")
+    if function.owner is not None and any(_is_dataset(base) for base in function.owner.lineage()):
+        flags.append("dataset")
     with machine.flagged(*flags):
         outcome = machine.walk(function.node[4])
     if function.node[6]:  # a generator: iterating over it gives what it yields
@@ -278,8 +296,12 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
     return join(frame.returned, rest)
 
 
+def _is_dataset(base: Any) -> bool:
+    return isinstance(base, Symbol) and base.last.endswith(("Dataset", "Folder"))
+
+
 def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
-    if function.node[0] == "lambda" or function.node[6]:
+    if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:
         return True
     if machine.library.interesting(function.module, function.node[7]):
         return True

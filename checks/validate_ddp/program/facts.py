@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.values import Site, Value
 
 
 class Loop(NamedTuple):
-    """A loop around a fact. counts: it runs over numbers or for ever, as epochs and steps do, not over given items."""
+    """A loop around a fact.
+
+    counts: it runs over numbers or for ever, as epochs and steps do, not over given items. once: it surely runs only
+    once. serial: tells the activations of one loop apart.
+    """
 
     site: Site
     target: str
     counts: bool
     once: bool
+    serial: int = 0
 
 
 class Guard(NamedTuple):
-    """A condition on the rank around a fact: only ranks ``who`` pass."""
+    """A condition on the rank around a fact: only ranks ``who`` pass. depth: number of calls around the condition."""
 
     who: str
     site: Site
+    depth: int = 0
 
 
 class Fact:
@@ -66,6 +73,39 @@ class Fact:
     def value(self, role: str) -> Value:
         """What plays ``role`` here; empty where nothing does."""
         return self.values.get(role, ())
+
+    def moved(self, site: Site) -> Fact:
+        """The same fact, told of another place."""
+        return Fact(
+            self.kind,
+            self.name,
+            site,
+            self.who,
+            self.guards,
+            self.chain,
+            self.loops,
+            self.values,
+            self.flags,
+            self.order,
+        )
+
+    @property
+    def split(self) -> Guard | None:
+        """The outermost condition that surely keeps ranks away from the fact."""
+        return next((guard for guard in self.guards if guard.who in PARTIAL), None)
+
+    @property
+    def under_split(self) -> Site:
+        """Where the ranks that are let through go on to the fact: the call under the outermost condition, or itself."""
+        guard = self.split
+        return self.chain[guard.depth] if guard is not None and guard.depth < len(self.chain) else self.site
+
+    def same_fork(self, other: Fact) -> bool:
+        """Whether the two are kept apart in one and the same activation of a function."""
+        mine, its = self.split, other.split
+        if mine is None or its is None or mine.depth != its.depth:
+            return False
+        return self.chain[: mine.depth] == other.chain[: its.depth]
 
     @property
     def in_epoch_loop(self) -> bool:

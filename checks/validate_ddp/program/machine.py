@@ -81,6 +81,8 @@ class Machine:
         self.walk: Callable[[list[Any]], Outcome]
         self.call: Callable[..., Value]
         self.reached: set[int] = set()
+        self.activations = 0
+        self.making = False
         self._seen: set[tuple[Any, ...]] = set()
 
     @property
@@ -109,7 +111,11 @@ class Machine:
     def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
         who = self.who
-        around = (who, len(self.loops) > 0, "spawned" in self.flags)
+        around: tuple[Any, ...] = (who, len(self.loops) > 0, "spawned" in self.flags)
+        if kind == "backward" and self.loops:
+            around = (*around, self.loops[-1].serial)
+        if kind in ("collective", "forward"):
+            around = (*around, next((guard.site for guard in self.guards if guard.who in ranks.PARTIAL), None))
         identity = (kind, name, site.path, site.span, *around, *map(_identity, values.values()))
         if who == "none" or identity in self._seen:
             return
@@ -135,13 +141,16 @@ class Machine:
             self.journals[-1].setdefault((id(names), key), (names, key, names.get(key, MISSING)))
         names[key] = value
 
+    def guard(self, who: str, site: Site) -> Guard:
+        return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None))
+
     @contextmanager
     def guarded(self, who: str, site: Site | None = None) -> Iterator[None]:
         """Code that only ranks ``who`` run."""
         if who == "all":
             yield
             return
-        self.guards.append(Guard(who, site or self.site()))
+        self.guards.append(self.guard(who, site or self.site()))
         try:
             yield
         finally:

@@ -21,6 +21,7 @@ LIBRARIES = frozenset(
 
 _ALIASES = {"np": "numpy"}
 _HIGHEST = 4
+_MOST_FOLDERS = 40
 
 
 class Module:
@@ -63,6 +64,7 @@ class Library:
         self._names: dict[int, frozenset[str]] = {}
         self._keys: set[str] = set(vocabulary.KEYS)
         self._known_files: set[str] = set()
+        self._folders: dict[str, list[str]] = {}
 
     def module(self, file: str) -> Module:
         """The module in ``file``, which must exist."""
@@ -107,11 +109,29 @@ class Library:
             return _existing(base, parts, self.summaries)
         if not parts or parts[0] in LIBRARIES:
             return None
-        for root in (*self.roots, *search_roots(importer.file)):
+        for root in (*self.roots, *search_roots(importer.file), *self._beside(parts[0], importer)):
             found = _existing(root, parts, self.summaries)
             if found is not None and found != importer.file:
                 return found
         return None
+
+    def _beside(self, package: str, importer: Module) -> list[str]:
+        """Folders beside the script's that hold ``package``: scripts put `lib/` and its like on ``sys.path``."""
+        found = []
+        for root in search_roots(importer.file)[1:]:
+            if root not in self._folders:
+                try:
+                    with os.scandir(root) as rows:
+                        self._folders[root] = sorted(row.path for row in rows if row.is_dir() and row.name[0] != ".")
+                except OSError:
+                    self._folders[root] = []
+            found += [
+                folder
+                for folder in self._folders[root][:_MOST_FOLDERS]
+                if self.summaries.is_file(os.path.join(folder, package + ".py"))
+                or os.path.isdir(os.path.join(folder, package))
+            ]
+        return found
 
     def bind_import(self, machine: Machine, frame: Frame, node: Node) -> None:
         """Bind the names of an import statement in the frame's scope."""

@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import conditions, ranks, roles
-from validate_ddp.program.facts import Guard, Loop
+from validate_ddp.program.facts import Loop
 from validate_ddp.program.library import contexts, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.values import (
@@ -41,7 +41,7 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
             if outcome.ends:
                 return Outcome(outcome.ends, rest, until)
             if outcome.rest != "all":
-                machine.guards.append(Guard(outcome.rest, machine.site(statement[1])))
+                machine.guards.append(machine.guard(outcome.rest, machine.site(statement[1])))
                 rest, until = ranks.both(rest, outcome.rest), outcome.until
                 if rest == "none":
                     return Outcome("return", rest, until)
@@ -199,9 +199,11 @@ def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
 def _for(machine: Machine, node: Node) -> Outcome:
     _, _, target, iterated, body, orelse = node
     value = machine.evaluate(iterated)
-    iteration.note(machine, value, machine.site(node[1]))
+    machine.activations += 1
+    iteration.note(machine, value, machine.site(node[1]), "for", machine.activations)
     counts, once = iteration.counting(iterated, value)
-    loop = Loop(machine.site(node[1]), target[1] if target[0] == "name" else "", counts, once)
+    name = target[1] if target[0] == "name" else ""
+    loop = Loop(machine.site(node[1]), name, counts, once, machine.activations)
     element = iteration.element(value)
     if target[0] == "name" and counts:
         element = (Opaque(target[1]),)
@@ -222,7 +224,8 @@ def _while(machine: Machine, node: Node) -> Outcome:
     truth = conditions.test(machine, node[2])
     if truth is False:
         return walk(machine, node[4])
-    loop = Loop(machine.site(node[1]), "", True, False)
+    machine.activations += 1
+    loop = Loop(machine.site(node[1]), "", True, False, machine.activations)
     who = truth.who if isinstance(truth, RankTest) else "all"
 
     def run() -> Outcome:
@@ -329,7 +332,8 @@ def _global(machine: Machine, node: Node) -> Outcome:
 
 
 def _assert(machine: Machine, node: Node) -> Outcome:
-    conditions.test(machine, node[2])
+    if conditions.test(machine, node[2]) is False:
+        return Outcome("raise")  # such as `assert world_size == 1`
     conditions.refine(machine, node[2], True)
     conditions.assume(machine, node[2])
     return RUNS_ON

@@ -9,7 +9,7 @@ from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.machine import BudgetSpent, Machine
 from validate_ddp.program.modules import Library, Module
-from validate_ddp.program.values import Const
+from validate_ddp.program.values import Const, constant
 
 
 class Program:
@@ -56,8 +56,18 @@ class Program:
         """Whether the batches of this iteration are trained on: a backward follows in the loop, or may elsewhere."""
         if "no_grad" in iterate.flags:
             return False
-        loops = {loop.site for fact in self._facts.get("backward", ()) for loop in fact.loops}
-        return not loops or iterate.site in loops or iterate.name != "for" or "generator" in iterate.flags
+        backwards = self._facts.get("backward", [])
+        serials = {loop.serial for fact in backwards for loop in fact.loops}
+        if not backwards or constant(iterate.value("serial")) in serials:
+            return True
+        if iterate.name == "for" and "generator" not in iterate.flags:
+            return False
+        # Batches drawn one by one: the nearest caller that runs a model tells.
+        running = {fact.site.function for fact in self._facts.get("forward", ())}
+        training = {fact.site.function for fact in backwards}
+        callers = [iterate.site.function, *(site.function for site in reversed(iterate.chain))]
+        nearest = next((name for name in callers if name in running or name in training), None)
+        return nearest is None or nearest in training
 
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""

@@ -295,6 +295,8 @@ def carried_by(atoms: Iterable[Any]) -> tuple[Any, ...]:
             parts: tuple[Any, ...] = atom.carries
         elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple"):
             parts = carried_by(part for value in atom.fields.values() for part in value)
+        elif isinstance(atom, Resource) and atom.kind == "state":
+            parts = (atom, *carried_by(atom.get("of")))
         elif isinstance(atom, (Resource, Instance, Rank, RankTest)):
             parts = (atom,)
         else:

@@ -33,10 +33,11 @@ _LITERAL = {
 class FStrings(NamedTuple):
     """What the f-strings of a text hold.
 
-    most_fields: the most replacement fields in one f-string; it begins at offset ``most_at``.
+    fields: replacement fields in all. most_fields: the most in one f-string, which begins at offset ``most_at``.
     newer_at: offset of the first use of what Python has only since 3.12, -1 without one; ``newer``: what it is.
     """
 
+    fields: int
     most_fields: int
     most_at: int
     newer_at: int
@@ -62,7 +63,7 @@ class _Scanner:
         self.text = text
         self.modes: list[_Mode] = []
         self.start = 0
-        self.fields = 0
+        self.total = self.fields = 0
         self.most = (0, -1)
         self.newer = (-1, "")
         self.seen = (-1, "")  # becomes ``newer`` once its f-string is closed: an unclosed one is plainly wrong
@@ -74,7 +75,7 @@ class _Scanner:
             position = self._literal(position) if literal else self._code(position)
         self.modes.clear()
         self._end_outermost()
-        return FStrings(*self.most, *self.newer)
+        return FStrings(self.total, *self.most, *self.newer)
 
     def _code(self, position: int) -> int:
         found = _CODE.search(self.text, position)
@@ -155,6 +156,7 @@ class _Scanner:
         if not self.modes:
             if self.fields > self.most[0]:
                 self.most = (self.fields, self.start)
+            self.total += self.fields
             self.fields = 0
             self.seen = (-1, "")
 

@@ -10,7 +10,7 @@ from validate_ddp.source.text import Problem, Source, split_lines
 _PYTHON_CELL_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit", "%%mprun", "%%debug", "%%snakeviz")
 """Cell magics whose body is Python that runs in the notebook; the body of any other is taken out."""
 
-_SHELL = r"(?:pip3?|conda|mamba|cd|ls|pwd|cat|cp|mv|rm|mkdir|rmdir|man|more|less)(?:[ \t]+[^ \t=(.,\[:\r\n][^\r\n]*)?"
+_SHELL = r"(?:pip3?|conda|mamba|cd|ls|pwd|cat|cp|mv|rm|mkdir|rmdir|man|more|less)(?:[ \t]+[^ \t=(,\[:\r\n][^\r\n]*)?"
 _MAGIC = re.compile(
     r"[ \t]*(?:"
     r"[%!?/,;]"  # line magic, shell command, help, automatic call

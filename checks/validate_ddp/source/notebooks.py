@@ -73,6 +73,8 @@ def splice(data: bytes, new_text: str, cells: tuple[Cell, ...]) -> bytes:
     from validate_ddp.source import magics
 
     layout = _take_apart(data)
+    if not layout.python:
+        return data
     if len(cells) != len(layout.codes):
         raise ValueError(f"the notebook has {len(layout.codes)} code cells, not {len(cells)}")
     bodies = _bodies(new_text, layout)
@@ -115,9 +117,10 @@ def _assemble(path: str, data: bytes, layout: _Layout) -> Source | Problem:
         except UnicodeEncodeError:
             return Problem(path, 0, 0, "holds half a character (a lone surrogate)", SYNTAX, number)
         body = magics.neutralise(code.source, layout.token)
-        count = body.count("\n") + body.count("\r") - body.count("\r\n") + 1
+        body += "\n"
+        count = body.count("\n") + body.count("\r") - body.count("\r\n")
         cells.append(Cell(number, line + 1, count))
-        pieces += _marker(layout, number), body, "\n"
+        pieces += _marker(layout, number), body
         line += 1 + count
     return Source(path, data, "".join(pieces), tuple(cells))
 
@@ -171,14 +174,13 @@ def _take_apart(data: bytes) -> _Layout:
     notebook = _DECODER.decode(document)
     if not isinstance(notebook, dict):
         raise ValueError("JSON, but not an object")
-    version = notebook.get("nbformat", 4)
     place = _member(document, _skip(document, 0), "cells")
     if place is not None and isinstance(notebook["cells"], list):
         spans, key = [(place, notebook["cells"])], "source"
     elif isinstance(notebook.get("worksheets"), list):  # nbformat 3 and older
         spans, key = _worksheets(document, notebook["worksheets"]), "input"
     else:
-        raise ValueError(f"JSON without a list of cells (nbformat {str(version)[:20]})")
+        raise ValueError("JSON without a list of cells")
     codes = tuple(code for start, cells in spans for code in _codes(document, start, cells, key))
     mark, token = _MARK, "validate-ddp:"
     while any(mark in code.source for code in codes):
@@ -232,7 +234,13 @@ def _is_python(notebook: dict[str, Any]) -> bool:
 # Positions in JSON that json.loads has accepted, so that a changed value can be replaced and nothing else moves.
 
 _SPACE = " \t\n\r"
-_DECODER = json.JSONDecoder(parse_float=str, parse_int=str)  # numbers do not matter, and huge ones raise
+
+
+def _no_number(_: str) -> None:
+    """Numbers do not matter here, and json raises for one of thousands of digits."""
+
+
+_DECODER = json.JSONDecoder(parse_float=_no_number, parse_int=_no_number)
 
 
 def _skip(document: str, position: int) -> int:

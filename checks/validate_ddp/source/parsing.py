@@ -18,6 +18,9 @@ _DEPTH_LIMIT = 2900
 _FIELDS_LIMIT = 2000
 """Replacement fields in one f-string: the time that Python takes is quadratic in them."""
 
+_FIELD_COPIES_LIMIT = 2 * 10**10
+"""Replacement fields times characters: from 3.12 on Python copies the rest of the text at each field."""
+
 
 _CHAIN_LIMIT = 50_000
 """Tokens that one expression may chain before Python 3.10 would overrun the C stack (it does so at 100,000 levels)."""
@@ -35,7 +38,8 @@ def parse(source: Source) -> ast.Module | Problem:
     levels): whoever walks it by recursion asks ``too_deep`` first.
     """
     text = source.text
-    if text.count("{") > _FIELDS_LIMIT:
+    braces = text.count("{")
+    if braces > _FIELDS_LIMIT or braces * len(text) > _FIELD_COPIES_LIMIT:
         problem = _too_many_fields(source)
         if problem:
             return problem
@@ -84,11 +88,14 @@ def _too_many_fields(source: Source) -> Problem | None:
     from validate_ddp.source.lexical import fstrings
 
     found = fstrings(source.text)
-    if found.most_fields <= _FIELDS_LIMIT:
-        return None
-    line = len(split_lines(source.text[: found.most_at + 1]))
-    message = f"one f-string has {found.most_fields} fields; more than {_FIELDS_LIMIT} take too long to parse"
-    return syntax_problem(source, line, 0, message)
+    if found.most_fields > _FIELDS_LIMIT:
+        line = len(split_lines(source.text[: found.most_at + 1]))
+        message = f"one f-string has {found.most_fields} fields; more than {_FIELDS_LIMIT} take too long to parse"
+        return syntax_problem(source, line, 0, message)
+    if sys.version_info >= (3, 12) and found.fields * len(source.text) > _FIELD_COPIES_LIMIT:
+        message = f"holds {found.fields} f-string fields, too many for a file of this size to parse; split the file"
+        return Problem(source.path, 0, 0, message, SYNTAX)
+    return None
 
 
 def _has_long_lines(text: str) -> bool:

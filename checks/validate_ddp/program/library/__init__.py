@@ -120,6 +120,18 @@ def annotated(machine: Machine, annotation: list[Any], name: str) -> Value:
     last = annotation[1] if annotation[0] == "name" else annotation[2] if annotation[0] == "attr" else ""
     if last in ("Accelerator", "Fabric"):
         return (Resource(last.lower(), machine.site()),)
+    if last[:1].isupper():
+        for atom in bare(machine.evaluate(annotation)):
+            if isinstance(atom, Class) and not machine.making:
+                from validate_ddp.program import calls
+
+                unknown = calls.Call(atom.name, [], {}, machine.site())
+                unknown.open = True
+                machine.making = True
+                try:
+                    return calls.instantiate(machine, atom, unknown)
+                finally:
+                    machine.making = False
     return roles.suggested(name)
 
 

@@ -110,6 +110,11 @@ def _constant_model(value: Value) -> Model:
     return lambda machine, symbol, call: value
 
 
+def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    group = call.argument(0, "group")
+    return (Rank("local", sure=False),) if group and constant(group) is not None else (Rank("global"),)
+
+
 _TORCH: dict[str, Model] = {
     "init_process_group": _initialise,
     "destroy_process_group": _destroy,
@@ -117,7 +122,7 @@ _TORCH: dict[str, Model] = {
     "is_nccl_available": _constant_model(TRUE),
     "is_initialized": _is_initialized,
     "is_torchelastic_launched": _constant_model(UNKNOWN),
-    "get_rank": _constant_model((Rank("global"),)),
+    "get_rank": _get_rank,
     "get_node_local_rank": _constant_model((Rank("local"),)),
     "get_world_size": _constant_model((WorldSize(),)),
 }

@@ -17,7 +17,21 @@ Model = Callable[[Machine, Symbol, "Call"], Value]
 def find(name: str) -> Model | None:
     if name in vocabulary.CHECKPOINT_WRITERS:
         return _save
-    return _FILES.get(name)
+    return _FILES.get(name) or (_named_writer if name.rpartition(".")[2] in _NAMED_WRITERS else None)
+
+
+_NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json dump_json write_json".split())
+"""Helpers of files that are not there, whose names say that they write a file and nothing else."""
+
+
+def _named_writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    paths = [value for value in (*call.args, *call.keywords.values()) if _path_like(value)]
+    machine.record("save", symbol.last, call.site, path=paths[0] if paths else call.argument(0), role=(Const("file"),))
+    return (Const(None),)
+
+
+def _path_like(value: Value) -> bool:
+    return any(isinstance(atom, (Const, Opaque)) and "." in str(getattr(atom, "value", "") or getattr(atom, "name", "")) for atom in bare(value))
 
 
 def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:

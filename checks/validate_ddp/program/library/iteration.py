@@ -71,10 +71,10 @@ def loaders(value: Value) -> list[Any]:
     return found
 
 
-def note(machine: Machine, value: Value, site: Site, how: str = "for") -> None:
-    """Record that the loaders in ``value`` are iterated over here, by a ``for`` or by ``iter``."""
+def note(machine: Machine, value: Value, site: Site, how: str = "for", serial: int = 0) -> None:
+    """Record that the loaders in ``value`` are iterated over here, by a ``for`` (its serial given) or by ``iter``."""
     for loader in loaders(value):
-        machine.record("iterate", how, site, loader=(loader,))
+        machine.record("iterate", how, site, loader=(loader,), serial=(Const(serial),))
 
 
 def counting(node: list[Any], value: Value) -> tuple[bool, bool]:

@@ -261,6 +261,11 @@ def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     return NONE
 
 
+def _export(machine: Machine, atom: Any, called: Call) -> Value | None:
+    machine.record("save", called.name, called.site, path=called.argument(1), role=(Const("checkpoint"),))
+    return NONE
+
+
 def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
     if isinstance(atom, (Const, Opaque)):
         name = str(atom.value) if isinstance(atom, Const) else atom.name
@@ -305,6 +310,8 @@ _UNKNOWN_METHODS = {
     "save_pretrained": _save_pretrained,
     "format": _format,
     "joinpath": _format,
+    "export_to_onnx": _export,
+    "export_onnx": _export,
     "Process": _bind_process,
     "wait_for_everyone": _barrier,
     "barrier": _barrier,

@@ -14,6 +14,7 @@ from validate_ddp.program.values import (
     Opaque,
     Rank,
     Resource,
+    Site,
     Symbol,
     Value,
     bare,
@@ -139,16 +140,20 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
     return (Opaque("", carried),)
 
 
-def wrapped_state(value: Value) -> list[Resource]:
-    """The wrappers whose own state (with the prefix ``module.``) ``value`` is or holds, containers included."""
-    found: list[Resource] = []
+def wrapped_state(value: Value) -> list[tuple[Site | None, Resource]]:
+    """The wrappers whose own state (with the prefix ``module.``) ``value`` is or holds, containers included.
+
+    Each with the place where its state was taken; None for a wrapper held whole.
+    """
+    found: list[tuple[Site | None, Resource]] = []
     for atom in bare(value):
         if not isinstance(atom, Resource):
             continue
         if atom.kind in ("ddp", "dp"):
-            found.append(atom)
+            found.append((None, atom))
         elif atom.kind == "state":
-            found.extend(part for part in bare(atom.get("of")) if isinstance(part, Resource) and part.kind in ("ddp", "dp"))
+            parts = [part for part in bare(atom.get("of")) if isinstance(part, Resource)]
+            found.extend((atom.site, part) for part in parts if part.kind in ("ddp", "dp"))
         elif atom.kind in ("dict", "list", "tuple"):
             for part in atom.fields.values():
                 found.extend(wrapped_state(part))

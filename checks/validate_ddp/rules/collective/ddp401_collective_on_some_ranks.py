@@ -130,20 +130,21 @@ def check(program: Program) -> Iterator[Proposal]:
         if fact.who not in PARTIAL or fact.site in reported or _in_subgroup(fact) or _matched(fact, collectives):
             continue
         reported.add(fact.site)
-        guards = [guard for guard in fact.guards if guard.who in PARTIAL]
-        evidence = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in guards]
-        evidence += [place(site, "called from here") for site in fact.chain[-2:] if _between(site, guards)]
+        reach = fact.under_split
+        verb = "is called" if reach is fact.site else "is reached from here"
+        if reach in reported and reach is not fact.site:
+            continue
+        reported.add(reach)
+        evidence = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL]
+        if reach is not fact.site:
+            evidence.append(place(fact.site, f"`{fact.name}` is called here"))
         yield propose(
             program,
-            fact,
+            fact.moved(reach),
             ERROR,
-            f"`{fact.name}` is called on {phrase(fact.who)}: the other ranks never join it, and this hangs or pairs wrongly",
+            f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, and this hangs or pairs wrongly",
             evidence=evidence,
         )
-
-
-def _between(site: object, guards: list[object]) -> bool:
-    return bool(guards)
 
 
 def _in_subgroup(fact: Fact) -> bool:
@@ -158,7 +159,7 @@ def _matched(fact: Fact, collectives: list[Fact]) -> bool:
     for other in collectives:
         if other is fact or _family(other.name) != family:
             continue
-        if complementary(fact.who, other.who) and other.loops[: len(fact.loops)] == fact.loops[: len(other.loops)]:
+        if complementary(fact.who, other.who) and fact.same_fork(other):
             return True
     return False
 

@@ -114,18 +114,23 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in forwards:
         if fact.who not in PARTIAL or fact.site in reported or _is_harmless(fact):
             continue
-        if any(other.site == fact.site and complementary(fact.who, other.who) for other in forwards):
+        if any(fact.same_fork(other) and complementary(fact.who, other.who) for other in forwards):
             continue
         reported.add(fact.site)
+        reach = fact.under_split
+        if reach in reported and reach is not fact.site:
+            continue
+        reported.add(reach)
         wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))
         guards = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL]
+        inside = [] if reach is fact.site else [place(fact.site, "it is run here")]
         yield propose(
             program,
-            fact,
+            fact.moved(reach),
             WARNING,
             f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for the "
             "other ranks; call `.module` here",
-            evidence=[*guards, place(wrapper.site, "the model is wrapped here")],
+            evidence=[*guards, *inside, place(wrapper.site, "the model is wrapped here")],
         )
 
 

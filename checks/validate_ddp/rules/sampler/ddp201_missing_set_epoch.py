@@ -145,7 +145,11 @@ def check(program: Program) -> Iterator[Proposal]:
         if loops is None or _epoch_is_set(program, sampler):
             continue
         outer = next(loop for loop in loops.loops if loop.counts and not loop.once)
-        evidence = (place(outer.site, "this loop runs it again and again"), place(loops.site, "iterated over here"))
+        evidence = [place(outer.site, "this loop runs it again and again"), place(loops.site, "iterated over here")]
+        asked = next((atom.site for atom in sampler.get("asked_for")), fact.site)
+        if asked.path != fact.site.path:  # a helper of another file makes it: the caller knows of epochs, not the helper
+            evidence.insert(0, place(fact.site, "the sampler is made here"))
+            fact = fact.moved(asked)
         yield propose(
             program,
             fact,

@@ -79,9 +79,9 @@ dist.destroy_process_group()
     _HEAD
     + """
 def save(net, epoch):
-    state = {"epoch": epoch, "model": net.state_dict()}
+    state = {"epoch": epoch, "model": net.state_dict()}  # expect
     if dist.get_rank() == 0:
-        torch.save(state, "model.pt")  # expect
+        torch.save(state, "model.pt")
 
 save(ddp, 1)
 dist.destroy_process_group()
@@ -99,23 +99,26 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such save."""
     reported = set()
     for fact in program.facts("save"):
-        wrappers = [wrapper for wrapper in wrapped_state(fact.value("object")) if wrapper.kind == "ddp"]
-        if not wrappers or fact.site in reported:
-            continue
-        reported.add(fact.site)
-        severity = INFO if _is_deliberate(program, fact, wrappers) else WARNING
-        yield propose(
-            program,
-            fact,
-            severity,
-            "the DistributedDataParallel wrapper is saved: its keys start with `module.`; save `.module.state_dict()`",
-            evidence=[place(wrapper.site, "the model is wrapped here") for wrapper in wrappers[:2]],
-        )
+        for site, wrapper in wrapped_state(fact.value("object")):
+            site = site or fact.site
+            if wrapper.kind != "ddp" or site in reported:
+                continue
+            reported.add(site)
+            evidence = [place(wrapper.site, "the model is wrapped here")]
+            if site != fact.site:
+                evidence.append(place(fact.site, "and saved here"))
+            yield propose(
+                program,
+                fact.moved(site),
+                INFO if _is_deliberate(program, fact, wrapper) else WARNING,
+                "the DistributedDataParallel wrapper is saved: its keys start with `module.`; save `.module.state_dict()`",
+                evidence=evidence,
+            )
 
 
-def _is_deliberate(program: Program, fact: Fact, wrappers: list[Resource]) -> bool:
+def _is_deliberate(program: Program, fact: Fact, wrapper: Resource) -> bool:
     """Whether the program loads into the wrapper, or handles the prefix."""
-    if any(wrapper in bare(fact.value("object")) for wrapper in wrappers):
+    if wrapper in bare(fact.value("object")):
         return False  # the pickled wrapper itself
     for load in program.facts("load_state"):
         if any(isinstance(atom, Resource) and atom.kind == "ddp" for atom in bare(load.value("target"))):

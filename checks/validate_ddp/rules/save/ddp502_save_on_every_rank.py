@@ -117,7 +117,7 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     reported = set()
     for fact in program.facts("save"):
-        if fact.who != "all" or fact.site in reported or _is_apart(fact) or "process_first" in fact.flags:
+        if fact.who != "all" or fact.site in reported or _is_apart(fact) or fact.flags & {"process_first", "dataset"}:
             continue
         if not program.runs_on_many(fact):
             continue
@@ -136,10 +136,12 @@ def check(program: Program) -> Iterator[Proposal]:
 def _is_apart(fact: Fact) -> bool:
     """Whether each rank surely writes somewhere else, or not to a file."""
     path = fact.value("path")
+    if any(isinstance(atom, Resource) and atom.kind in ("file", "writer") for atom in bare(path)):
+        return True  # an open handle: opening it was the write
     for part in (*bare(path), *reaching(path)):
         if isinstance(part, Rank):
             return True
-        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "batch", "file", "writer"):
+        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "batch"):
             return True
         if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
             return True
