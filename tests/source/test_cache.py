@@ -183,7 +183,7 @@ def test_failing_disk_turns_writing_off_silently(
     cache = Cache(folder)
     if function != "makedirs":
         cache.put("summary", digest("before"), 1)
-    monkeypatch.setattr(module.os, function, fail)
+    monkeypatch.setattr(os, function, fail)
     cache.put("summary", KEY, VALUE)
     cache.put("summary", digest("again"), VALUE)
     assert len(calls) == 1

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from validate_ddp.source import discovery
 from validate_ddp.source.discovery import Found, discover
 from validate_ddp.source.gitignore import Patterns
 
@@ -180,7 +179,7 @@ def test_unreadable_folder_is_a_problem_on_one_line_and_the_walk_goes_on(monkeyp
             raise PermissionError(13, "Permission denied", path)
         return real(path)
 
-    monkeypatch.setattr(discovery.os, "scandir", scandir)
+    monkeypatch.setattr(os, "scandir", scandir)
     found = discover(["."])
     assert found == [Found("a/x.py"), Found("locked", "cannot be read: Permission denied"), Found("z.py")]
 

@@ -119,7 +119,7 @@ def test_broken_notebook_is_a_problem_on_one_line(data: bytes) -> None:
 
 
 def test_strange_cells_and_huge_numbers_are_no_reason_to_fail() -> None:
-    cells = [1, None, {}, {"cell_type": "code"}, {"cell_type": "raw", "source": 1}, [], code("x")]
+    cells: list[Any] = [1, None, {}, {"cell_type": "code"}, {"cell_type": "raw", "source": 1}, [], code("x")]
     source = opened(as_bytes(notebook(*cells)).replace(b'"nbformat": 4', b'"nbformat": ' + b"4" * 5000))
     assert cell_texts(source) == ["x\n"]
 

@@ -295,7 +295,7 @@ def test_tree_that_python_can_build_is_not_refused_for_its_depth(operators: int)
         ("f'{a}{b}' f'{c}'", 3, 2),
         ("'{a}' + f'{{}}' + rf'\\{a}' # f'{a}'", 1, 1),
         ("f'\\N{DASH}{a:{w}.{p}}'", 3, 3),
-        ("f'{a:{{}}}' + '''f'{a}' '''", 3, 3),
+        ("f'{a:{{}}}' + '''f'{a}' '''", 2, 2),
         ('f\'{f"{a}"}{d["x"]:>{w}}\'', 4, 4),
         ("f'{ {1: 2}[1] }' + f'{(lambda: 1)()}' f'{x!r}'", 3, 1),
         ("f'{a", 1, 1),

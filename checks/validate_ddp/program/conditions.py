@@ -181,6 +181,12 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
             other = constant(left if atom in right_atoms else right)
             if isinstance(other, bool):
                 return atom if other is (operator in ("Eq", "Is")) else negated(atom)
+    if operator in ("In", "NotIn"):
+        for atom in right_atoms:
+            if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+                members = [constant(item) for item in atom.fields.values()]
+                if constant(left) is not ... and ... not in members:
+                    return (constant(left) in members) is (operator == "In")
     return _constants(constant(left), operator, constant(right))
 
 

@@ -7,17 +7,10 @@ from typing import Any
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Frame, Machine, Scope
+from validate_ddp.program.vocabulary import LIBRARIES
 from validate_ddp.program.values import Class, Const, ModuleRef, Opaque, Symbol, Value
 
 Node = list[Any]
-
-LIBRARIES = frozenset(
-    """torch torchvision torchaudio torchdata torchtext accelerate lightning lightning_fabric pytorch_lightning
-    deepspeed horovod apex transformers diffusers datasets numpy scipy pandas sklearn fairscale mpi4py wandb mlflow
-    tensorboardX tensorboard torch_xla peft xformers flash_attn einops hydra omegaconf tqdm yaml PIL cv2 matplotlib
-    safetensors huggingface_hub evaluate bitsandbytes megatron colossalai monai webdataset ignite ray""".split()
-)
-"""Import roots that are never followed, even where a folder of that name lies beside the script."""
 
 _ALIASES = {"np": "numpy"}
 _HIGHEST = 4
@@ -82,6 +75,10 @@ class Library:
         if module.file not in self._known_files:
             self._known_files.add(module.file)
             self._learn(body)
+            for dotted, level, names in _imported_names(body):
+                file = self.find(dotted, level, module)
+                if file is not None and (os.path.isdir(file) or self.summaries.matters(file)):
+                    self._keys.update(names)
         return body
 
     def _learn(self, body: Node) -> None:
@@ -272,6 +269,21 @@ def _definitions(body: Node) -> list[tuple[str, list[str]]]:
             )
         elif node[0] in ("if", "try"):
             found.extend(_definitions(node[3] if node[0] == "if" else node[2]))
+    return found
+
+
+def _imported_names(body: Node) -> list[tuple[str, int, list[str]]]:
+    """Module, level and names of every ``from`` import in a body, those inside functions included."""
+    found = []
+    for node in body:
+        if node[0] == "from":
+            found.append((node[2], node[3], [alias or name for name, alias in node[4] if name != "*"]))
+        elif node[0] in ("def", "class"):
+            found.extend(_imported_names(node[4]))
+        elif node[0] == "if":
+            found.extend(_imported_names(node[3]) + _imported_names(node[4]))
+        elif node[0] == "try":
+            found.extend(_imported_names(node[2]))
     return found
 
 

@@ -66,8 +66,8 @@ def assign(machine: Machine, target: Node, value: Value) -> None:
                 machine.write(atom.module.scope.names, target[2], roles.named(target[2], value))
             elif isinstance(atom, Class):
                 machine.write(atom.members, target[2], value)
-            elif isinstance(atom, Function):
-                continue
+            elif isinstance(atom, Symbol):  # a field of a configuration object whose file is not there
+                machine.write(machine.environment, f"{atom.name}.{target[2]}", roles.named(target[2], value))
     elif kind == "sub":
         _assign_item(machine, target, value)
     elif kind == "seq":

@@ -27,6 +27,15 @@ ACCELERATE_UTILITIES = ACCELERATE_COLLECTIVES | {"gather_object"}
 FABRIC_COLLECTIVES = frozenset("all_gather all_reduce barrier broadcast".split())
 XLA_COLLECTIVES = frozenset("rendezvous all_reduce all_gather mesh_reduce all_to_all".split())
 
+LIBRARIES = frozenset(
+    """torch torchvision torchaudio torchdata torchtext accelerate lightning lightning_fabric pytorch_lightning
+    deepspeed horovod apex transformers diffusers datasets numpy scipy pandas sklearn fairscale mpi4py wandb mlflow
+    tensorboardX tensorboard torch_xla peft xformers flash_attn einops hydra omegaconf tqdm yaml PIL cv2 matplotlib
+    safetensors huggingface_hub evaluate bitsandbytes megatron colossalai monai webdataset ignite ray
+    builtins os sys""".split()
+)
+"""Import roots that are never followed, even where a folder of that name lies beside the script."""
+
 CHECKPOINT_WRITERS = frozenset({"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"})
 
 GLOBAL_RANK = frozenset(

@@ -15,6 +15,9 @@ _ACTS = (
     b".dump(",
     b"rank",
     b"Rank",
+    b"basicConfig",
+    b"FileHandler",
+    b"SummaryWriter",
 )
 """What a module without a word of distributed training may still do to a script that has one."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from validate_ddp.program import roles, vocabulary
 from validate_ddp.program.machine import Machine
+from validate_ddp.program.vocabulary import LIBRARIES
 from validate_ddp.program.values import (
     UNKNOWN,
     WRAPPERS,
@@ -83,6 +84,12 @@ def _symbol(machine: Machine, atom: Symbol, name: str) -> Value:
     full = f"{atom.name}.{name}"
     if full in ("torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"):
         return (Const(None),)
+    if full in machine.environment:
+        return machine.environment[full]
+    if atom.name.partition(".")[0] not in LIBRARIES:
+        role = roles.suggested(name)
+        if not isinstance(role[0], Opaque):
+            return role
     return (Symbol(full),)
 
 

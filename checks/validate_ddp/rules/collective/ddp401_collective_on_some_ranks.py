@@ -127,13 +127,10 @@ def check(program: Program) -> Iterator[Proposal]:
     collectives = program.facts("collective")
     reported = set()
     for fact in collectives:
-        if fact.who not in PARTIAL or fact.site in reported or _in_subgroup(fact) or _matched(fact, collectives):
-            continue
-        reported.add(fact.site)
         reach = fact.under_split
-        verb = "is called" if reach is fact.site else "is reached from here"
-        if reach in reported and reach is not fact.site:
+        if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, collectives):
             continue
+        verb = "is called" if reach is fact.site else "is reached from here"
         reported.add(reach)
         evidence = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL]
         if reach is not fact.site:

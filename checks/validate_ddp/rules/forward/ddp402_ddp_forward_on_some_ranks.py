@@ -112,13 +112,10 @@ def check(program: Program) -> Iterator[Proposal]:
     forwards = [fact for fact in program.facts("forward") if fact.name == "ddp"]
     reported = set()
     for fact in forwards:
-        if fact.who not in PARTIAL or fact.site in reported or _is_harmless(fact):
+        reach = fact.under_split
+        if fact.who not in PARTIAL or reach in reported or _is_harmless(fact):
             continue
         if any(fact.same_fork(other) and complementary(fact.who, other.who) for other in forwards):
-            continue
-        reported.add(fact.site)
-        reach = fact.under_split
-        if reach in reported and reach is not fact.site:
             continue
         reported.add(reach)
         wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))

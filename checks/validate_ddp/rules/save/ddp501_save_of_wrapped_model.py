@@ -101,9 +101,9 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in program.facts("save"):
         for site, wrapper in wrapped_state(fact.value("object")):
             site = site or fact.site
-            if wrapper.kind != "ddp" or site in reported:
-                continue
-            reported.add(site)
+            if wrapper.kind != "ddp" or site.statement in reported:
+                continue  # one finding a statement: a checkpoint of three models is one mistake
+            reported.add(site.statement)
             evidence = [place(wrapper.site, "the model is wrapped here")]
             if site != fact.site:
                 evidence.append(place(fact.site, "and saved here"))
