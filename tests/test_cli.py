@@ -13,7 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from validate_ddp import __version__, cli
+from validate_ddp.arguments import SWITCHES, plain
+from validate_ddp.options import check_arguments
 
 CLEAN = "x = 1\n"
 ERROR = "engine.train(1)\n"
@@ -361,3 +365,26 @@ def test_characters_that_the_terminal_lacks_do_not_end_the_run(tmp_path: Path) -
     code = "from validate_ddp.cli import _dispatch, _write\n_dispatch(['rules'])\n_write('é日\\n', None)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, cwd=tmp_path, check=True)
     assert done.stdout.endswith(b"\\xe9\\u65e5" + os.linesep.encode())
+
+
+PLAIN = ["a.py", "b", "-", *SWITCHES]
+
+
+@given(st.lists(st.sampled_from([*PLAIN, "--", "-x", "--fix=1", "--jobs=2", ""]), max_size=5))
+def test_plain_arguments_are_read_as_argparse_reads_them(arguments: list[str]) -> None:
+    read = plain(arguments)
+    if read is not None:
+        assert read == check_arguments(arguments)
+    else:
+        assert not set(arguments) <= set(PLAIN)
+
+
+def test_a_clean_run_of_the_plain_kind_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch.distributed as dist\nx = 1\n")
+    code = (
+        "import sys; from validate_ddp.cli import main; main(['--no-cache', 'a.py']);"
+        "print(sorted(name.partition('.')[0] for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    heavy = ("torch", "libcst", "rich", "argparse", "dataclasses", "inspect", "pathlib", "shutil", "tomllib", "json")
+    assert not [name for name in heavy if repr(name) in done.stdout]

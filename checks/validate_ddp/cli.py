@@ -7,9 +7,9 @@ import sys
 
 TYPE_CHECKING = False  # as `typing` has it, whose import would take a third of the time of `--version`
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Sequence
 
+    from validate_ddp.arguments import Arguments
     from validate_ddp.catalogue import Finding
     from validate_ddp.config import Settings
     from validate_ddp.lint import Outcome
@@ -58,13 +58,17 @@ def _dispatch(arguments: list[str]) -> int:
         return _rules(arguments[1:])
     if arguments[:1] == ["check"]:
         arguments = arguments[1:]
-    from validate_ddp.options import check_parser, parse
+    from validate_ddp.arguments import plain
 
-    parser = check_parser()
-    return _check(parse(parser, arguments))
+    args = plain(arguments)
+    if args is None:
+        from validate_ddp.options import check_arguments
+
+        args = check_arguments(arguments)
+    return _check(args)
 
 
-def _check(args: argparse.Namespace) -> int:
+def _check(args: Arguments) -> int:
     settings = _settings(args)
     options = _options(args)
     stdin = sys.stdin.buffer.read() if "-" in args.paths else None
@@ -90,7 +94,7 @@ def exit_code(findings: Sequence[Finding], fail_on: str) -> int:
     return FOUND if any(SEVERITIES.index(finding.severity) >= least for finding in findings) else OK
 
 
-def _report(outcome: Outcome, args: argparse.Namespace, options: Options) -> str:
+def _report(outcome: Outcome, args: Arguments, options: Options) -> str:
     if args.statistics:
         from validate_ddp.report import statistics
 
@@ -101,7 +105,7 @@ def _report(outcome: Outcome, args: argparse.Namespace, options: Options) -> str
     return render(outcome, args.output_format, options)
 
 
-def _fix(args: argparse.Namespace, settings: Settings, options: Options, stdin: bytes | None) -> int:
+def _fix(args: Arguments, settings: Settings, options: Options, stdin: bytes | None) -> int:
     from validate_ddp.edit import fixing
 
     if stdin is not None and len(args.paths) > 1:
@@ -145,7 +149,7 @@ def _write(report: str | bytes, path: str | None) -> None:
         sys.stdout.flush()
 
 
-def _settings(args: argparse.Namespace) -> Settings:
+def _settings(args: Arguments) -> Settings:
     from validate_ddp import config
 
     try:
@@ -169,7 +173,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         raise UsageError(str(error)) from error
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: Arguments) -> Options:
     from validate_ddp.report import Options
 
     # A report for people on standard output may be coloured; one in a file only when asked for.

@@ -6,6 +6,7 @@ import argparse
 from typing import NoReturn
 
 from validate_ddp import __version__
+from validate_ddp.arguments import Arguments
 from validate_ddp.cli import UsageError
 from validate_ddp.config import FAIL_ON
 
@@ -23,6 +24,12 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+
+def check_arguments(arguments: list[str]) -> Arguments:
+    """The command line of ``validate-ddp [check]``."""
+    values = vars(parse(check_parser(), arguments))
+    return Arguments(**{**values, "paths": tuple(values["paths"])})
 
 
 def parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:

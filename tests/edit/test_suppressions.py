@@ -175,6 +175,20 @@ def test_an_idle_comment_is_found_at_the_comment() -> None:
     assert (finding.cell, finding.line) == (2, 2)
 
 
+def test_lines_of_ipython_in_a_notebook_are_no_suppressions() -> None:
+    from validate_ddp.source.notebooks import from_bytes
+    from validate_ddp.source.text import Source
+
+    lines = ["%matplotlib inline\\n", "!ls\\n", "ignore?\\n", "x = %time 1\\n", "save()  # validate-ddp: ignore"]
+    for count in (4, 5):
+        listed = ", ".join(f'"{line}"' for line in lines[:count])
+        data = f'{{"cells": [{{"cell_type": "code", "metadata": {{}}, "source": [{listed}]}}], "nbformat": 4}}'
+        source = from_bytes("n.ipynb", data.encode())
+        assert isinstance(source, Source) and source.cells
+        result = suppress(source.text, "n.ipynb", propose(source.text), ALL, source.cells)
+        assert result == ([], [])
+
+
 def test_text_without_our_comments_is_not_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenize.generate_tokens", None)
     for text in ("x = 1\n", "from torch.nn.parallel import DDP\n", "x = 1  # noqa: E501\n"):

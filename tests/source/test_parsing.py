@@ -23,27 +23,27 @@ HOSTILE = {
     "nested blocks of 10,000": "".join(" " * (depth % 90) + "if 1:\n" for depth in range(10_000)),
     "elifs": "if a:\n  pass\n" + "elif b:\n  pass\n" * 20_000,
     "sum": "1+" * MANY + "1",
-    "long sum": "1+" * 400_000 + "1",
-    "long sum on many lines": "x = (\n" + "1 +\n" * 300_000 + "1)",
-    "attributes": "a" + ".b" * 300_000,
-    "calls": "f" + "()" * 300_000,
-    "subscripts": "f" + "[0]" * 300_000,
-    "chain with backslashes": "f" + "\\\n.b" * 300_000,
+    "long sum": "1+" * 200_000 + "1",
+    "long sum on many lines": "x = (\n" + "1 +\n" * 160_000 + "1)",
+    "attributes": "a" + ".b" * 200_000,
+    "calls": "f" + "()" * 200_000,
+    "subscripts": "f" + "[0]" * 200_000,
+    "chain with backslashes": "f" + "\\\n.b" * 160_000,
     "lambdas": "lambda: " * 10_000 + "1",
     "negations": "not " * MANY + "1",
     "signs": "-" * MANY + "1",
     "powers": "a**" * MANY + "1",
     "conditionals": "1 if a else " * MANY + "2",
     "awaits": "await " * MANY + "a",
-    "comparisons": "a<" * MANY + "b",
+    "comparisons": "a<" * 20_000 + "b",
     "comprehension": "[a " + "for a in b " * 20_000 + "]",
-    "or-patterns": "match a:\n case " + "1|" * MANY + "2: pass",
+    "or-patterns": "match a:\n case " + "1|" * 20_000 + "2: pass",
     "nested patterns": "match a:\n case " + "[" * 190 + "b" + "]" * 190 + ": pass",
     "dotted import": "import " + "a." * MANY + "b",
     "dotted import from": "from " + "a\\\n." * MANY + "b import c",
     "decorators": "@a\n" * 20_000 + "def f(): pass",
     "fields": 'f"' + "{a}" * MANY + '"',
-    "fields with quotes of their own": 'f"' + '{a["b"]}' * MANY + '"',
+    "fields with quotes of their own": 'f"' + '{a["b"]}' * 30_000 + '"',
     "fields never closed": 'f"' + "{a" * MANY,
     "f-string in f-string": 'f"{' * MANY,
     "format in format": 'f"' + "{a:" * MANY,
@@ -58,7 +58,7 @@ HOSTILE = {
     "half a character": "x = '\ud800'",
     "nul": "x = '\0'",
     "print statements": "print 'a'\n" * MANY,
-    "five megabytes": "x = f(a, b)\n" * 450_000,
+    "five megabytes": ("x = f(a, b)  # " + "why " * 30 + "\n") * 40_000,
     "one line of megabytes": "a = " + "b, " * 150_000 + "$",
 }
 
@@ -90,7 +90,7 @@ def run_alone(names: list[str]) -> str:
 
 
 def test_hostile_text_gives_a_tree_or_one_line() -> None:
-    names = [name for name in HOSTILE if name != "five megabytes"]
+    names = list(HOSTILE)
     lines = run_alone(names).splitlines()
     assert [line.partition(": ")[0] for line in lines] == names
     told = dict(line.split(": ", 1) for line in lines)
@@ -105,15 +105,10 @@ def test_hostile_text_gives_a_tree_or_one_line() -> None:
         "long sum on many lines",
     ):
         assert "nested too deeply" in told[name], name
-    for name in ("comparisons", "decorators", "or-patterns", "escapes", "nested patterns"):
+    for name in ("comparisons", "decorators", "or-patterns", "escapes", "nested patterns", "five megabytes"):
         assert told[name] == "tree", name
     assert "100000 fields" in told["fields"]
     assert "Python 2" in told["print statements"]
-
-
-@pytest.mark.slow
-def test_file_of_five_megabytes_gives_a_tree() -> None:
-    assert run_alone(["five megabytes"]) == "five megabytes: tree\n"
 
 
 @settings(max_examples=300, deadline=None)

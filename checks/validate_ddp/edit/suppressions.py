@@ -20,7 +20,9 @@ _HINT = re.compile(r"#.*(?:noqa|validate-ddp)", re.IGNORECASE)
 # A code list ends at the first word that is no code, so that a reason may follow.
 _CODE = r"(?:[A-Z]+[0-9]+\b|[a-z]+(?:-[a-z0-9]+)+\b)"
 _NOQA = re.compile(rf"#\s*noqa(?:\s*:\s*(?P<codes>{_CODE}(?:(?:\s*,\s*|\s+){_CODE})*))?", re.IGNORECASE)
-_OURS = re.compile(r"#\s*validate-ddp\s*:\s*(?P<word>[a-z-]*)(?:\s*\[(?P<codes>[^\]]*)(?P<closed>\]?))?", re.IGNORECASE)
+_OURS = re.compile(
+    r"#\s*validate-ddp\s*:(?P<gap>\s*)(?P<word>[a-z-]*)(?:\s*\[(?P<codes>[^\]]*)(?P<closed>\]?))?", re.IGNORECASE
+)
 _WORDS = ("ignore", "ignore-file", "off", "on")
 
 
@@ -93,7 +95,7 @@ def suppress(
     problems: list[_Malformed] = []
     directives: list[_Directive] = []
     for comment in scan.comments:
-        directives += _directives(comment, problems)
+        directives += _directives(comment, problems, cells is not None)
     _extend(directives, lines, scan.continued)
     kept = []
     for proposal in proposals:
@@ -149,7 +151,7 @@ def _scan(lines: list[str]) -> _Scan:
     return scan
 
 
-def _directives(comment: _Comment, problems: list[_Malformed]) -> list[_Directive]:
+def _directives(comment: _Comment, problems: list[_Malformed], notebook: bool) -> list[_Directive]:
     found = []
     for match in _NOQA.finditer(comment.text):
         listed = match.group("codes")
@@ -163,6 +165,8 @@ def _directives(comment: _Comment, problems: list[_Malformed]) -> list[_Directiv
             codes = _known(ours, comment, match, problems)
             found.append(_Directive(comment, "noqa", *match.span(), codes))
     for match in _OURS.finditer(comment.text):
+        if notebook and not match.group("gap"):
+            continue  # `validate-ddp:%magic`: a line of IPython's own, see `source.magics`
         word = match.group("word").lower()
         listed = match.group("codes")
         message = _malformed(word, listed, match.group("closed"), comment)

@@ -88,7 +88,7 @@ def negated(truth: Truth) -> Truth:
     if isinstance(truth, bool):
         return not truth
     if isinstance(truth, RankTest):
-        return RankTest(ranks.opposite(truth.who) if truth.exact else "unclear", exact=truth.exact)
+        return RankTest(truth.rest, exact=truth.exact, rest=truth.who)
     return None
 
 
@@ -174,8 +174,8 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
     if classes is not None:
         return classes
     if constant(right) is None and operator in ("Is", "IsNot", "Eq", "NotEq"):
-        answer = truth_of(left, _is_none)
-        return answer if operator in ("Is", "Eq") else negated(answer)
+        answer = truth_of(left, lambda atom: negated(_is_none(atom)))
+        return answer if operator in ("IsNot", "NotEq") else negated(answer)
     for atom in right_atoms + left_atoms:
         if isinstance(atom, RankTest) and operator in ("Eq", "Is", "NotEq", "IsNot"):
             other = constant(left if atom in right_atoms else right)

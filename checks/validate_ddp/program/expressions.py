@@ -7,7 +7,8 @@ from typing import Any, Callable
 from validate_ddp.catalogue import Span
 from validate_ddp.program import calls, conditions, roles, vocabulary
 from validate_ddp.program.library import attributes, iteration
-from validate_ddp.program.machine import Machine, Scope
+from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.values import (
     UNKNOWN,
     Const,
@@ -22,6 +23,7 @@ from validate_ddp.program.values import (
     bare,
     carried_by,
     join,
+    on_ranks,
     reaching,
 )
 
@@ -101,11 +103,8 @@ def _conditional(machine: Machine, node: Node) -> Value:
 
 def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: conditions.Truth) -> Value:
     """Both alternatives of a condition that is not settled, each with the names narrowed by it."""
-    from validate_ddp.program.machine import RUNS_ON, Outcome
-    from validate_ddp.program.values import on_ranks
-
     who = truth.who if isinstance(truth, RankTest) else "all"
-    other = "all" if truth is None else conditions.ranks.opposite(who) if truth.exact else "unclear"  # type: ignore
+    other = truth.rest if isinstance(truth, RankTest) else "all"
     results: list[Value] = []
 
     def run(part: Node, positive: bool, members: str) -> Callable[[], Outcome]:
@@ -113,7 +112,7 @@ def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: condi
             conditions.refine(machine, test, positive)
             with machine.guarded(members):
                 value = machine.evaluate(part)
-            results.append(on_ranks(value, members) if members in conditions.ranks.PARTIAL else value)
+            results.append(on_ranks(value, members) if members in PARTIAL else value)
             return RUNS_ON
 
         return action

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from validate_ddp.program import vocabulary
@@ -53,8 +54,7 @@ class Library:
     def __init__(self, summaries: Any, entry: str) -> None:
         self.summaries = summaries
         self.modules: dict[str, Module] = {}
-        self.roots = search_roots(entry)
-        self._names: dict[int, frozenset[str]] = {}
+        self.roots: list[str] = self._roots_of(entry)
         self._keys: set[str] = set(vocabulary.KEYS)
         self._known_files: set[str] = set()
         self._folders: dict[str, list[str]] = {}
@@ -106,16 +106,35 @@ class Library:
             return _existing(base, parts, self.summaries)
         if not parts or parts[0] in LIBRARIES:
             return None
-        for root in (*self.roots, *search_roots(importer.file), *self._beside(parts[0], importer)):
+        key = (dotted, self.roots[0], importer.file)
+        if key not in self.summaries.located:
+            self.summaries.located[key] = self._located(parts, importer)
+        return self.summaries.located[key]  # type: ignore[no-any-return]
+
+    def _located(self, parts: list[str], importer: Module) -> str | None:
+        roots = dict.fromkeys((*self.roots, *self._roots_of(importer.file)))
+        for root in roots:
+            found = _existing(root, parts, self.summaries)
+            if found is not None and found != importer.file:
+                return found
+        if parts[0] in sys.stdlib_module_names:
+            return None
+        for root in self._beside(parts[0], importer):
             found = _existing(root, parts, self.summaries)
             if found is not None and found != importer.file:
                 return found
         return None
 
+    def _roots_of(self, file: str) -> list[str]:
+        folder = os.path.dirname(file)
+        if folder not in self.summaries.roots:
+            self.summaries.roots[folder] = search_roots(file)
+        return self.summaries.roots[folder]  # type: ignore[no-any-return]
+
     def _beside(self, package: str, importer: Module) -> list[str]:
         """Folders beside the script's that hold ``package``: scripts put `lib/` and its like on ``sys.path``."""
         found = []
-        for root in search_roots(importer.file)[1:]:
+        for root in self._roots_of(importer.file)[1:]:
             if root not in self._folders:
                 try:
                     with os.scandir(root) as rows:
@@ -126,7 +145,7 @@ class Library:
                 folder
                 for folder in self._folders[root][:_MOST_FOLDERS]
                 if self.summaries.is_file(os.path.join(folder, package + ".py"))
-                or os.path.isdir(os.path.join(folder, package))
+                or self.summaries.is_folder(os.path.join(folder, package))
             ]
         return found
 
@@ -161,7 +180,7 @@ class Library:
         if file is None or os.path.isdir(file) and not os.path.isfile(_init(file)):
             return
         module = self.module(_init(file))
-        if module.state == "new" and self.summaries.matters(module.file):
+        if module.state == "new" and self.summaries.acts_at_import(module.file):
             self.load(machine, module)
 
     def load(self, machine: Machine, module: Module) -> None:
@@ -311,7 +330,7 @@ def _existing(base: str, parts: list[str], summaries: Any) -> str | None:
         return path + ".py"
     if summaries.is_file(os.path.join(path, "__init__.py")):
         return os.path.join(path, "__init__.py")
-    if os.path.isdir(path) and summaries.is_namespace(path):
+    if summaries.is_folder(path) and summaries.is_namespace(path):
         return path
     return None
 

@@ -163,7 +163,7 @@ def _if(machine: Machine, node: Node) -> Outcome:
         conditions.refine(machine, node[2], False)
         return walk(machine, node[4])
     who = truth.who if isinstance(truth, RankTest) else "all"
-    other = "all" if truth is None else ranks.opposite(who) if truth.exact else "unclear"
+    other = truth.rest if isinstance(truth, RankTest) else "all"
 
     def branch(body: list[Node], positive: bool, members: str) -> Callable[[], Outcome]:
         def run() -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import MethodType
 from typing import Any
 
 from validate_ddp.program import calls, expressions, statements
@@ -78,9 +79,9 @@ def trace(summaries: Any, entry: str) -> Program:
     """Walk the script at the absolute path ``entry``."""
     library = Library(summaries, entry)
     machine = Machine(library)
-    machine.evaluate = lambda node: expressions.evaluate(machine, node)  # type: ignore[method-assign]
-    machine.walk = lambda body: statements.walk(machine, body)  # type: ignore[method-assign]
-    machine.call = lambda function, *args: calls.call_values(machine, function, *args)  # type: ignore[method-assign]
+    machine.evaluate = MethodType(expressions.evaluate, machine)
+    machine.walk = MethodType(statements.walk, machine)
+    machine.call = MethodType(calls.call_values, machine)
     module = library.module(entry)
     module.state = "loading"
     module.scope.names["__name__"] = (Const("__main__"),)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, NamedTuple, Union
+from typing import Any, Callable, Iterable, NamedTuple, Union
 
 from validate_ddp.catalogue import Span
+from validate_ddp.program.ranks import opposite
 
 _MOST_ATOMS = 8
 _MOST_CARRIED = 12
@@ -167,13 +168,17 @@ class WorldSize:
 
 
 class RankTest:
-    """A truth value that depends on the rank: true only on ranks ``who``; on all of those where ``exact``."""
+    """A truth value that depends on the rank: true only on ranks ``who``; on all of those where ``exact``.
 
-    __slots__ = ("who", "exact")
+    rest: the ranks on which it may be false.
+    """
 
-    def __init__(self, who: str, exact: bool = True) -> None:
+    __slots__ = ("who", "exact", "rest")
+
+    def __init__(self, who: str, exact: bool = True, rest: str = "") -> None:
         self.who = who
         self.exact = exact
+        self.rest = rest or (opposite(who) if exact else "unclear")
 
 
 class OnRanks:
@@ -199,6 +204,8 @@ FALSE: Value = (Const(False),)
 
 def bare(value: Value) -> list[Any]:
     """The atoms, with the marks of the ranks taken off."""
+    if len(value) == 1 and type(value[0]) is not OnRanks:
+        return [value[0]]
     return [atom.atom if isinstance(atom, OnRanks) else atom for atom in value]
 
 
@@ -225,23 +232,21 @@ def _same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, Const):
-        return type(a.value) is type(b.value) and bool(a.value == b.value)
-    if isinstance(a, Symbol):
-        return bool(a.name == b.name)
-    if isinstance(a, Rank):
-        return bool(a.scope == b.scope and a.sure == b.sure)
-    if isinstance(a, RankTest):
-        return bool(a.who == b.who and a.exact == b.exact)
-    if isinstance(a, WorldSize):
-        return bool(a.local == b.local)
-    if isinstance(a, OnRanks):
-        return bool(a.who == b.who) and _same(a.atom, b.atom)
-    if isinstance(a, Function):
-        return a.node is b.node and a.bound is b.bound
-    if isinstance(a, ModuleRef):
-        return a.module is b.module
-    return False
+    compare = _COMPARISONS.get(type(a))
+    return compare is not None and compare(a, b)
+
+
+_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
+    Const: lambda a, b: type(a.value) is type(b.value) and bool(a.value == b.value),
+    Symbol: lambda a, b: bool(a.name == b.name),
+    Rank: lambda a, b: bool(a.scope == b.scope and a.sure == b.sure),
+    RankTest: lambda a, b: bool(a.who == b.who and a.exact == b.exact and a.rest == b.rest),
+    WorldSize: lambda a, b: bool(a.local == b.local),
+    OnRanks: lambda a, b: bool(a.who == b.who) and _same(a.atom, b.atom),
+    Function: lambda a, b: a.node is b.node and a.bound is b.bound,
+    ModuleRef: lambda a, b: a.module is b.module,
+}
+"""What makes two atoms of a kind one; the other kinds are objects with an identity of their own."""
 
 
 def join(first: Value, second: Value) -> Value:
@@ -252,10 +257,13 @@ def join(first: Value, second: Value) -> Value:
         return second
     atoms = list(first)
     for atom in second:
-        if not any(_same(atom, other) for other in atoms):
+        for other in first:
+            if atom is other or _same(atom, other):
+                break
+        else:
             atoms.append(atom)
-    if len(atoms) == 1:
-        return tuple(atoms)
+    if len(atoms) == len(first):
+        return first
     wrapped = [
         inner
         for atom in bare(tuple(atoms))

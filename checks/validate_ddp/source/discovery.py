@@ -100,11 +100,11 @@ def discover(
     exclude, extend_exclude: patterns as in .gitignore, relative to ``root`` (default: the working directory).
     A missing target and an unreadable folder are given with their problem; nothing raises.
     """
-    here = os.getcwd()
+    here = _below()
     patterns = [pattern.removeprefix("./") for pattern in (*exclude, *extend_exclude)]
     plain = frozenset(pattern for pattern in patterns if not any(sign in pattern for sign in "*?[\\/!# "))
     rest = [pattern for pattern in patterns if pattern not in plain]
-    scope = _scope(os.path.abspath(root or here), "\n".join(rest)) if rest else None
+    scope = _scope(os.path.abspath(root or "."), "\n".join(rest)) if rest else None
     walk = _Walk(plain, scope, respect_gitignore)
     hits: list[_Hit] = []
     for target in targets:
@@ -112,7 +112,7 @@ def discover(
     return _unique(hits)
 
 
-def _from_target(target: str, here: str, walk: _Walk) -> Iterator[_Hit]:
+def _from_target(target: str, here: tuple[str, ...], walk: _Walk) -> Iterator[_Hit]:
     if not target or "\0" in target:
         yield _problem(target.replace("\0", "\\0"), "is not a path")
         return
@@ -132,7 +132,7 @@ def _problem(path: str, message: str) -> _Hit:
     return _Hit("", False, Found(path, message))
 
 
-def _walk(top: str, here: str, walk: _Walk) -> Iterator[_Hit]:
+def _walk(top: str, here: tuple[str, ...], walk: _Walk) -> Iterator[_Hit]:
     """Own stack, since a tree may be deeper than Python may recurse."""
     real_top = os.path.realpath(top)
     stack: list[_Hit | tuple[str, tuple[_Scope, ...]]] = [(top, _scopes_above(top) if walk.respect_gitignore else ())]
@@ -238,13 +238,19 @@ def _read(path: str) -> str:
         return ""
 
 
-def _shown(path: str, here: str) -> str:
-    for prefix in (here, os.path.realpath(here)):
-        start = prefix if prefix.endswith(os.sep) else prefix + os.sep
+def _below() -> tuple[str, ...]:
+    """What a path below the working directory begins with, by its name and by its real path."""
+    here = os.getcwd()
+    names = dict.fromkeys((here, os.path.realpath(here)))
+    return tuple(name if name.endswith(os.sep) else name + os.sep for name in names)
+
+
+def _shown(path: str, here: tuple[str, ...]) -> str:
+    for start in here:
         if path.startswith(start):
             path = path[len(start) :]
             break
-        if path == prefix:
+        if path + os.sep == start:
             return "."
     return path if os.sep == "/" else path.replace(os.sep, "/")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from _ast import AST, PyCF_ONLY_AST
@@ -11,9 +12,6 @@ from validate_ddp.source.text import SYNTAX, Problem, Source, split_lines, synta
 
 if TYPE_CHECKING:
     import ast
-
-_DEPTH_LIMIT = 2900
-"""Levels of a syntax tree. From 3.11 on Python itself refuses deeper trees; 3.10 builds them, or crashes."""
 
 _FIELDS_LIMIT = 2000
 """Replacement fields in one f-string: the time that Python takes is quadratic in them."""
@@ -34,8 +32,8 @@ _UNGUARDED = sys.version_info < (3, 11)
 def parse(source: Source) -> ast.Module | Problem:
     """The syntax tree of ``source.text``, or why there is none, with the Python version that the text needs.
 
-    Never raises, never prints a warning, and takes linear time. A tree can be as deep as Python allows (thousands of
-    levels): whoever walks it by recursion asks ``too_deep`` first.
+    Never raises, never prints a warning, and takes linear time. A tree can be as deep as Python allows, thousands of
+    levels and on 3.10 tens of thousands: whoever walks it by recursion asks ``too_deep`` first, or catches the error.
     """
     text = source.text
     braces = text.count("{")
@@ -48,9 +46,7 @@ def parse(source: Source) -> ast.Module | Problem:
     if _UNGUARDED and len(text) > 2 * _CHAIN_LIMIT and _chains_too_long(text):
         return _too_nested(source)
     try:
-        with warnings.catch_warnings():  # an invalid escape sequence is no business of ours
-            warnings.simplefilter("ignore")
-            parsed: Any = compile(text, "<source>", "exec", PyCF_ONLY_AST, dont_inherit=True)
+        parsed: Any = _compiled(text)
     except SyntaxError as error:
         from validate_ddp.source.dialect import explain  # only for a file that is not Python
 
@@ -60,9 +56,19 @@ def parse(source: Source) -> ast.Module | Problem:
     except (ValueError, OverflowError, SystemError) as error:  # half characters, and what else C code may find
         return Problem(source.path, 0, 0, f"cannot be parsed: {' '.join(str(error).split())}", SYNTAX)
     tree: ast.Module = parsed
-    if _UNGUARDED and len(text) > 2 * _DEPTH_LIMIT and too_deep(tree, _DEPTH_LIMIT):
-        return _too_nested(source)
     return tree
+
+
+def _compiled(text: str) -> Any:
+    collects = gc.isenabled()
+    gc.disable()  # a tree holds no cycles; looking for them doubles the time for a large one
+    try:
+        with warnings.catch_warnings():  # an invalid escape sequence is no business of ours
+            warnings.simplefilter("ignore")
+            return compile(text, "<source>", "exec", PyCF_ONLY_AST, dont_inherit=True)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def too_deep(tree: Any, limit: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 _ACTS = (
@@ -22,6 +23,10 @@ _ACTS = (
 """What a module without a word of distributed training may still do to a script that has one."""
 
 
+_BARE_CALL = re.compile(rb"^[A-Za-z_][\w.]*\(", re.MULTILINE)
+_BLOCK = re.compile(rb"^(?:if|with|for|try)\b", re.MULTILINE)
+
+
 class Summaries:
     """Reads each file once. ``problems`` collects what could not be read or parsed."""
 
@@ -35,7 +40,12 @@ class Summaries:
         self._bodies: dict[str, Any] = {}
         self._files: dict[str, bool] = {}
         self._matters: dict[str, bool] = {}
+        self._acts: dict[str, bool] = {}
         self._follows: dict[str, bool] = {}
+        self._folders: dict[str, bool] = {}
+        self._namespaces: dict[str, bool] = {}
+        self.located: dict[Any, str | None] = {}
+        self.roots: dict[str, list[str]] = {}
         self._cwd = os.getcwd()
 
     def shown(self, file: str) -> str:
@@ -55,12 +65,19 @@ class Summaries:
             self.absent.add(path)
         return self._files[path]
 
+    def is_folder(self, path: str) -> bool:
+        if path not in self._folders:
+            self._folders[path] = os.path.isdir(path)
+        return self._folders[path]
+
     def is_namespace(self, path: str) -> bool:
         """Whether a folder without ``__init__.py`` holds modules."""
-        try:
-            return any(name.endswith(".py") for name in os.listdir(path))
-        except OSError:
-            return False
+        if path not in self._namespaces:
+            try:
+                self._namespaces[path] = any(name.endswith(".py") for name in os.listdir(path))
+            except OSError:
+                self._namespaces[path] = False
+        return self._namespaces[path]
 
     def provide(self, file: str, source: Any) -> None:
         """Use ``source`` for a file that is not read from disk: standard input, an editor's buffer."""
@@ -103,6 +120,15 @@ class Summaries:
             data = self.data(file)
             self._matters[file] = data is not None and may_matter(data)
         return self._matters[file]
+
+    def acts_at_import(self, file: str) -> bool:
+        """Whether importing the file may start ranks or the like: a word of it, and statements that run at import."""
+        if file not in self._acts:
+            data = self.data(file) or b""
+            self._acts[file] = self.matters(file) and (
+                _BARE_CALL.search(data) is not None or (b"init_process_group" in data and _BLOCK.search(data) is not None)
+            )
+        return self._acts[file]
 
     def follows(self, file: str) -> bool:
         """Whether an imported file, or anything in its folder that it imports, can do what rules ask about."""

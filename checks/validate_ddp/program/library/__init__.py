@@ -6,7 +6,7 @@ files of this folder; each gets the machine and the call and returns a value, re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from validate_ddp.program import roles, vocabulary
 from validate_ddp.program.machine import Machine
@@ -30,17 +30,26 @@ if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
 
 
+Model = Callable[[Machine, Symbol, "Call"], Value]
+_models: dict[str, Model] = {}
+
+
 def call_symbol(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Call a function or class outside the program."""
+    if symbol.name not in _models:
+        _models[symbol.name] = _find(symbol.name)
+    return _models[symbol.name](machine, symbol, call)
+
+
+def _find(name: str) -> Model:
+    """The model of a function or class of a library; ``unresolved`` where there is none."""
     from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models
 
-    name = symbol.name
     for models_of in (distributed, data, models, files, frameworks, builtin):
-        model = models_of.find(name)
+        model: Model | None = models_of.find(name)
         if model is not None:
-            result: Value = model(machine, symbol, call)
-            return result
-    return unresolved(machine, symbol, call)
+            return model
+    return unresolved
 
 
 def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -8,6 +8,7 @@ from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
+    TRUE,
     UNKNOWN,
     Const,
     Instance,
@@ -17,6 +18,7 @@ from validate_ddp.program.values import (
     Value,
     bare,
     carried_by,
+    constant,
     join,
 )
 
@@ -44,7 +46,10 @@ def find(name: str) -> Model | None:
 def _made(kind: str) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         made = Resource(kind, call.site)
-        machine.record("launch", symbol.last, call.site, launcher=(made,))
+        if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
+            made.fields["single"] = TRUE
+        else:
+            machine.record("launch", symbol.last, call.site, launcher=(made,))
         return (made,)
 
     return make
@@ -69,6 +74,8 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     """A method of an Accelerator or a Fabric; None for one without a model."""
     name = call.name
     if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
+        if launcher.get("single"):
+            return call.args[0] if len(call.args) == 1 else None
         prepared = [_prepared(machine, value, call) for value in call.args]
         if len(prepared) == 1 and not call.open:
             return prepared[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from validate_ddp.catalogue import Span
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -19,6 +20,7 @@ from validate_ddp.program.values import (
     reaching,
 )
 
+_NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
 _COUNTERS = frozenset({"range", "trange", "xrange", "count", "arange", "epoch_range", "cycle"})
 _TRANSPARENT = frozenset({"tqdm", "enumerate", "list", "iter", "track", "progress_bar", "zip", "log_every", "reversed"})
 
@@ -32,7 +34,7 @@ def element(value: Value) -> Value:
         if isinstance(atom, Resource):
             found = join(found, _resource_element(atom))
         elif isinstance(atom, Opaque):
-            found = join(found, (Opaque("", atom.carries),))
+            found = join(found, (Opaque("", (Resource("item", _NOWHERE), *atom.carries)[:12]),))
         else:
             found = join(found, UNKNOWN)
     return found or UNKNOWN

@@ -192,6 +192,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         return (atom,)
     if name in _PARSED:
         return _parsed(machine, atom, called)
+    if name in ("get", "get_nowait") and not called.args:
+        return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
     hint = _hint(name)
     if hint is not None:
@@ -212,6 +214,8 @@ def _hint(name: str) -> Value | None:
         return (Rank("local", sure=False),)
     if last in vocabulary.WORLD_SIZE:
         return (WorldSize(),)
+    if last == "device_count":
+        return (WorldSize(local=True),)
     truth = conditions.hinted(name)
     return (truth,) if isinstance(truth, RankTest) else None
 

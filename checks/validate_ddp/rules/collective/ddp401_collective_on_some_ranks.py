@@ -125,9 +125,12 @@ dist.destroy_process_group()
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each unmatched collective."""
     collectives = program.facts("collective")
+    started = [fact.split.site for fact in program.facts("process_group") if fact.name == "init" and fact.split]
     reported = set()
     for fact in collectives:
         reach = fact.under_split
+        if fact.split is not None and fact.split.site in started:
+            continue  # the group itself is of these ranks only
         if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, collectives):
             continue
         verb = "is called" if reach is fact.site else "is reached from here"

@@ -115,7 +115,7 @@ def check(program: Program) -> Iterator[Proposal]:
     reported: set[Any] = set()
     for fact in program.facts("loader"):
         loader = fact.value("loader")[0]
-        if loader.site not in trained or fact.site in reported or not _unsharded(loader):
+        if loader.site not in trained or fact.site in reported:
             continue
         reported.add(fact.site)
         forward = trained[loader.site]
@@ -146,7 +146,8 @@ def _training_inputs(program: Program) -> dict[Any, Fact]:
             place_of = (loop.site.path, loop.site.span)
             if place_of in trained_in:
                 for loader in loops.get(place_of, ()):
-                    found.setdefault(loader.site, fact)
+                    if _unsharded(loader):
+                        found.setdefault(loader.site, fact)
     return found
 
 

@@ -125,7 +125,9 @@ def check(program: Program) -> Iterator[Proposal]:
     groups = program.facts("process_group")
     started = [fact for fact in groups if fact.name == "init"]
     destroyed = [fact for fact in groups if fact.name == "destroy"]
-    if not started or not program.complete or any(fact.who not in PARTIAL for fact in destroyed):
+    if not started or not program.complete:
+        return
+    if any(fact.who not in PARTIAL or fact.who == started[0].who for fact in destroyed):
         return
     message = "`init_process_group` has no matching `destroy_process_group` on any path of this script"
     if destroyed:

@@ -143,6 +143,8 @@ def _is_apart(fact: Fact) -> bool:
             return True
         if isinstance(part, Resource) and part.kind in ("buffer", "unique", "batch"):
             return True
+        if isinstance(part, Resource) and part.kind == "item" and constant(fact.value("role")) != "checkpoint":
+            return True  # a file for each item of some data, which may well be this rank's share
         if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
             return True
     quiet = any(isinstance(atom, Resource) and atom.get("quiet") for atom in bare(fact.value("handler")))

@@ -1,0 +1,67 @@
+"""One finding as people read it: its line, its code frame, its evidence, and what to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from validate_ddp.catalogue import Finding
+from validate_ddp.report import Options
+from validate_ddp.report.frames import frame
+from validate_ddp.report.places import Files, Location, location, shown
+from validate_ddp.report.printable import escape, paint
+
+
+def draw(finding: Finding, files: Files, options: Options) -> list[str]:
+    """The rows of a finding, without line ends."""
+    place = location(finding)
+    evidence = [(item, files.locate(item.path, item.span)) for item in finding.evidence]
+    # One gutter for all frames of a finding, so that their code is aligned. One more line may be shown below.
+    last = max(where.end_line + 1 for where in (place, *(where for _, where in evidence)))
+    hand = _Drawing(files, options, len(str(last)))
+    where = paint(escape(shown(finding.path, place)), "bold", options.color)
+    what = paint(f"{finding.severity} {finding.code}", finding.severity, options.color)
+    rows = [f"{where}: {what} {paint(finding.name + ':', 'bold', options.color)} {escape(finding.message)}"]
+    code = hand.frame(finding.path, place, finding.severity, around=1)
+    rows += [hand.bar(), *code] if code else []
+    for item, found in evidence:
+        rows.append(hand.note("note", f"{item.note or 'see here'} ({shown(item.path, found)})"))
+        rows += hand.frame(item.path, found, "dim", around=0)
+    if finding.entry and finding.entry != finding.path:
+        rows.append(hand.note("note", f"reached from {finding.entry}"))
+    if finding.fix is not None:
+        flags = "--fix" if finding.fix.safe else "--fix --unsafe-fixes"
+        rows.append(hand.note("help", f"{finding.fix.title} ({flags})"))
+    if options.derivation:
+        rows += [hand.note("because", step) for step in finding.derivation]
+        if not finding.confirmed:
+            rows.append(hand.note("because", "not confirmed on the concrete syntax"))
+    return rows
+
+
+class _Drawing(NamedTuple):
+    """How the parts of one finding are drawn."""
+
+    files: Files
+    options: Options
+    gutter: int
+
+    def bar(self) -> str:
+        return " " * self.gutter + " " + paint("|", "frame", self.options.color)
+
+    def note(self, label: str, text: str) -> str:
+        color = self.options.color
+        return f"{' ' * self.gutter} {paint('=', 'frame', color)} {paint(label + ':', 'bold', color)} {escape(text)}"
+
+    def frame(self, path: str, place: Location, style: str, around: int) -> list[str]:
+        before, last = self.files.bounds(path, place.cell)
+        return frame(
+            self.files.lines(path)[:last],
+            (place.line + before, place.column - 1),
+            (place.end_line + before, place.end_column - 1),
+            around=around,
+            before=before,
+            gutter=self.gutter,
+            width=self.options.width,
+            color=self.options.color,
+            style=style,
+        )
