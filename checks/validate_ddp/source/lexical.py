@@ -33,11 +33,12 @@ _LITERAL = {
 class FStrings(NamedTuple):
     """What the f-strings of a text hold.
 
-    fields: replacement fields in all. most_fields: the most in one f-string, which begins at offset ``most_at``.
+    braces: replacement fields and doubled braces in all.
+    most_fields: the most replacement fields in one f-string, which begins at offset ``most_at``.
     newer_at: offset of the first use of what Python has only since 3.12, -1 without one; ``newer``: what it is.
     """
 
-    fields: int
+    braces: int
     most_fields: int
     most_at: int
     newer_at: int
@@ -63,7 +64,7 @@ class _Scanner:
         self.text = text
         self.modes: list[_Mode] = []
         self.start = 0
-        self.total = self.fields = 0
+        self.braces = self.fields = 0
         self.most = (0, -1)
         self.newer = (-1, "")
         self.seen = (-1, "")  # becomes ``newer`` once its f-string is closed: an unclosed one is plainly wrong
@@ -75,7 +76,7 @@ class _Scanner:
             position = self._literal(position) if literal else self._code(position)
         self.modes.clear()
         self._end_outermost()
-        return FStrings(self.total, *self.most, *self.newer)
+        return FStrings(self.braces, *self.most, *self.newer)
 
     def _code(self, position: int) -> int:
         found = _CODE.search(self.text, position)
@@ -148,6 +149,8 @@ class _Scanner:
         elif token == "}}" and mode.is_spec:
             self.modes.pop()
             return found.start() + 1
+        elif token == "{{":
+            self.braces += 1
         elif mode.raw and token.startswith("\\N"):
             return found.start() + 2
         return found.end()
@@ -156,7 +159,7 @@ class _Scanner:
         if not self.modes:
             if self.fields > self.most[0]:
                 self.most = (self.fields, self.start)
-            self.total += self.fields
+            self.braces += self.fields
             self.fields = 0
             self.seen = (-1, "")
 

@@ -17,7 +17,7 @@ _FIELDS_LIMIT = 2000
 """Replacement fields in one f-string: the time that Python takes is quadratic in them."""
 
 _FIELD_COPIES_LIMIT = 2 * 10**10
-"""Replacement fields times characters: from 3.12 on Python copies the rest of the text at each field."""
+"""Braces in f-strings times characters: from 3.12 on Python copies the rest of the text at each of them."""
 
 
 _CHAIN_LIMIT = 50_000
@@ -98,8 +98,8 @@ def _too_many_fields(source: Source) -> Problem | None:
         line = len(split_lines(source.text[: found.most_at + 1]))
         message = f"one f-string has {found.most_fields} fields; more than {_FIELDS_LIMIT} take too long to parse"
         return syntax_problem(source, line, 0, message)
-    if sys.version_info >= (3, 12) and found.fields * len(source.text) > _FIELD_COPIES_LIMIT:
-        message = f"holds {found.fields} f-string fields, too many for a file of this size to parse; split the file"
+    if sys.version_info >= (3, 12) and found.braces * len(source.text) > _FIELD_COPIES_LIMIT:
+        message = f"holds {found.braces} braces in f-strings, too many to parse in a file of this size; split it"
         return Problem(source.path, 0, 0, message, SYNTAX)
     return None
 
