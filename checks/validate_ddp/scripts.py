@@ -9,6 +9,7 @@ from validate_ddp.catalogue import Proposal
 from validate_ddp.catalogue.registry import Stub, load, stubs
 from validate_ddp.source.prefilter import imports
 from validate_ddp.source.summaries import Summaries
+from validate_ddp.source.text import Problem
 
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
@@ -108,13 +109,28 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     from validate_ddp.program.trace import trace
 
     summaries.begin()
-    program = trace(summaries, script)
     found: list[Proposal] = []
-    if program.is_distributed:
-        for stub in _rules_for(program.kinds, enabled):
-            found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
-    _remember(script, summaries, enabled, found, program.files)
-    return found, program.files
+    files: list[str] = []
+    try:
+        program = trace(summaries, script)
+        files = program.files
+        if program.is_distributed:
+            for stub in _rules_for(program.kinds, enabled):
+                found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
+    except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
+        summaries.problems[script] = _own_fault(summaries.shown(script), error)
+        return found, files
+    _remember(script, summaries, enabled, found, files)
+    return found, files
+
+
+def _own_fault(path: str, error: Exception) -> Problem:
+    trail = error.__traceback__
+    while trail is not None and trail.tb_next is not None:
+        trail = trail.tb_next
+    place = f"{os.path.basename(trail.tb_frame.f_code.co_filename)}:{trail.tb_lineno}" if trail is not None else "?"
+    message = f"validate-ddp failed on this script ({type(error).__name__} in {place}); please report it"
+    return Problem(path, 1, 1, message, "unreadable")
 
 
 def _rules_for(kinds: frozenset[str], enabled: frozenset[str]) -> list[Stub]:

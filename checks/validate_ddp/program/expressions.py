@@ -97,7 +97,8 @@ def _dict(machine: Machine, node: Node) -> Value:
 def _conditional(machine: Machine, node: Node) -> Value:
     truth = conditions.test(machine, node[1])
     if truth is True or truth is False:
-        return machine.evaluate(node[2] if truth else node[3])
+        with machine.flagged("conditional"):
+            return machine.evaluate(node[2] if truth else node[3])
     return _either(machine, node[1], node[2], node[3], truth)
 
 
@@ -110,7 +111,7 @@ def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: condi
     def run(part: Node, positive: bool, members: str) -> Callable[[], Outcome]:
         def action() -> Outcome:
             conditions.refine(machine, test, positive)
-            with machine.guarded(members):
+            with machine.guarded(members), machine.flagged("conditional"):
                 value = machine.evaluate(part)
             results.append(on_ranks(value, members) if members in PARTIAL else value)
             return RUNS_ON

@@ -12,6 +12,7 @@ from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.values import (
     UNKNOWN,
     Class,
+    Const,
     Function,
     Instance,
     ModuleRef,
@@ -156,19 +157,18 @@ def _if(machine: Machine, node: Node) -> Outcome:
             truth = False
         elif machine.who in ranks.PARTIAL and here == machine.who and truth.exact:
             truth = True
-    if truth is True:
-        conditions.refine(machine, node[2], True)
-        return walk(machine, node[3])
-    if truth is False:
-        conditions.refine(machine, node[2], False)
-        return walk(machine, node[4])
+    flags = () if node[2][0] == "cmp" and node[2][1] == ["name", "__name__"] else ("conditional",)
+    if truth is True or truth is False:
+        conditions.refine(machine, node[2], truth)
+        with machine.flagged(*flags):
+            return walk(machine, node[3] if truth else node[4])
     who = truth.who if isinstance(truth, RankTest) else "all"
     other = truth.rest if isinstance(truth, RankTest) else "all"
 
     def branch(body: list[Node], positive: bool, members: str) -> Callable[[], Outcome]:
         def run() -> Outcome:
             conditions.refine(machine, node[2], positive)
-            with machine.guarded(members, site):
+            with machine.guarded(members, site), machine.flagged(*flags):
                 return walk(machine, body)
 
         return run
@@ -216,10 +216,26 @@ def _for(machine: Machine, node: Node) -> Outcome:
     # A failed try_out puts names back as they were: the loop's effects are joined with those of no iteration.
     outcome, changes = machine.try_out(run)
     machine.merge([(Outcome("", outcome.rest), changes, "all"), (RUNS_ON, {}, "all")])
+    if loop.counts and not loop.once and loop.target:
+        _note_epochs(machine, loop, body)
     walk(machine, orelse)
     return _loop_outcome(machine, outcome)
 
 
+def _note_epochs(machine: Machine, loop: Loop, body: list[Node]) -> None:
+    """Record a counting loop with the names in it that hold a loader or a sampler: there its epoch can be set."""
+    named = dict(machine.frame.scope.names)
+    for atom in bare(named.get("self", ())):
+        if isinstance(atom, Instance):
+            named.update({f"self.{field}": value for field, value in atom.fields.items()})
+    kinds = ("loader", "sampler", "batch_sampler")
+    held = {
+        name: value
+        for name, value in named.items()
+        if value and all(isinstance(atom, Resource) and atom.kind in kinds for atom in value)
+    }
+    if held:
+        machine.record("epoch_loop", loop.target, loop.site, body=(Const(tuple(body[0][1])),), **held)
 def _while(machine: Machine, node: Node) -> Outcome:
     truth = conditions.test(machine, node[2])
     if truth is False:

@@ -301,7 +301,7 @@ def carried_by(atoms: Iterable[Any]) -> tuple[Any, ...]:
         atom = unmarked(atom)
         if isinstance(atom, Opaque):
             parts: tuple[Any, ...] = atom.carries
-        elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple"):
+        elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
             parts = carried_by(part for value in atom.fields.values() for part in value)
         elif isinstance(atom, Resource) and atom.kind == "state":
             parts = (atom, *carried_by(atom.get("of")))

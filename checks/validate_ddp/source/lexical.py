@@ -170,6 +170,8 @@ class _Scanner:
 
 def fstrings(text: str) -> FStrings:
     """Scan the f-strings of ``text``. Linear; about a second for a megabyte, so only for text that gives reason."""
+    if re.search(r"\b[rR]?[fFtT][rR]?['\"]", text) is None:
+        return FStrings(0, 0, -1, -1, "")
     return _Scanner(text).run()
 
 

@@ -198,7 +198,7 @@ def _dict(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _range(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("range", call.site),)
+    return (Resource("range", call.site, {str(index): value for index, value in enumerate(call.args)}),)
 
 
 def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:

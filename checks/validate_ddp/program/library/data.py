@@ -33,6 +33,8 @@ def find(name: str) -> Model | None:
 def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     shuffle = call.argument(3, "shuffle") or ((Const(True),) if not call.open else ())
     sampler = Resource("sampler", call.site, {"dataset": call.argument(0, "dataset"), "shuffle": shuffle})
+    if "conditional" in machine.flags:
+        sampler.fields["conditional"] = (Const(True),)
     if symbol.name.startswith("torch.") and call.name:
         machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle)
     return (sampler,)

@@ -117,6 +117,13 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         return (resource,)
     if name in _SELF:
         return (resource,)
+    if name == "module":  # `ddp.module(x)`: the inner module's forward
+        from validate_ddp.program import calls
+
+        result: Value = ()
+        for inner in bare(resource.get("inner")):
+            result = join(result, calls.call_atom(machine, inner, called))
+        return result or UNKNOWN
     if name == "state_dict":
         return (Resource("state", called.site, {"of": (resource,)}),)
     if name == "load_state_dict":

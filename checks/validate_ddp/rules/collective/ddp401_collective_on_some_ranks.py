@@ -100,13 +100,13 @@ dist.destroy_process_group()
     _HEAD
     + """
 def average(value):
-    dist.all_reduce(value)  # expect
+    dist.all_reduce(value)
     return value / dist.get_world_size()
 
 def log(value):
     if dist.get_rank() != 0:
         return
-    print(average(value))
+    print(average(value))  # expect
 
 log(torch.ones(1))
 dist.destroy_process_group()

@@ -86,12 +86,12 @@ dist.destroy_process_group()
 @torch.no_grad()
 def validate(net):
     net.eval()
-    return net(torch.ones(2, 4))  # expect
+    return net(torch.ones(2, 4))
 
 for epoch in range(2):
     model(torch.ones(2, 4)).sum().backward()
     if dist.get_rank() == 0:
-        validate(model)
+        validate(model)  # expect
 dist.destroy_process_group()
 """,
     _HEAD

@@ -38,11 +38,11 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal
-from validate_ddp.program.facts import Fact
+from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal, Span
+from validate_ddp.program.facts import Fact, Loop
 from validate_ddp.program.library.data import distributed_samplers
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Value, bare, constant, reaching
+from validate_ddp.program.values import Resource, Value, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
@@ -156,7 +156,7 @@ def check(program: Program) -> Iterator[Proposal]:
             ERROR,
             "`set_epoch` is never called on this shuffling `DistributedSampler`: every epoch repeats the order of the first",
             evidence=evidence,
-            fix=_fix(loops, outer),
+            fix=_fix(program, sampler, outer),
         )
 
 
@@ -188,8 +188,30 @@ def _may_hold(target: Value, sampler: Any) -> bool:
     return not known or any(found is sampler for part in known for found in distributed_samplers((part,)))
 
 
-def _fix(loops: Fact, outer: Any) -> Fix | None:
+def _fix(program: Program, sampler: Resource, outer: Loop) -> Fix | None:
+    """Set the epoch first thing in the loop, by a name which the sampler or its loader has there."""
+    for fact in program.facts("epoch_loop"):
+        if fact.site != outer.site:
+            continue
+        target = _name_of(fact, sampler)
+        if target is None:
+            continue
+        statement = f"{target}.set_epoch({outer.target})"
+        if sampler.get("conditional"):  # without it, the same name may be None, or a sampler that has no epoch
+            statement = f'if hasattr({target}, "set_epoch"):\n    {statement}'
+        edit = Edit("insert_before", fact.site.path, Span(*constant(fact.value("body"))), statement)
+        return Fix(f"insert `{target}.set_epoch({outer.target})` at the start of the epoch loop", True, (edit,))
     return None
 
 
-_ = (Edit,)
+def _name_of(fact: Fact, sampler: Resource) -> str | None:
+    """What the sampler is called in the loop: its own name rather than one of a loader."""
+    names = [name for name in fact.values if name != "body"]
+    for name in names:
+        if fact.value(name) == (sampler,):
+            return name
+    for name in names:
+        value = fact.value(name)
+        if len(value) == 1 and value[0].kind == "loader" and distributed_samplers(value) == [sampler]:
+            return f"{name}.sampler" if value[0].get("sampler") else f"{name}.batch_sampler.sampler"
+    return None
