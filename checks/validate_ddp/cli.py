@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 OK, FOUND, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _NO_TERMINAL = 160
 """Columns of a report that does not go to a terminal: most lines of real code fit whole."""
+_RARELY = 200_000
+"""Objects between two collections of garbage: trees are many objects and no garbage, and looking costs a quarter."""
 _MANY_FILES = 200
 """From so many files on, progress is shown on a terminal."""
 
@@ -34,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"validate-ddp {__version__}")
         return OK
+    import gc
+
+    gc.set_threshold(_RARELY)
     try:
         return _dispatch(arguments)
     except UsageError as error:

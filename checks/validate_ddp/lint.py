@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.catalogue import ERROR, Finding, Proposal
 from validate_ddp.catalogue.registry import name_of
@@ -117,9 +118,7 @@ def _propose(
     return found
 
 
-def _findings(
-    proposals: list[Proposal], files: list[str], settings: Settings, summaries: Summaries
-) -> list[Finding]:
+def _findings(proposals: list[Proposal], files: list[str], settings: Settings, summaries: Summaries) -> list[Finding]:
     """Proposals by file: suppressed ones taken out, the others confirmed on the concrete syntax."""
     by_file: dict[str, list[Proposal]] = {}
     for proposal in _distinct(proposals):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import Proposal
 from validate_ddp.catalogue.registry import Stub, load, stubs
@@ -144,9 +145,7 @@ def _key(script: str, enabled: frozenset[str]) -> str:
     return digest(script, os.getcwd(), ",".join(sorted(enabled)))
 
 
-def _remembered(
-    script: str, summaries: Summaries, enabled: frozenset[str]
-) -> tuple[list[Proposal], list[str]] | None:
+def _remembered(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]] | None:
     """What an earlier run found, if no file that it read has changed and none that it missed has appeared."""
     if summaries.cache is None:
         return None

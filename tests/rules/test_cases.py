@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from validate_ddp.catalogue import INFO
 from validate_ddp.catalogue.registry import Stub, describe, stubs
 from validate_ddp.config import Settings

@@ -29,7 +29,7 @@ def _fix(row: Any) -> Fix | None:
 
 def from_plain(kind: type[T], row: Any) -> T:
     """The Proposal or Finding that ``to_plain`` made a list of. Raises where the list is not one."""
-    fields = dict(zip(kind._fields, row))  # type: ignore[attr-defined]
+    fields = dict(zip(kind._fields, row, strict=True))  # type: ignore[attr-defined]
     if kind is Proposal:
         fields.update(
             span=Span(*fields["span"]), statement=Span(*fields["statement"]), expects=tuple(fields["expects"])

@@ -38,7 +38,7 @@ _SHORT = 2
 class Call:
     """A call about to happen: what is called, on what, with which arguments, where."""
 
-    __slots__ = ("name", "receiver", "args", "keywords", "open", "site", "node")
+    __slots__ = ("args", "keywords", "name", "node", "open", "receiver", "site")
 
     def __init__(self, name: str, args: list[Value], keywords: dict[str, Value], site: Site) -> None:
         self.name = name

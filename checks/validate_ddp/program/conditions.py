@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Union
+from collections.abc import Callable
+from typing import Any
 
 from validate_ddp.program import ranks, vocabulary
-from validate_ddp.program.machine import Machine
+from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
     WRAPPERS,
     Class,
@@ -26,7 +27,7 @@ from validate_ddp.program.values import (
     unmarked,
 )
 
-Truth = Union[bool, None, RankTest]
+Truth = bool | RankTest | None
 Node = list[Any]
 
 
@@ -104,12 +105,12 @@ def test(machine: Machine, node: Node) -> Truth:
     if kind == "not":
         return negated(test(machine, node[1]))
     if kind == "bool":
-        truths = []
+        truths: list[Truth] = []
+        deciding = node[1] == "or"
         for part in node[2]:
-            truth = test(machine, part)
-            truths.append(truth)
-            if truth is (node[1] == "or"):
-                return truth
+            truths.append(test(machine, part))
+            if truths[-1] is deciding:
+                return deciding
         return _all_of(truths) if node[1] == "and" else _any_of(truths)
     if kind == "cmp":
         return _comparison(machine, node)
@@ -146,7 +147,7 @@ def _comparison(machine: Machine, node: Node) -> Truth:
     _, left_node, operators, right_nodes = node
     left = machine.evaluate(left_node)
     truths: list[Truth] = []
-    for operator, right_node in zip(operators, right_nodes):
+    for operator, right_node in zip(operators, right_nodes, strict=True):
         right = machine.evaluate(right_node)
         truths.append(_compared(left, operator, right))
         left = right
@@ -192,7 +193,7 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
 
 def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:
     """``type(x) in (A, B)`` and ``type(x) is A``, by the classes' last names."""
-    wanted = []
+    wanted: list[Any] = []
     for atom in right:
         if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
             wanted.extend(part for value in atom.fields.values() for part in bare(value))
@@ -301,9 +302,9 @@ def is_wrapper(atom: Any) -> bool:
 def _keep(machine: Machine, node: Node, wanted: Callable[[Any], bool]) -> None:
     """Narrow the name or field ``node`` to the alternatives wanted, where some but not all are."""
     if node[0] == "name":
-        scope = machine.frame.scope
+        scope: Scope | None = machine.frame.scope
         while scope is not None and node[1] not in scope.names:
-            scope = scope.parent  # type: ignore[assignment]
+            scope = scope.parent
         if scope is not None:
             _narrow(machine, scope.names, node[1], wanted)
     elif node[0] == "attr":
@@ -314,8 +315,6 @@ def _keep(machine: Machine, node: Node, wanted: Callable[[Any], bool]) -> None:
 
 def _narrow(machine: Machine, names: dict[str, Value], key: str, wanted: Callable[[Any], bool]) -> None:
     value = names[key]
-    if not isinstance(value, tuple):
-        return
     kept = tuple(atom for atom in value if wanted(unmarked(atom)))
     if kept and len(kept) < len(value):
         machine.write(names, key, kept)

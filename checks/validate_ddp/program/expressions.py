@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import calls, conditions, roles, vocabulary
@@ -39,13 +40,11 @@ def lookup(machine: Machine, name: str) -> Value:
     scope: Scope | None = machine.frame.scope
     while scope is not None:
         if name in scope.names:
-            value = scope.names[name]
-            if value and isinstance(value[0], str):
-                return UNKNOWN
-            return machine.library.forced(machine, scope.names, name)
+            found: Value = machine.library.forced(machine, scope.names, name)
+            return found
         scope = scope.parent
-    found = machine.library.starred(machine, machine.frame.module, name)
-    return found if found is not None else (Symbol("builtins." + name),)
+    starred: Value | None = machine.library.starred(machine, machine.frame.module, name)
+    return starred if starred is not None else (Symbol("builtins." + name),)
 
 
 def _call(machine: Machine, node: Node) -> Value:
@@ -80,7 +79,7 @@ def _sequence(machine: Machine, node: Node) -> Value:
 
 def _dict(machine: Machine, node: Node) -> Value:
     fields: dict[str, Value] = {}
-    for key_node, value_node in zip(node[1], node[2]):
+    for key_node, value_node in zip(node[1], node[2], strict=True):
         value = machine.evaluate(value_node)
         if key_node is None:  # **other
             for atom in bare(value):
@@ -246,7 +245,7 @@ def _comprehension(machine: Machine, node: Node) -> Value:
     outer = frame.scope
     frame.scope = Scope({}, outer)
     try:
-        from validate_ddp.program.statements import assign
+        from validate_ddp.program.binding import assign
 
         listed = _listed(machine, node)
         if listed is not None:
@@ -274,7 +273,7 @@ _MOST_LISTED = 8
 
 def _listed(machine: Machine, node: Node) -> Value | None:
     """A comprehension over a short literal, item by item; None for any other."""
-    from validate_ddp.program.statements import assign
+    from validate_ddp.program.binding import assign
 
     target, iterated, tests = node[3][0]
     if len(node[3]) > 1 or tests or iterated[0] != "seq" or not 0 < len(iterated[2]) <= _MOST_LISTED:

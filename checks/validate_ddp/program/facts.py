@@ -44,7 +44,7 @@ class Fact:
     flags: marks of its surroundings: no_grad, handler, no_sync, process_first.
     """
 
-    __slots__ = ("kind", "name", "site", "who", "guards", "chain", "loops", "values", "flags", "order")
+    __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")
 
     def __init__(
         self,

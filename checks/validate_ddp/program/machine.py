@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import ranks
@@ -19,7 +20,7 @@ _NO_SPAN = Span(1, 0, 1, 0)
 class Scope:
     """Names and the scope around them; a module's scope has no parent."""
 
-    __slots__ = ("names", "parent", "outer")
+    __slots__ = ("names", "outer", "parent")
 
     def __init__(self, names: dict[str, Value], parent: Scope | None) -> None:
         self.names = names
@@ -30,7 +31,7 @@ class Scope:
 class Frame:
     """One activation of a function, or of a module's top level."""
 
-    __slots__ = ("module", "scope", "function", "returned", "yielded", "statement", "call", "who")
+    __slots__ = ("call", "function", "module", "returned", "scope", "statement", "who", "yielded")
 
     def __init__(
         self, module: Any, scope: Scope, function: Function | None, call: Site | None, who: str = "all"
@@ -214,4 +215,6 @@ class Machine:
 
 
 def _identity(value: Value) -> tuple[Any, ...]:
-    return tuple(atom.value if hasattr(atom, "value") else id(atom) if hasattr(atom, "site") else type(atom) for atom in value)
+    return tuple(
+        atom.value if hasattr(atom, "value") else id(atom) if hasattr(atom, "site") else type(atom) for atom in value
+    )

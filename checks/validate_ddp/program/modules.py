@@ -8,8 +8,8 @@ from typing import Any
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Frame, Machine, Scope
-from validate_ddp.program.vocabulary import LIBRARIES
 from validate_ddp.program.values import Class, Const, ModuleRef, Opaque, Symbol, Value
+from validate_ddp.program.vocabulary import LIBRARIES
 
 Node = list[Any]
 
@@ -21,7 +21,7 @@ _MOST_FOLDERS = 40
 class Module:
     """A file of the program; ``scope`` holds its names once it was walked."""
 
-    __slots__ = ("path", "file", "scope", "stars", "state", "is_package", "interesting")
+    __slots__ = ("file", "interesting", "is_package", "path", "scope", "stars", "state")
 
     def __init__(self, path: str, file: str, is_package: bool) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Module:
 class Lazy:
     """A name bound by an import, resolved when it is first looked up."""
 
-    __slots__ = ("module", "dotted", "name", "target")
+    __slots__ = ("dotted", "module", "name", "target")
 
     def __init__(self, dotted: str, name: str, target: str | None) -> None:
         self.dotted = dotted
@@ -83,7 +83,7 @@ class Library:
 
     def _learn(self, body: Node) -> None:
         """Names of functions and classes that can matter make the functions which use them matter too."""
-        pending = [row for row in _definitions(body)]
+        pending = _definitions(body)
         changed = True
         while changed:
             changed = False
@@ -177,7 +177,7 @@ class Library:
 
     def _touch(self, machine: Machine, file: str | None) -> None:
         """Walk an imported module's top level now if it can do something there."""
-        if file is None or os.path.isdir(file) and not os.path.isfile(_init(file)):
+        if file is None or (os.path.isdir(file) and not os.path.isfile(_init(file))):
             return
         module = self.module(_init(file))
         if module.state == "new" and self.summaries.acts_at_import(module.file):
@@ -249,7 +249,11 @@ class Library:
             return None
         for file in sorted(os.listdir(package.file)):
             path = os.path.join(package.file, file)
-            if file.endswith(".py") and self.summaries.is_file(path) and name.encode() in (self.summaries.data(path) or b""):
+            if (
+                file.endswith(".py")
+                and self.summaries.is_file(path)
+                and name.encode() in (self.summaries.data(path) or b"")
+            ):
                 module = self.module(path)
                 self.load(machine, module)
                 if name in module.scope.names:

@@ -91,9 +91,6 @@ def trace(summaries: Any, entry: str) -> Program:
         library.run(machine, module, body)
         _call_main(machine, module)
     except (BudgetSpent, RecursionError):
-        import os as o
-        if o.environ.get("VDEBUG"):
-            import traceback; traceback.print_exc(limit=-12)
         machine.complete = False
     files = [file for file in library.modules if os.path.isfile(file)]
     return Program(summaries.shown(entry), machine.facts, machine.complete, summaries, files)

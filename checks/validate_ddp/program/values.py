@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, NamedTuple, Union
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program.ranks import opposite
@@ -32,7 +33,7 @@ class Const:
 class Opaque:
     """Something unknown. ``name`` is how the code calls it; ``carries`` what went into it."""
 
-    __slots__ = ("name", "carries")
+    __slots__ = ("carries", "name")
 
     def __init__(self, name: str = "", carries: tuple[Any, ...] = ()) -> None:
         self.name = name
@@ -64,7 +65,7 @@ class ModuleRef:
 class Function:
     """A function of the program, with its closure; ``bound`` is the object that a method was taken from."""
 
-    __slots__ = ("module", "node", "scope", "owner", "bound", "marks")
+    __slots__ = ("bound", "marks", "module", "node", "owner", "scope")
 
     def __init__(self, module: Any, node: list[Any], scope: Any, owner: Any = None) -> None:
         self.module = module
@@ -87,7 +88,7 @@ class Function:
 class Class:
     """A class of the program; ``members`` are its body's names, ``bases`` Class and Symbol atoms."""
 
-    __slots__ = ("module", "node", "members", "bases")
+    __slots__ = ("bases", "members", "module", "node")
 
     def __init__(self, module: Any, node: list[Any], members: dict[str, Value], bases: list[Any]) -> None:
         self.module = module
@@ -122,7 +123,7 @@ class Class:
 class Instance:
     """An object of a class of the program. ``base``: what a class outside the program made of it (a loader, say)."""
 
-    __slots__ = ("cls", "fields", "site", "base")
+    __slots__ = ("base", "cls", "fields", "site")
 
     def __init__(self, cls: Class, site: Site) -> None:
         self.cls = cls
@@ -134,7 +135,7 @@ class Instance:
 class Resource:
     """An object of a library that the rules know: its kind, where it was made, what it was made of."""
 
-    __slots__ = ("kind", "site", "fields")
+    __slots__ = ("fields", "kind", "site")
 
     def __init__(self, kind: str, site: Site, fields: dict[str, Value] | None = None) -> None:
         self.kind = kind
@@ -173,7 +174,7 @@ class RankTest:
     rest: the ranks on which it may be false.
     """
 
-    __slots__ = ("who", "exact", "rest")
+    __slots__ = ("exact", "rest", "who")
 
     def __init__(self, who: str, exact: bool = True, rest: str = "") -> None:
         self.who = who
@@ -191,10 +192,8 @@ class OnRanks:
         self.who = who
 
 
-Atom = Union[
-    Const, Opaque, Symbol, ModuleRef, Function, Class, Instance, Resource, Rank, WorldSize, RankTest, OnRanks
-]
 Value = tuple[Any, ...]
+"""Any of the classes above, as alternatives."""
 
 UNKNOWN: Value = (Opaque(),)
 NONE: Value = (Const(None),)

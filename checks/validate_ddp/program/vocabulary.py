@@ -1,4 +1,4 @@
-"""The words of distributed PyTorch: which library names are collectives, writers and ranks, and which local names hint."""
+"""The words of distributed PyTorch: library names of collectives, writers and ranks, and local names that hint."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ DISTRIBUTED_FLAG = frozenset(
     distribute distributed_run is_dist_avail_and_initialized is_distributed_initialized using_distributed
     has_distributed is_dist_initialized is_available_and_initialized ddp_enabled parallel_training is_dist_env
     enable_distributed run_distributed dist_enabled is_initialized multi_process is_using_distributed
-    is_distributed_training do_distributed distributed_train ddp_run use_multiprocessing_distributed is_multigpu""".split()
+    is_distributed_training do_distributed distributed_train ddp_run use_multiprocessing_distributed
+    is_multigpu""".split()
 )
 EPOCH_NAMES = frozenset("epoch ep e epochs epoch_num cur_epoch current_epoch i_epoch iepoch epoch_idx epoch_i".split())
 
@@ -105,11 +106,12 @@ KEYS = (
     | WORLD_VARIABLES
     | frozenset(
         """save load load_url dump open write state_dict load_state_dict module backward set_epoch DataLoader
-        DistributedSampler DistributedDataParallel DDP FSDP fully_shard Accelerator prepare init_process_group
-        destroy_process_group init_distributed set_device get_rank get_world_size is_initialized spawn Process
-        cuda_device device_ids distributed save_checkpoint save_state save_pretrained savez save_model basicConfig
-        FileHandler SummaryWriter copyfile copy2 rmtree write_text write_bytes safe_dump yaml_save main_process_first
-        is_avail parse_args parse_known_args manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model""".split()
+        DistributedSampler DistributedDataParallel DDP FSDP fully_shard Accelerator prepare
+        init_process_group destroy_process_group init_distributed set_device get_rank get_world_size
+        is_initialized spawn Process cuda_device device_ids distributed save_checkpoint save_state
+        save_pretrained savez save_model basicConfig FileHandler SummaryWriter copyfile copy2 rmtree
+        write_text write_bytes safe_dump yaml_save main_process_first is_avail parse_args parse_known_args
+        manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model""".split()
     )
 )
 """A function none of whose identifiers is one of these, and which uses no function that has one, cannot matter."""

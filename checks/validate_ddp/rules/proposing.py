@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable
+from collections.abc import Iterable
 
 from validate_ddp.catalogue import Fix, Place, Proposal
 from validate_ddp.program.facts import Fact
@@ -26,7 +26,7 @@ def propose(
     fix: Fix | None = None,
 ) -> Proposal:
     """A proposal at the place of ``fact``, with the conditions on the rank around it as evidence."""
-    expects = ("for", "") if fact.kind == "iterate" and fact.name == "for" else ("call", _callee(fact))
+    expects = ("for", "") if fact.kind == "iterate" and fact.name == "for" else ("call", "")
     return Proposal(
         code="",
         severity=severity,
@@ -42,13 +42,12 @@ def propose(
     )
 
 
-def _callee(fact: Fact) -> str:
-    return "" if fact.kind in ("device", "wrap", "loader", "sampler", "forward") else ""
-
-
 def _derivation(program: Program, fact: Fact) -> tuple[str, ...]:
     steps = [f"entry {program.entry}"]
-    steps += [f"call at {site.path}:{site.span.line}" + (f" in {site.function}()" if site.function else "") for site in fact.chain]
+    steps += [
+        f"call at {site.path}:{site.span.line}" + (f" in {site.function}()" if site.function else "")
+        for site in fact.chain
+    ]
     steps += [f"condition at {guard.site.path}:{guard.site.span.line}: {phrase(guard.who)}" for guard in fact.guards]
     steps += [f"loop at {loop.site.path}:{loop.site.span.line}" for loop in fact.loops]
     steps.append(f"{fact.kind} `{fact.name}` at {fact.site.path}:{fact.site.span.line} on {phrase(fact.who)}")

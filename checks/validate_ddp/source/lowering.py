@@ -26,8 +26,9 @@ may be given by position. ``names`` lists every identifier in a body, to tell qu
 
 from __future__ import annotations
 
-import ast
-from typing import Any, Callable
+import _ast as ast  # what `ast` is made of, without the cost of its helpers
+from collections.abc import Callable, Iterator
+from typing import Any
 
 Node = list[Any]
 FORMAT = 1
@@ -50,7 +51,7 @@ class _Lowering:
         handler = _EXPRESSIONS.get(type(node))
         if handler is not None:
             return handler(self, node)
-        return ["other", [self.expression(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]]
+        return ["other", [self.expression(child) for child in _children(node) if isinstance(child, ast.expr)]]
 
     def expressions(self, nodes: list[ast.expr]) -> list[Node]:
         return [self.expression(node) for node in nodes]
@@ -68,7 +69,10 @@ class _Lowering:
         defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
         defaults += arguments.defaults
         rows = []
-        for parameter, default in [*zip(positional, defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]:
+        for parameter, default in [
+            *zip(positional, defaults, strict=True),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        ]:
             annotation = self.expression(parameter.annotation) if parameter.annotation else None
             rows.append([parameter.arg, self.expression(default) if default else None, annotation])
         vararg = arguments.vararg.arg if arguments.vararg else None
@@ -262,21 +266,24 @@ def _try(self: _Lowering, node: Any) -> Node:
     return ["try", header, self.body(node.body), handlers, self.body(node.orelse), self.body(node.finalbody)]
 
 
-class _Yields(ast.NodeVisitor):
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    for field in node._fields:
+        value = getattr(node, field, None)
+        for child in value if isinstance(value, list) else (value,):
+            if isinstance(child, ast.AST):
+                yield child
+
+
+def _yields(body: list[ast.stmt]) -> bool:
     """Whether a body yields, nested definitions aside."""
-
-    def __init__(self) -> None:
-        self.found = False
-
-    def visit_Yield(self, node: ast.AST) -> None:
-        self.found = True
-
-    visit_YieldFrom = visit_Yield
-
-    def visit_FunctionDef(self, node: ast.AST) -> None:
-        pass
-
-    visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = visit_FunctionDef
+    todo: list[ast.AST] = list(body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            todo.extend(_children(node))
+    return False
 
 
 def _definition(self: _Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Node:
@@ -287,12 +294,7 @@ def _definition(self: _Lowering, node: ast.FunctionDef | ast.AsyncFunctionDef) -
     names = self.names.pop()
     self.names[-1] |= names
     names.update(row[0] for row in parameters[0])
-    generator = False
-    if "yield" in names:  # set by the handler below, so that only such bodies are searched
-        visitor = _Yields()
-        for statement in node.body:
-            visitor.visit(statement)
-        generator = visitor.found
+    generator = "yield" in names and _yields(node.body)  # the handler of yield sets it: only such bodies are searched
     header = [node.lineno, node.col_offset, node.lineno, node.col_offset]
     return ["def", header, node.name, parameters, body, decorators, generator, sorted(names)]
 
@@ -325,10 +327,22 @@ def _import_from(self: _Lowering, node: ast.ImportFrom) -> Node:
     return ["from", _span(node), node.module or "", node.level, [[alias.name, alias.asname] for alias in node.names]]
 
 
+def _captures(pattern: ast.AST) -> list[str]:
+    names = []
+    todo = [pattern]
+    while todo:
+        node = todo.pop()
+        name = getattr(node, "name", None)
+        if isinstance(name, str):
+            names.append(name)
+        todo.extend(_children(node))
+    return names
+
+
 def _match(self: _Lowering, node: Any) -> Node:
     cases = []
     for case in node.cases:
-        captures = [child.name for child in ast.walk(case.pattern) if getattr(child, "name", None)]
+        captures = _captures(case.pattern)
         cases.append([captures, self.expression(case.guard) if case.guard else None, self.body(case.body)])
     return ["match", _header(node, node.subject), self.expression(node.subject), cases]
 
@@ -364,5 +378,5 @@ if hasattr(ast, "TryStar"):
 
 
 def lower(tree: ast.Module) -> Node:
-    """The body of ``tree`` as plain lists. Raises RecursionError where the tree is deeper than the interpreter's stack."""
+    """The body of ``tree`` as plain lists. Raises RecursionError where the tree is deeper than Python's stack."""
     return _Lowering().body(tree.body)

@@ -91,9 +91,8 @@ class Summaries:
 
             found = read(file)
             if isinstance(found, Problem):
-                self.problems[file] = found
-                found = None
-            self._sources[file] = found
+                self.problems[file] = found._replace(path=self.shown(file))
+            self._sources[file] = None if isinstance(found, Problem) else found
         return self._sources[file]
 
     def digest(self, file: str) -> str:
@@ -126,7 +125,8 @@ class Summaries:
         if file not in self._acts:
             data = self.data(file) or b""
             self._acts[file] = self.matters(file) and (
-                _BARE_CALL.search(data) is not None or (b"init_process_group" in data and _BLOCK.search(data) is not None)
+                _BARE_CALL.search(data) is not None
+                or (b"init_process_group" in data and _BLOCK.search(data) is not None)
             )
         return self._acts[file]
 
@@ -172,7 +172,9 @@ class Summaries:
         try:
             body = lower(tree)
         except RecursionError:
-            self.problems[file] = Problem(self.shown(file), 1, 1, "nested too deeply to be checked; split it up", "syntax")
+            self.problems[file] = Problem(
+                self.shown(file), 1, 1, "nested too deeply to be checked; split it up", "syntax"
+            )
             return None
         if self.cache is not None:
             self.cache.put("summary", key, body)

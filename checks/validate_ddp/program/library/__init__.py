@@ -6,7 +6,8 @@ files of this folder; each gets the machine and the call and returns a value, re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import roles, vocabulary
 from validate_ddp.program.machine import Machine
@@ -60,7 +61,7 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return (RankTest("zero"),)
     if last in vocabulary.LOCAL_MAIN_PROCESS:
         return (RankTest("local-zero"),)
-    if last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK or last == "global_rank":
+    if (last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK) or last == "global_rank":
         return (Rank("global", sure=False),)
     if last.removeprefix("get_") in vocabulary.LOCAL_RANK:
         return (Rank("local", sure=False),)

@@ -6,7 +6,6 @@ from typing import Any
 
 from validate_ddp.program import roles, vocabulary
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.vocabulary import LIBRARIES
 from validate_ddp.program.values import (
     UNKNOWN,
     WRAPPERS,
@@ -26,6 +25,7 @@ from validate_ddp.program.values import (
     carried_by,
     join,
 )
+from validate_ddp.program.vocabulary import LIBRARIES
 
 _ACCELERATOR = {
     "is_main_process": (RankTest("zero"),),
@@ -49,7 +49,9 @@ def bound(member: Value, instance: Any) -> Value:
     result: Value = ()
     for atom in bare(member):
         if isinstance(atom, Function) and "staticmethod" not in atom.marks and atom.owner is not None:
-            atom = atom.bind(instance.cls if isinstance(instance, Instance) and "classmethod" in atom.marks else instance)
+            atom = atom.bind(
+                instance.cls if isinstance(instance, Instance) and "classmethod" in atom.marks else instance
+            )
         result = join(result, (atom,))
     return result
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, roles
 from validate_ddp.program.library import attributes, iteration
@@ -142,7 +143,7 @@ def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _flat(value: Value) -> list[Any]:
-    found = []
+    found: list[Any] = []
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
             found.extend(part for item in atom.fields.values() for part in _flat(item))
@@ -211,10 +212,13 @@ def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    frame = next((f for f in reversed(machine.frames) if f.function is not None and f.function.bound is not None), None)
-    if frame is None or not isinstance(frame.function.bound, Instance):
-        return UNKNOWN
-    return (Resource("super", call.site, {"of": (frame.function.bound,), "owner": (frame.function.owner,)}),)
+    for frame in reversed(machine.frames):
+        if frame.function is not None and frame.function.bound is not None:
+            if not isinstance(frame.function.bound, Instance):
+                return UNKNOWN
+            fields: dict[str, Value] = {"of": (frame.function.bound,), "owner": (frame.function.owner,)}
+            return (Resource("super", call.site, fields),)
+    return UNKNOWN
 
 
 _CLASSES = {

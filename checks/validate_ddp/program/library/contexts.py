@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Iterator
+from typing import TYPE_CHECKING
 
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import Const, Instance, Opaque, Resource, Value, bare, constant
+
+if TYPE_CHECKING:
+    from validate_ddp.program.calls import Call
 
 _FLAGS = {
     "no_grad": "no_grad",
@@ -48,7 +52,7 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
         yield held
 
 
-def _method(machine: Machine, name: str) -> object:
+def _method(machine: Machine, name: str) -> Call:
     from validate_ddp.program.calls import Call
 
     return Call(name, [] if name == "__enter__" else [(Const(None),)] * 3, {}, machine.site())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import Const, Resource, Symbol, Value, bare, constant

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Machine
@@ -39,7 +40,7 @@ def find(name: str) -> Model | None:
         if last in vocabulary.COLLECTIVES:
             return collective
         return _TORCH.get(last)
-    if root == "torch" and (rest.startswith("cuda.") or rest.startswith("accelerator.")):
+    if root == "torch" and rest.startswith(("cuda.", "accelerator.")):
         return _CUDA.get(last)
     if root == "torch" and rest.startswith("multiprocessing"):
         return _LAUNCH.get(last)

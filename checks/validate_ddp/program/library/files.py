@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Machine
@@ -31,7 +32,10 @@ def _named_writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _path_like(value: Value) -> bool:
-    return any(isinstance(atom, (Const, Opaque)) and "." in str(getattr(atom, "value", "") or getattr(atom, "name", "")) for atom in bare(value))
+    return any(
+        isinstance(atom, (Const, Opaque)) and "." in str(getattr(atom, "value", "") or getattr(atom, "name", ""))
+        for atom in bare(value)
+    )
 
 
 def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Machine
@@ -92,7 +93,14 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     if name == "backward":
         machine.record("backward", "backward", call.site, loss=call.argument(0, "loss"))
         return NONE
-    if name in ("no_sync", "accumulate", "autocast", "main_process_first", "local_main_process_first", "no_backward_sync"):
+    if name in (
+        "no_sync",
+        "accumulate",
+        "autocast",
+        "main_process_first",
+        "local_main_process_first",
+        "no_backward_sync",
+    ):
         return (Resource("context", call.site, {"name": (Const(name),)}),)
     collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
     if name in collectives:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -102,7 +103,11 @@ def _amp_initialize(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _device(machine: Machine, symbol: Symbol, call: Call) -> Value:
     index = call.argument(1, "index") or call.argument(0, "device")
     machine.record("device", "torch.device", call.site, device=index)
-    return (Resource("device", call.site, {"index": index, "ranks": tuple(a for a in reaching(index) if isinstance(a, Rank))}),)
+    return (
+        Resource(
+            "device", call.site, {"index": index, "ranks": tuple(a for a in reaching(index) if isinstance(a, Rank))}
+        ),
+    )
 
 
 def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -28,7 +28,7 @@ if rank == 0:
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.facts import Fact
@@ -135,14 +135,16 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         verb = "is called" if reach is fact.site else "is reached from here"
         reported.add(reach)
-        evidence = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL]
+        evidence = [
+            place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL
+        ]
         if reach is not fact.site:
             evidence.append(place(fact.site, f"`{fact.name}` is called here"))
         yield propose(
             program,
             fact.moved(reach),
             ERROR,
-            f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, and this hangs or pairs wrongly",
+            f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or pairs wrongly",
             evidence=evidence,
         )
 

@@ -26,7 +26,7 @@ model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from validate_ddp.catalogue import WARNING, Proposal
 from validate_ddp.program.facts import Fact

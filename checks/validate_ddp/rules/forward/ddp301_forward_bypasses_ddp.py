@@ -5,8 +5,8 @@ Looks for a script that wraps a model, and whose every training forward that a b
 the wrapper: `ddp.module(x)`, or the name from before wrapping.
 
 ## Why is this bad?
-DistributedDataParallel reduces gradients by hooks that its own `forward` arms. A forward of the inner module trains each
-rank on its own: the replicas drift apart from the first step, without any error.
+DistributedDataParallel reduces gradients by hooks that its own `forward` arms. A forward of the inner module trains
+each rank on its own: the replicas drift apart from the first step, without any error.
 
 ## Example
 ```python
@@ -27,7 +27,8 @@ loss.backward()
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.facts import Fact
@@ -127,7 +128,7 @@ def check(program: Program) -> Iterator[Proposal]:
                     program,
                     bypass,
                     ERROR,
-                    "this training forward bypasses DistributedDataParallel: gradients are never averaged between ranks",
+                    "this training forward bypasses DistributedDataParallel: gradients are never averaged over ranks",
                     evidence=(place(wrap.site, "the model is wrapped here"),),
                 )
 
@@ -155,5 +156,8 @@ def _reduced_by_hand(program: Program) -> bool:
     return any(
         fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce")) and "backward" not in fact.flags
         for fact in program.facts("collective")
-        if any(getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads") for atom in fact.value("arguments"))
+        if any(
+            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads")
+            for atom in fact.value("arguments")
+        )
     )

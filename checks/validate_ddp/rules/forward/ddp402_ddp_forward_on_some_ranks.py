@@ -4,9 +4,9 @@
 Looks for a call of the wrapper, not of `.module`, under a condition on the rank.
 
 ## Why is this bad?
-Before a forward, DistributedDataParallel broadcasts the model's buffers (BatchNorm statistics, codebooks) from rank zero.
-With buffers, a forward that rank zero runs alone waits for the others, or pairs with their next broadcast and shifts all
-that follow by one. Without buffers it works, until somebody adds a BatchNorm.
+Before a forward, DistributedDataParallel broadcasts the model's buffers (BatchNorm statistics, codebooks) from rank
+zero. With buffers, a forward that rank zero runs alone waits for the others, or pairs with their next broadcast and
+shifts all that follow by one. Without buffers it works, until somebody adds a BatchNorm.
 
 ## Example
 ```python
@@ -27,7 +27,7 @@ dist.barrier()
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from validate_ddp.catalogue import WARNING, Proposal
 from validate_ddp.program.facts import Fact
@@ -119,14 +119,16 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         reported.add(reach)
         wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))
-        guards = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL]
+        guards = [
+            place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL
+        ]
         inside = [] if reach is fact.site else [place(fact.site, "it is run here")]
         yield propose(
             program,
             fact.moved(reach),
             WARNING,
-            f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for the "
-            "other ranks; call `.module` here",
+            f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for "
+            "the others; call `.module` here",
             evidence=[*guards, *inside, place(wrapper.site, "the model is wrapped here")],
         )
 

@@ -27,7 +27,8 @@ the model's own device; else it is unsafe.
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import WARNING, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
@@ -117,7 +118,7 @@ def check(program: Program) -> Iterator[Proposal]:
             program,
             fact,
             WARNING,
-            "`torch.load` without `map_location` on every rank: each one puts its copy on the GPU that saved it, mostly GPU 0",
+            "`torch.load` without `map_location` on every rank: each puts its copy on the GPU that saved it, say GPU 0",
             evidence=(place(used[loaded.site].site, "loaded into the model here"),),
             fix=fix,
         )

@@ -5,8 +5,8 @@ Looks for a loader that feeds the forward of a DistributedDataParallel model in 
 split between the ranks in any way: no distributed sampler, no slice or seed by rank, no `prepare`.
 
 ## Why is this bad?
-Every rank then goes through the whole data set. With equal seeds all ranks compute the same batch, N GPUs do the work of
-one; with different seeds an epoch visits each sample N times. Nothing fails, and the loss looks fine.
+Every rank then goes through the whole data set. With equal seeds all ranks compute the same batch, and N GPUs do the
+work of one; with different seeds an epoch visits each sample N times. Nothing fails, and the loss looks fine.
 
 ## Example
 ```python
@@ -25,7 +25,8 @@ loader = DataLoader(dataset, batch_size=32, sampler=DistributedSampler(dataset))
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.facts import Fact
@@ -134,7 +135,7 @@ def _training_inputs(program: Program) -> dict[Any, Fact]:
     if not program.facts("backward"):
         return {}
     found: dict[Any, Fact] = {}
-    loops = {}
+    loops: dict[Any, list[Any]] = {}
     for fact in program.facts("iterate"):
         for atom in bare(fact.value("loader")):
             loops.setdefault((fact.site.path, fact.site.span), []).append(atom)

@@ -4,8 +4,8 @@
 Looks for `DataLoader(..., shuffle=True, sampler=...)` where the sampler is surely not None.
 
 ## Why is this bad?
-The sampler decides the order, so PyTorch refuses the combination: `ValueError: sampler option is mutually exclusive with
-shuffle`. The script dies where the loader is made, after the queue and the start-up were paid for.
+The sampler decides the order, so PyTorch refuses the combination: `ValueError: sampler option is mutually exclusive
+with shuffle`. The script dies where the loader is made, after the queue and the start-up were paid for.
 
 ## Example
 ```python
@@ -24,7 +24,7 @@ Where the sampler may be None: `shuffle=(sampler is None)`.
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.trace import Program

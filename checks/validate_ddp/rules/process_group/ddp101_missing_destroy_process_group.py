@@ -32,7 +32,7 @@ the other ranks will never finish.
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from validate_ddp.catalogue import WARNING, Proposal
 from validate_ddp.program.ranks import PARTIAL, phrase

@@ -36,7 +36,8 @@ known.
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal, Span
 from validate_ddp.program.facts import Fact, Loop
@@ -147,14 +148,14 @@ def check(program: Program) -> Iterator[Proposal]:
         outer = next(loop for loop in loops.loops if loop.counts and not loop.once)
         evidence = [place(outer.site, "this loop runs it again and again"), place(loops.site, "iterated over here")]
         asked = next((atom.site for atom in sampler.get("asked_for")), fact.site)
-        if asked.path != fact.site.path:  # a helper of another file makes it: the caller knows of epochs, not the helper
+        if asked.path != fact.site.path:  # a helper of another file makes it; only the caller knows of epochs
             evidence.insert(0, place(fact.site, "the sampler is made here"))
             fact = fact.moved(asked)
         yield propose(
             program,
             fact,
             ERROR,
-            "`set_epoch` is never called on this shuffling `DistributedSampler`: every epoch repeats the order of the first",
+            "`set_epoch` is never called on this shuffling `DistributedSampler`: all epochs repeat one order",
             evidence=evidence,
             fix=_fix(program, sampler, outer),
         )

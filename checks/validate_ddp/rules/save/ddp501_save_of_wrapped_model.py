@@ -4,9 +4,9 @@
 Looks for a checkpoint that holds `state_dict()` of a DistributedDataParallel wrapper, or the wrapper itself.
 
 ## Why is this bad?
-The keys read `module.layer.weight`. A script that loads them into the bare model fails with missing and unexpected keys,
-or, with `strict=False`, silently loads nothing. Where the same project loads into the wrapper again or strips the prefix,
-it is deliberate: then this is advice.
+The keys read `module.layer.weight`. A script that loads them into the bare model fails with missing and unexpected
+keys, or, with `strict=False`, silently loads nothing. Where the same project loads into the wrapper again or strips the
+prefix, it is deliberate: then this is advice.
 
 ## Example
 ```python
@@ -24,7 +24,7 @@ torch.save(ddp_model.module.state_dict(), "model.pt")
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from validate_ddp.catalogue import INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
@@ -111,7 +111,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 program,
                 fact.moved(site),
                 INFO if _is_deliberate(program, fact, wrapper) else WARNING,
-                "the DistributedDataParallel wrapper is saved: its keys start with `module.`; save `.module.state_dict()`",
+                "the DistributedDataParallel wrapper is saved: its keys start with `module.`; save `.module`'s",
                 evidence=evidence,
             )
 

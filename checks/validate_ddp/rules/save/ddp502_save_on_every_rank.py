@@ -5,9 +5,9 @@ Looks for checkpoints, configuration dumps and logs that are written without a c
 the same on every rank.
 
 ## Why is this bad?
-The ranks write into one file at the same time: the result can be a mix of both, and a reader can find it half written. A
-checkpoint broken in this way is found out when it is needed. For a configuration or a log it is mostly noise: duplicated
-lines, contents of whichever rank came last.
+The ranks write into one file at the same time: the result can be a mix of both, and a reader can find it half written.
+A checkpoint broken in this way is found out when it is needed. For a configuration or a log it is mostly noise:
+duplicated lines, contents of whichever rank came last.
 
 ## Example
 ```python
@@ -26,7 +26,7 @@ if dist.get_rank() == 0:
 
 from __future__ import annotations
 
-from typing import Iterator
+from collections.abc import Iterator
 
 from validate_ddp.catalogue import ERROR, WARNING, Proposal
 from validate_ddp.program.facts import Fact
