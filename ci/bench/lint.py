@@ -1,6 +1,6 @@
 """Measures the checker's speed beside TorchFix and ruff: CPU seconds on one corpus, in one run, as ratios.
 
-    python ci/bench/lint.py CORPUS_DIR [--peers-venv DIR] [--runs N]
+    python ci/bench/lint.py CORPUS_DIR [--peers-venv DIR] [--runs N] [--without-torchfix]
 
 CPU is user plus system time of the whole process tree. The commands take turns, and medians are compared, so that a
 busy machine disturbs all alike. Goals are printed beside the measured ratios, never asserted.
@@ -9,6 +9,7 @@ busy machine disturbs all alike. Goals are printed beside the measured ratios, n
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shutil
@@ -83,6 +84,21 @@ def environment(folder: Path, packages: list[str]) -> Path:
     return scripts
 
 
+def outcome(ours: str, corpus: Path) -> str:
+    """What our checker says of the corpus, in words: a fast run that looked at nothing would prove nothing.
+
+    Raises SystemExit where it ends in another way than with a report.
+    """
+    command = [ours, "--isolated", "--no-cache", "--output-format", "json", str(corpus)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    try:
+        summary = json.loads(done.stdout)["summary"]
+    except (json.JSONDecodeError, KeyError) as error:
+        last = (done.stderr.strip().splitlines() or ["nothing on standard error"])[-1]
+        raise SystemExit(f"error: {ours} gave no report (exit code {done.returncode}): {last}") from error
+    return f"{summary['files']} files looked at, {summary['findings']} findings"
+
+
 def version(command: list[str]) -> str:
     """What a tool says to `--version`."""
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -105,7 +121,7 @@ def row(what: str, measured: str, ratio: str, goal: str, met: bool | None) -> No
     print(f"  {what:<44}{measured:>14}  {ratio:<26}{goal:<26}{mark}")
 
 
-def compare_with_peers(ours: str, peers: Path, corpus: Path, runs: int) -> None:
+def compare_with_peers(ours: str, peers: Path, corpus: Path, runs: int, with_torchfix: bool) -> None:
     """CPU beside TorchFix and ruff, each with all its rules."""
     commands = {
         "validate-ddp": [ours, "--isolated", "--no-cache", "--fail-on", "never", str(corpus)],
@@ -116,20 +132,18 @@ def compare_with_peers(ours: str, peers: Path, corpus: Path, runs: int) -> None:
     for name in ("validate-ddp", "ruff"):
         measure(commands[name])
     usages = take_turns({name: commands[name] for name in ("validate-ddp", "ruff")}, runs)
-    # TorchFix takes minutes; it takes its turn once, between ours.
-    usages["torchfix"] = measure(commands["torchfix"])
+    if with_torchfix:
+        # It takes minutes, so its turn comes once, between ours.
+        usages["torchfix"] = measure(commands["torchfix"])
     again = take_turns({name: commands[name] for name in ("validate-ddp", "ruff")}, runs)
     mine = (usages["validate-ddp"].cpu + again["validate-ddp"].cpu) / 2
     ruff = (usages["ruff"].cpu + again["ruff"].cpu) / 2
-    torchfix = usages["torchfix"].cpu
     row("validate-ddp, whole corpus, no cache", f"{mine:.2f} s CPU", "1", "", None)
-    row(
-        "TorchFix --select=ALL",
-        f"{torchfix:.2f} s CPU",
-        f"{torchfix / mine:.0f} x ours",
-        ">= 100 x",
-        torchfix >= 100 * mine,
-    )
+    if with_torchfix:
+        other = usages["torchfix"].cpu
+        row(
+            "TorchFix --select=ALL", f"{other:.2f} s CPU", f"{other / mine:.0f} x ours", ">= 100 x", other >= 100 * mine
+        )
     row("ruff check --select ALL --no-cache", f"{ruff:.2f} s CPU", f"{ruff / mine:.2f} x ours", ">= 1 x", ruff >= mine)
     for name, usage in usages.items():
         if usage.exit_code not in (0, 1):
@@ -189,6 +203,7 @@ def main() -> int:
     parser.add_argument("--peers-venv", type=Path, default=ROOT / "build" / "bench" / "peers")
     parser.add_argument("--command", default=str(Path(sys.executable).with_name("validate-ddp")), help="ours")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--without-torchfix", action="store_true", help="leave out what takes minutes")
     args = parser.parse_args()
     corpus = args.corpus.resolve()
     files = sorted(path for path in corpus.rglob("*.py") if path.is_file())
@@ -203,9 +218,10 @@ def main() -> int:
     print(f"{len(files)} files, {lines} lines; Python {platform.python_version()}, {os.cpu_count()} cores")
     tools = ([args.command], [str(peers / "ruff")], [str(peers / "torchfix")])
     print("; ".join(version(command).replace("\n", " ") for command in tools))
+    print(f"validate-ddp: {outcome(args.command, corpus)}")
     print()
     row("what", "measured", "beside", "goal", None)
-    compare_with_peers(args.command, peers, corpus, args.runs)
+    compare_with_peers(args.command, peers, corpus, args.runs, not args.without_torchfix)
     cold_and_warm(args.command, corpus, args.runs)
     small_runs(args.command, corpus, files, args.runs)
     return 0

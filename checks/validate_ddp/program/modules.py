@@ -241,7 +241,7 @@ class Library:
         found = self.starred(machine, module, name) or self._gathered(machine, module, name)
         if found is not None:
             return found
-        return (Symbol(f"{_dotted(module)}.{name}"),) if module.state == "loaded" else (Opaque(name),)
+        return (Symbol(f"{_dotted(module)}.{name}"),) if module.state != "loading" else (Opaque(name),)
 
     def _gathered(self, machine: Machine, package: Module, name: str) -> Value | None:
         """A name that the missing ``__init__`` of a folder would import from one of its modules."""

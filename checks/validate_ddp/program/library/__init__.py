@@ -13,6 +13,7 @@ from validate_ddp.program import roles, vocabulary
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     Class,
+    Const,
     Function,
     Instance,
     Opaque,
@@ -69,6 +70,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return (WorldSize(),)
     if last in vocabulary.DISTRIBUTED_FLAG:
         return (Opaque(symbol.name),)
+    if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
+        machine.record("save", symbol.last, call.site, object=call.given, role=(Const("unresolved"),))
     called_back(machine, call, root)
     return (Opaque(symbol.name + "()", carried_by(call.given)),)
 

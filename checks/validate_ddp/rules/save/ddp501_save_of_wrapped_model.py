@@ -30,7 +30,7 @@ from validate_ddp.catalogue import INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.library.models import wrapped_state
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Resource, bare
+from validate_ddp.program.values import Resource, bare, constant
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING, INFO)
@@ -99,8 +99,11 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such save."""
     reported = set()
     for fact in program.facts("save"):
-        for site, wrapper in wrapped_state(fact.value("object")):
-            site = site or fact.site
+        unresolved = constant(fact.value("role")) == "unresolved"
+        for taken, wrapper in wrapped_state(fact.value("object")):
+            if taken is None and unresolved:
+                continue  # a saver that is given the model may well unwrap it
+            site = taken or fact.site
             if wrapper.kind != "ddp" or site.statement in reported:
                 continue  # one finding a statement: a checkpoint of three models is one mistake
             reported.add(site.statement)

@@ -119,7 +119,7 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in program.facts("save"):
         if fact.who != "all" or fact.site in reported or _is_apart(fact) or fact.flags & {"process_first", "dataset"}:
             continue
-        if not program.runs_on_many(fact):
+        if not program.runs_on_many(fact) or constant(fact.value("role")) == "unresolved":
             continue
         reported.add(fact.site)
         checkpoint = constant(fact.value("role")) == "checkpoint"
