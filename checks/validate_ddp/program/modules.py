@@ -15,7 +15,7 @@ Node = list[Any]
 
 _ALIASES = {"np": "numpy"}
 _HIGHEST = 4
-_MOST_FOLDERS = 40
+_SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
 
 
 class Module:
@@ -132,18 +132,18 @@ class Library:
         return self.summaries.roots[folder]  # type: ignore[no-any-return]
 
     def _beside(self, package: str, importer: Module) -> list[str]:
-        """Folders beside the script's that hold ``package``: scripts put `lib/` and its like on ``sys.path``."""
+        """Source folders beside the script's that hold ``package``: scripts put `lib/` and its like on ``sys.path``."""
         found = []
         for root in self._roots_of(importer.file)[1:]:
             if root not in self._folders:
                 try:
                     with os.scandir(root) as rows:
-                        self._folders[root] = sorted(row.path for row in rows if row.is_dir() and row.name[0] != ".")
+                        self._folders[root] = sorted(row.path for row in rows if row.name in _SOURCE_FOLDERS and row.is_dir())
                 except OSError:
                     self._folders[root] = []
             found += [
                 folder
-                for folder in self._folders[root][:_MOST_FOLDERS]
+                for folder in self._folders[root]
                 if self.summaries.is_file(os.path.join(folder, package + ".py"))
                 or self.summaries.is_folder(os.path.join(folder, package))
             ]

@@ -1,0 +1,96 @@
+"""What a run imports: never torch, LibCST only to confirm a finding that is new, nothing heavy on a clean file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "showcase"
+HEAVY = ("torch", "numpy", "libcst", "rich", "dataclasses", "inspect", "pathlib", "logging", "argparse", "tomllib")
+
+PROGRAM = """
+import json, sys
+from validate_ddp.cli import main
+code = main(sys.argv[1:])
+print("\\n" + json.dumps([code, sorted(sys.modules)]))
+"""
+
+
+def run(*arguments: str) -> tuple[int, set[str]]:
+    """The exit code, and the modules that the run has imported."""
+    command = [sys.executable, "-S", "-c", "import site; site.main()\n" + PROGRAM, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    code, modules = json.loads(done.stdout.rpartition("\n[")[2].join(("[", "")))
+    return code, set(modules)
+
+
+@pytest.fixture(scope="module")
+def already() -> set[str]:
+    """What the interpreter of this environment imports on its own, by .pth files and the like."""
+    return run("--version")[1]
+
+
+def test_a_clean_file_costs_no_heavy_import(already: set[str], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"  # away from this project's own pyproject.toml, which has to be parsed
+    script.write_text((FIXTURES / "train_fixed.py").read_text())
+    code, modules = run("--no-cache", str(script))
+    assert code == 0
+    assert (modules - already) & set(HEAVY) == set()
+
+
+def test_a_file_without_distributed_training_is_not_even_parsed(already: set[str], tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "numbers.py").write_text("print(1)\n")
+    code, modules = run("--no-cache", str(tmp_path / "plain"))
+    assert code == 0
+    assert not [name for name in modules - already if name.startswith("validate_ddp.program")]
+
+
+def test_findings_are_confirmed_by_libcst_once_and_remembered(already: set[str], tmp_path: Path) -> None:
+    arguments = ("--cache-dir", str(tmp_path / "cache"), str(FIXTURES / "train_buggy.py"))
+    first = run(*arguments)
+    second = run(*arguments)
+    assert first[0] == second[0] == 1
+    assert "libcst" in first[1]
+    assert not (second[1] - already) & {"libcst", "torch", "validate_ddp.program.trace"}
+
+
+def test_a_changed_file_is_not_remembered(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    cache = str(tmp_path / "cache")
+    script.write_text((FIXTURES / "train_buggy.py").read_text())
+    assert run("--cache-dir", cache, str(script))[0] == 1
+    script.write_text((FIXTURES / "train_fixed.py").read_text())
+    assert run("--cache-dir", cache, str(script))[0] == 0
+
+
+def test_a_changed_import_is_not_remembered(tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    (tmp_path / "train.py").write_text(
+        "import torch.distributed as dist\nfrom saving import save\ndist.init_process_group('gloo')\nsave()\n"
+        "dist.destroy_process_group()\n"
+    )
+    helper = tmp_path / "saving.py"
+    guarded = "import torch\nimport torch.distributed as dist\ndef save():\n    if dist.get_rank() == 0:\n        {}\n"
+    helper.write_text(guarded.format("torch.save({}, 'model.pt')"))
+    script = str(tmp_path / "train.py")
+    assert run("--cache-dir", cache, script)[0] == 0
+    helper.write_text(guarded.replace("dist.get_rank() == 0", "True").format("torch.save({}, 'model.pt')"))
+    assert run("--cache-dir", cache, script)[0] == 1
+
+
+def test_a_module_that_appears_is_noticed(tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch.distributed as dist\nfrom saving import save\ndist.init_process_group('gloo')\nsave()\n"
+        "dist.destroy_process_group()\n"
+    )
+    assert run("--cache-dir", cache, str(script))[0] == 0
+    (tmp_path / "saving.py").write_text("import torch\ndef save():\n    torch.save({}, 'model.pt')\n")
+    assert run("--cache-dir", cache, str(script))[0] == 1
