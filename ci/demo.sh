@@ -14,10 +14,10 @@ check() {
   echo
   echo "\$ validate-ddp --fail-on info $2"
   status=0
-  .venv/bin/validate-ddp --isolated --no-cache --fail-on info "$2" || status=$?
+  .venv/bin/validate-ddp --fail-on info "$2" || status=$?
   # The same again as files; their exit codes are the one above.
-  .venv/bin/validate-ddp --isolated --no-cache --fail-on never --color never --output-file "$out/$1.txt" "$2"
-  .venv/bin/validate-ddp --isolated --no-cache --fail-on never --output-format json --output-file "$out/$1.json" "$2"
+  .venv/bin/validate-ddp --fail-on never --color never --output-file "$out/$1.txt" "$2"
+  .venv/bin/validate-ddp --fail-on never --output-format json --output-file "$out/$1.json" "$2"
 }
 
 check buggy fixtures/showcase/train_buggy.py

@@ -138,7 +138,9 @@ class Library:
             if root not in self._folders:
                 try:
                     with os.scandir(root) as rows:
-                        self._folders[root] = sorted(row.path for row in rows if row.name in _SOURCE_FOLDERS and row.is_dir())
+                        self._folders[root] = sorted(
+                            row.path for row in rows if row.name in _SOURCE_FOLDERS and row.is_dir()
+                        )
                 except OSError:
                     self._folders[root] = []
             found += [

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from types import MethodType
 from typing import Any
 
 from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.machine import BudgetSpent, Machine
-from validate_ddp.program.modules import Library, Module
+from validate_ddp.program.modules import Library
 from validate_ddp.program.values import Const, constant
+
+_DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
+"""Python frames: an elif takes six. Before 3.11 each of them takes its share of the native stack too."""
 
 
 class Program:
@@ -86,15 +90,14 @@ def trace(summaries: Any, entry: str) -> Program:
     module.state = "loading"
     module.scope.names["__name__"] = (Const("__main__"),)
     module.scope.names["__file__"] = (Const(entry),)
+    deepest = sys.getrecursionlimit()
     try:
-        body = library.body(module)
+        body = library.body(module)  # under the usual limit: the parser recurses natively
+        sys.setrecursionlimit(max(deepest, _DEEPEST))
         library.run(machine, module, body)
-        _call_main(machine, module)
     except (BudgetSpent, RecursionError):
         machine.complete = False
+    finally:
+        sys.setrecursionlimit(deepest)
     files = [file for file in library.modules if os.path.isfile(file)]
     return Program(summaries.shown(entry), machine.facts, machine.complete, summaries, files)
-
-
-def _call_main(machine: Machine, module: Module) -> None:
-    """A module with no main block but a ``main`` that nothing called is run by a console entry point."""
