@@ -144,7 +144,8 @@ def check(program: Program) -> Iterator[Proposal]:
             program,
             fact.moved(reach),
             ERROR,
-            f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or pairs wrongly",
+            f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
+            "pairs with another call of theirs",
             evidence=evidence,
         )
 

@@ -118,7 +118,8 @@ def check(program: Program) -> Iterator[Proposal]:
             program,
             fact,
             WARNING,
-            "`torch.load` without `map_location` on every rank: each puts its copy on the GPU that saved it, say GPU 0",
+            "`torch.load` without `map_location` on every rank: each puts its copy on the GPU that saved it, "
+            "which is GPU 0 as a rule",
             evidence=(place(used[loaded.site].site, "loaded into the model here"),),
             fix=fix,
         )

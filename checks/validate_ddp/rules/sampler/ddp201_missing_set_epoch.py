@@ -155,7 +155,8 @@ def check(program: Program) -> Iterator[Proposal]:
             program,
             fact,
             ERROR,
-            "`set_epoch` is never called on this shuffling `DistributedSampler`: all epochs repeat one order",
+            "`set_epoch` is never called on this shuffling `DistributedSampler`: every epoch repeats the order "
+            "of the first",
             evidence=evidence,
             fix=_fix(program, sampler, outer),
         )

@@ -114,7 +114,8 @@ def check(program: Program) -> Iterator[Proposal]:
                 program,
                 fact.moved(site),
                 INFO if _is_deliberate(program, fact, wrapper) else WARNING,
-                "the DistributedDataParallel wrapper is saved: its keys start with `module.`; save `.module`'s",
+                "the DistributedDataParallel wrapper is saved, so every key starts with `module.`; "
+                "save `.module.state_dict()`",
                 evidence=evidence,
             )
 
