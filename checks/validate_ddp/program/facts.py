@@ -23,11 +23,15 @@ class Loop(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """A condition on the rank around a fact: only ranks ``who`` pass. depth: number of calls around the condition."""
+    """A condition around a fact: only ranks ``who`` pass; ``all`` for one that has nothing to do with the rank.
+
+    depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
+    """
 
     who: str
     site: Site
     depth: int = 0
+    exact: bool = True
 
 
 class Fact:
@@ -93,6 +97,12 @@ class Fact:
     def split(self) -> Guard | None:
         """The outermost condition that surely keeps ranks away from the fact."""
         return next((guard for guard in self.guards if guard.who in PARTIAL), None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it also hangs on a condition of unknown truth in a function called under the split."""
+        split = self.split
+        return split is not None and any(guard.depth > split.depth and not guard.exact for guard in self.guards)
 
     @property
     def under_split(self) -> Site:

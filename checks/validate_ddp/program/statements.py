@@ -100,12 +100,13 @@ def _if(machine: Machine, node: Node) -> Outcome:
         with machine.flagged(*flags):
             return walk(machine, node[3] if truth else node[4])
     who = truth.who if isinstance(truth, RankTest) else "all"
+    exact = isinstance(truth, RankTest) and truth.exact
     other = truth.rest if isinstance(truth, RankTest) else "all"
 
     def branch(body: list[Node], positive: bool, members: str) -> Callable[[], Outcome]:
         def run() -> Outcome:
             conditions.refine(machine, node[2], positive)
-            with machine.guarded(members, site), machine.flagged(*flags):
+            with machine.guarded(members, site, exact), machine.flagged(*flags):
                 return walk(machine, body)
 
         return run

@@ -48,7 +48,9 @@ def _derivation(program: Program, fact: Fact) -> tuple[str, ...]:
         f"call at {site.path}:{site.span.line}" + (f" in {site.function}()" if site.function else "")
         for site in fact.chain
     ]
-    steps += [f"condition at {guard.site.path}:{guard.site.span.line}: {phrase(guard.who)}" for guard in fact.guards]
+    for guard in fact.guards:
+        passed = phrase(guard.who) if guard.who != "all" else "not known to hold"
+        steps.append(f"condition at {guard.site.path}:{guard.site.span.line}: {passed}")
     steps += [f"loop at {loop.site.path}:{loop.site.span.line}" for loop in fact.loops]
     steps.append(f"{fact.kind} `{fact.name}` at {fact.site.path}:{fact.site.span.line} on {phrase(fact.who)}")
     return tuple(steps)

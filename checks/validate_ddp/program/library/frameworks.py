@@ -12,6 +12,7 @@ from validate_ddp.program.values import (
     TRUE,
     UNKNOWN,
     Const,
+    Function,
     Instance,
     Opaque,
     Resource,
@@ -106,6 +107,12 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     if name in collectives:
         machine.record("collective", name, call.site, arguments=call.given)
         return (Opaque(name + "()", carried_by(call.given)),)
+    if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
+        held = Resource("list", call.site, {"*": call.args[0]})
+        machine.write(launcher.fields, name, join(launcher.get(name), (held,)))
+        return NONE
+    if name in ("save_state", "load_state"):
+        return _hooked(machine, launcher, call)
     if name == "launch" and call.args:
         from validate_ddp.program import calls
 
@@ -114,6 +121,15 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     if name in ("print", "log", "wait_for_everyone", "free_memory", "end_training", "clear"):
         return NONE
     return None
+
+
+def _hooked(machine: Machine, launcher: Resource, call: Call) -> Value:
+    """Run the hooks that were registered for saving or loading the state."""
+    for held in bare(launcher.get(f"register_{call.name}_pre_hook")):
+        for hook in bare(held.get("*")):
+            if isinstance(hook, Function):
+                machine.call(hook, UNKNOWN, UNKNOWN, UNKNOWN)
+    return NONE
 
 
 def _prepared(machine: Machine, value: Value, call: Call) -> Value:

@@ -8,6 +8,9 @@ and for calls that reach one, under a condition on the rank that the other ranks
 A collective returns when every rank of its group has called it. One that rank zero alone calls waits for ever, or pairs
 with the next, different collective of the others: a hang until the time-out of 10 or 30 minutes, or wrong numbers.
 
+Where the collective also hangs on a condition that reading cannot decide, in a function called under the condition on
+the rank, this is advice.
+
 ## Example
 ```python
 if rank == 0:
@@ -30,14 +33,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import ERROR, Proposal
+from validate_ddp.catalogue import ERROR, INFO, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Const, bare
 from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (ERROR,)
+SEVERITIES = (ERROR, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
@@ -143,7 +146,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            ERROR,
+            INFO if fact.is_open else ERROR,
             f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
             "pairs with another call of theirs",
             evidence=evidence,

@@ -29,14 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import WARNING, Proposal
+from validate_ddp.catalogue import INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Resource, bare, constant
 from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (WARNING,)
+SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
@@ -126,7 +126,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            WARNING,
+            INFO if fact.is_open else WARNING,
             f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for "
             "the others; call `.module` here",
             evidence=[*guards, *inside, place(wrapper.site, "the model is wrapped here")],
