@@ -188,7 +188,15 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
                 members = [constant(item) for item in atom.fields.values()]
                 if constant(left) is not ... and ... not in members:
                     return (constant(left) in members) is (operator == "In")
-    return _constants(constant(left), operator, constant(right))
+    if operator in ("Eq", "NotEq") and left_atoms and all(isinstance(atom, (Function, Class)) for atom in left_atoms):
+        if constant(right) is not ...:
+            return operator == "NotEq"
+    verdicts = {_constants(_value(atom), operator, constant(right)) for atom in left_atoms}
+    return verdicts.pop() if len(verdicts) == 1 else None
+
+
+def _value(atom: Any) -> Any:
+    return atom.value if isinstance(atom, Const) else ...
 
 
 def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:

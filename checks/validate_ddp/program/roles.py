@@ -51,6 +51,8 @@ def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
             function.marks |= {last}
         elif last in vocabulary.RANK_ZERO_DECORATORS:
             function.marks |= {"rank-zero"}
+        elif last in ("cache", "lru_cache"):
+            function.marks |= {"cached"}
         elif last in ("no_grad", "inference_mode"):
             function.marks |= {"no_grad"}
         elif last in ("on_local_main_process", "local_main_process_only"):

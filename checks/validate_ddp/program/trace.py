@@ -43,9 +43,12 @@ class Program:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler."""
+        """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler.
+
+        A collective alone says nothing: helpers call barriers behind conditions that a single process never meets.
+        """
         return any(
-            fact.kind in ("process_group", "sampler", "collective")
+            fact.kind in ("process_group", "sampler")
             or (fact.kind == "wrap" and fact.name != "dp")
             or fact.kind == "launch"
             for kind in self._facts.values()
@@ -70,9 +73,9 @@ class Program:
         # Batches drawn one by one: the nearest caller that runs a model tells.
         running = {fact.site.function for fact in self._facts.get("forward", ())}
         training = {fact.site.function for fact in backwards}
-        callers = [iterate.site.function, *(site.function for site in reversed(iterate.chain))]
+        callers = [iterate.site.function, *(site.function for site in iterate.chain[-1:])]
         nearest = next((name for name in callers if name in running or name in training), None)
-        return nearest is None or nearest in training
+        return nearest in training
 
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""

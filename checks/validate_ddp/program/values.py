@@ -324,3 +324,13 @@ def reaching(value: Value) -> tuple[Any, ...]:
 def differs_by_rank(value: Value) -> bool:
     """Whether a rank went into the value, so that two ranks surely hold different ones."""
     return any(isinstance(part, Rank) for part in reaching(value))
+
+
+def contents(value: Value) -> list[Any]:
+    """The atoms in the containers that the value is, all the way down."""
+    found: list[Any] = []
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple"):
+            for part in atom.fields.values():
+                found += [*bare(part), *contents(part)]
+    return found

@@ -72,7 +72,7 @@ MAIN_PROCESS = frozenset(
     rank_zero is_zero_rank is_chief is_primary is_global_zero is_world_process_zero is_world_master is_first_worker
     is_master_rank is_main_rank is_global_master is_master_node is_root is_rank_zero_process is_primary_rank
     is_main_worker is_first_rank is_master_proc is_global_primary is_head is_global_rank_zero on_main_process is_leader
-    is_coordinator is_lead_worker""".split()
+    is_coordinator is_lead_worker master""".split()
 )
 LOCAL_MAIN_PROCESS = frozenset(
     "is_local_main_process is_local_master is_local_zero is_local_rank_zero is_local_primary is_local_main".split()

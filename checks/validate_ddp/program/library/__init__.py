@@ -54,6 +54,9 @@ def _find(name: str) -> Model:
     return unresolved
 
 
+_LOOK_ONLY = frozenset("inspect functools typing types dataclasses abc warnings logging pickle copy signal".split())
+
+
 def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A call of which only the name is known: of an unknown library, or of a file that is not there."""
     last = symbol.last.lower().lstrip("_")
@@ -77,7 +80,12 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def called_back(machine: Machine, call: Call, root: str) -> None:
-    """Functions of the program handed to unknown code are called by it: launchers, apps, decorators, callbacks."""
+    """Functions of the program handed to unknown code are called by it: launchers, apps, decorators.
+
+    Not by what only looks at them, and not by what keeps them for later: nobody knows then on which ranks.
+    """
+    if root in _LOOK_ONLY or "register" in call.name or "hook" in call.name or "callback" in call.name:
+        return
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
             if not isinstance(atom, Function) or id(atom.node) in machine.walked:

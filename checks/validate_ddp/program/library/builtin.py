@@ -44,7 +44,9 @@ def find(name: str) -> Model | None:
     if root == "builtins":
         return _BUILTINS.get(rest)
     if root == "tqdm" or name.endswith(".tqdm"):
-        return _through if not name.endswith("trange") else None
+        return _range if name.endswith("trange") else _through
+    if ".OmegaConf." in name or name.endswith((".EasyDict", ".edict", ".CfgNode", ".AttrDict", ".Munch")):
+        return _namespace
     return _STANDARD.get(name)
 
 
@@ -300,6 +302,9 @@ _STANDARD: dict[str, Model] = {
     "types.SimpleNamespace": _namespace,
     "easydict.EasyDict": _dict,
     "munch.Munch": _dict,
+    "yaml.safe_load": _namespace,
+    "yaml.load": _namespace,
+    "json.load": _namespace,
     "itertools.chain": _zip,
     "copy.deepcopy": _through,
 }

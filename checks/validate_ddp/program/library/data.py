@@ -36,7 +36,7 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     sampler = Resource("sampler", call.site, {"dataset": call.argument(0, "dataset"), "shuffle": shuffle})
     if "conditional" in machine.flags:
         sampler.fields["conditional"] = (Const(True),)
-    if symbol.name.startswith("torch.") and call.name:
+    if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
         machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle)
     return (sampler,)
 

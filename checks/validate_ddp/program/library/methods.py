@@ -100,7 +100,11 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
         if isinstance(base, Symbol) and called.name == "__init__":
             from validate_ddp.program import library
 
-            instance.base = library.base_object(machine, base, called) or instance.base
+            made = library.base_object(machine, base, called)
+            if made is not None and instance.base is not None:
+                instance.base.fields.update(made.fields)  # it is the same object, told of once
+            else:
+                instance.base = made or instance.base
             return NONE
     return call_unknown(machine, instance, called)
 
@@ -196,6 +200,9 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in _SELF and called.receiver:
         if name in ("to", "cuda"):
             _moved(machine, called)
+        if name in ("train", "eval") and isinstance(atom, Instance):
+            mode = (Const(False),) if name == "eval" else called.argument(0, "mode") or (Const(True),)
+            machine.write(atom.fields, "training", mode)
         return (atom,)
     if name in _PARSED:
         return _parsed(machine, atom, called)
@@ -266,9 +273,10 @@ def _write_text(machine: Machine, atom: Any, called: Call) -> Value | None:
 def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     if constant(called.argument(-1, "is_main_process")) is ... and "is_main_process" in called.keywords:
         return NONE
-    machine.record(
-        "save", called.name, called.site, path=called.argument(0, "save_directory"), role=(Const("checkpoint"),)
-    )
+    name = atom.name.lower() if isinstance(atom, Opaque) else ""
+    role = "file" if any(word in name for word in ("token", "processor", "config", "extractor")) else "checkpoint"
+    path = called.argument(0, "save_directory")
+    machine.record("save", called.name, called.site, object=(atom,), path=path, role=(Const(role),))
     return NONE
 
 

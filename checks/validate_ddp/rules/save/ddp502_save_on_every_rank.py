@@ -31,7 +31,18 @@ from collections.abc import Iterator
 from validate_ddp.catalogue import ERROR, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Rank, Resource, Symbol, bare, constant, reaching
+from validate_ddp.program.values import (
+    WRAPPERS,
+    Instance,
+    Opaque,
+    Rank,
+    Resource,
+    Symbol,
+    bare,
+    constant,
+    contents,
+    reaching,
+)
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, WARNING)
@@ -122,7 +133,7 @@ def check(program: Program) -> Iterator[Proposal]:
         if not program.runs_on_many(fact) or constant(fact.value("role")) == "unresolved":
             continue
         reported.add(fact.site)
-        checkpoint = constant(fact.value("role")) == "checkpoint"
+        checkpoint = constant(fact.value("role")) == "checkpoint" and _holds_model(fact)
         what = "this checkpoint" if checkpoint else "this file"
         yield propose(
             program,
@@ -131,6 +142,19 @@ def check(program: Program) -> Iterator[Proposal]:
             f"every rank writes {what} to the same path (`{fact.name}`); guard it with rank zero",
             evidence=[place(site, "called from here") for site in fact.chain[-1:]],
         )
+
+
+def _holds_model(fact: Fact) -> bool:
+    """Whether what is written is the state of a model or an optimizer, rather than predictions or a cache."""
+    held = fact.value("object")
+    if not held:
+        return True
+    for part in (*bare(held), *reaching(held), *contents(held)):
+        if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
+            return True
+        if isinstance(part, Opaque) and any(word in part.name.lower() for word in ("state", "model", "net", "ckpt")):
+            return True
+    return False
 
 
 def _is_apart(fact: Fact) -> bool:
