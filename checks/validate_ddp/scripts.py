@@ -34,8 +34,21 @@ def kept(files: list[str], summaries: Summaries) -> list[str]:
             else:
                 waiting.append(file)
         rest = waiting
+    surviving += [
+        file for file in rest if file not in surviving and _is_script(file, summaries) and _reaches(file, summaries)
+    ]
     order = {file: index for index, file in enumerate(files)}
     return sorted(surviving, key=order.__getitem__)
+
+
+def _is_script(file: str, summaries: Summaries) -> bool:
+    return b"__main__" in (summaries.data(file) or b"")
+
+
+def _reaches(script: str, summaries: Summaries) -> bool:
+    from validate_ddp.program.modules import Library
+
+    return Library(summaries, script).reaches(script)
 
 
 def _stem(file: str) -> str:

@@ -226,3 +226,18 @@ UNMATCHED = {
 @pytest.mark.parametrize("body", UNMATCHED.values(), ids=UNMATCHED.keys())
 def test_a_collective_that_some_ranks_miss_is_found(codes: Codes, body: str) -> None:
     assert "DDP401" in codes(HEAD + body + TAIL)
+
+
+def test_a_script_matters_for_what_it_imports(codes: Codes) -> None:
+    script = "from engine import run\n\nif __name__ == '__main__':\n    run()\n"
+    engine = "# file: engine.py\nimport torch.distributed as dist\ndef run():\n    dist.init_process_group('gloo')\n"
+    assert codes(script + engine) == {"DDP101"}
+
+
+def test_a_script_matters_for_what_its_imports_import(codes: Codes) -> None:
+    script = "from engine import run\n\nif __name__ == '__main__':\n    run()\n"
+    engine = "# file: engine.py\nfrom setting_up import start\ndef run():\n    start()\n"
+    setting_up = (
+        "# file: setting_up.py\nimport torch.distributed as dist\ndef start():\n    dist.init_process_group('gloo')\n"
+    )
+    assert codes(script + engine + setting_up) == {"DDP101"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.program import vocabulary
@@ -15,6 +16,7 @@ Node = list[Any]
 
 _ALIASES = {"np": "numpy"}
 _HIGHEST = 4
+_MOST_IMPORTS = 200
 _SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
 
 
@@ -110,6 +112,31 @@ class Library:
         if key not in self.summaries.located:
             self.summaries.located[key] = self._located(parts, importer)
         return self.summaries.located[key]  # type: ignore[no-any-return]
+
+    def reaches(self, file: str) -> bool:
+        """Whether a file imports, transitively and from wherever on disk, one that can matter."""
+        known: dict[str, bool] = self.summaries.reaching
+        if file not in known:
+            pending, seen = [file], {file}
+            known[file] = False
+            while pending and len(seen) < _MOST_IMPORTS and not known[file]:
+                for found in self._imported(pending.pop()):
+                    if self.summaries.matters(found) or known.get(found, False):
+                        known[file] = True
+                    elif found not in seen:
+                        seen.add(found)
+                        pending.append(found)
+        return known[file]
+
+    def _imported(self, file: str) -> Iterator[str]:
+        """The files of the program that a file imports."""
+        from validate_ddp.source.prefilter import imports
+
+        for name in imports(self.summaries.data(file) or b""):
+            dotted = name.lstrip(".")
+            found = self.find(dotted, len(name) - len(dotted), self.module(file))
+            if found is not None and self.summaries.is_file(_init(found)):
+                yield _init(found)
 
     def _located(self, parts: list[str], importer: Module) -> str | None:
         roots = dict.fromkeys((*self.roots, *self._roots_of(importer.file)))
@@ -232,7 +259,7 @@ class Library:
     def member(self, machine: Machine, module: Module, name: str) -> Value:
         """``module.name``: a name of its top level, or a module in its package."""
         if os.path.isfile(module.file):
-            if module.state == "new" and not self.summaries.follows(module.file):
+            if module.state == "new" and not self._follows(module.file):
                 return (Symbol(f"{_dotted(module)}.{name}"),)
             self.load(machine, module)
         if name in module.scope.names:
@@ -261,6 +288,9 @@ class Library:
                 if name in module.scope.names:
                     return self.forced(machine, module.scope.names, name)
         return None
+
+    def _follows(self, file: str) -> bool:
+        return self.summaries.follows(file) or self.reaches(file)
 
     def starred(self, machine: Machine, module: Module, name: str) -> Value | None:
         """A name that a star import brings into a module; None if none does."""

@@ -66,9 +66,13 @@ class Program:
             return False
         backwards = self._facts.get("backward", [])
         serials = {loop.serial for fact in backwards for loop in fact.loops}
-        if not backwards or constant(iterate.value("serial")) in serials:
+        if constant(iterate.value("serial")) in serials:
             return True
-        if iterate.name == "for" and "generator" not in iterate.flags:
+        plain = iterate.name == "for" and "generator" not in iterate.flags
+        if not backwards:  # it is out of sight: then a plain loop over the batches counts, if there is any
+            others = self._facts.get("iterate", [])
+            return plain or not any(fact.name == "for" and "generator" not in fact.flags for fact in others)
+        if plain:
             return False
         # Batches drawn one by one: the nearest caller that runs a model tells.
         running = {fact.site.function for fact in self._facts.get("forward", ())}

@@ -45,6 +45,7 @@ class Summaries:
         self._folders: dict[str, bool] = {}
         self._namespaces: dict[str, bool] = {}
         self.located: dict[Any, str | None] = {}
+        self.reaching: dict[str, bool] = {}
         self.roots: dict[str, list[str]] = {}
         self._cwd = os.getcwd()
 
