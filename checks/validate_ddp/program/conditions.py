@@ -165,7 +165,13 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
     ):
         for atom in atoms:
             if isinstance(atom, Rank):
-                return _rank_test(atom, name, others)
+                truth = _rank_test(atom, name, others)
+                defaults = [other.value for other in atoms if isinstance(other, Const)]
+                if isinstance(truth, bool) and any(
+                    _constants(default, name, constant(others)) is not truth for default in defaults
+                ):
+                    return None  # `rank = -1` until the group is there: this may be before or after
+                return truth
             if isinstance(atom, WorldSize) and (atoms is left_atoms or operator not in ("In", "NotIn")):
                 return _world_test(name, constant(others))
     if operator in ("In", "NotIn") and any(isinstance(a, Symbol) and a.name == "os.environ" for a in right_atoms):

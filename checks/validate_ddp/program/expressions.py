@@ -23,6 +23,7 @@ from validate_ddp.program.values import (
     WorldSize,
     bare,
     carried_by,
+    counted,
     join,
     on_ranks,
     reaching,
@@ -41,6 +42,8 @@ def lookup(machine: Machine, name: str) -> Value:
     while scope is not None:
         if name in scope.names:
             found: Value = machine.library.forced(machine, scope.names, name)
+            if len(found) == 1 and isinstance(found[0], Opaque) and found[0].name == "loaded":
+                counted(found[0].carries[0], "named")
             return found
         scope = scope.parent
     starred: Value | None = machine.library.starred(machine, machine.frame.module, name)

@@ -15,6 +15,7 @@ from validate_ddp.program.vocabulary import LIBRARIES
 Node = list[Any]
 
 _ALIASES = {"np": "numpy"}
+_RESOLVING: Value = (Opaque("resolving"),)
 _HIGHEST = 4
 _MOST_IMPORTS = 200
 _SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
@@ -78,10 +79,20 @@ class Library:
             self._known_files.add(module.file)
             self._learn(body)
             for dotted, level, names in _imported_names(body):
-                file = self.find(dotted, level, module)
-                if file is not None and (os.path.isdir(file) or self.summaries.matters(file)):
-                    self._keys.update(names)
+                self._keys.update(name for name in names if self._brings(module, dotted, level, name))
         return body
+
+    def _brings(self, module: Module, dotted: str, level: int, name: str) -> bool:
+        """Whether a name that ``module`` imports is of a file that can matter, or is such a file."""
+        file = self.find(dotted, level, module)
+        if file is None:
+            return False
+        inside = _existing(file if os.path.isdir(file) else os.path.dirname(file), [name], self.summaries)
+        if os.path.basename(file) == "__init__.py" or os.path.isdir(file):
+            if inside is not None:
+                return self.summaries.matters(_init(inside)) or self.reaches(_init(inside))
+            return True
+        return self.summaries.matters(file) or self.reaches(file)
 
     def _learn(self, body: Node) -> None:
         """Names of functions and classes that can matter make the functions which use them matter too."""
@@ -238,7 +249,7 @@ class Library:
         """The value of a name, an import resolved."""
         value = names[key]
         if value and isinstance(value[0], Lazy):
-            names[key] = (Opaque(key),)  # what an import of itself would see
+            names[key] = _RESOLVING  # what an import of itself would see
             resolved: Value = ()
             for atom in value:
                 found = self._resolve(machine, atom) if isinstance(atom, Lazy) else (atom,)
@@ -262,7 +273,7 @@ class Library:
             if module.state == "new" and not self._follows(module.file):
                 return (Symbol(f"{_dotted(module)}.{name}"),)
             self.load(machine, module)
-        if name in module.scope.names:
+        if module.scope.names.get(name, _RESOLVING) is not _RESOLVING:
             return self.forced(machine, module.scope.names, name)
         inside = _existing(os.path.dirname(module.file) if module.is_package else module.file, [name], self.summaries)
         if (module.is_package or os.path.isdir(module.file)) and inside is not None:
@@ -333,6 +344,8 @@ def _imported_names(body: Node) -> list[tuple[str, int, list[str]]]:
     for node in body:
         if node[0] == "from":
             found.append((node[2], node[3], [alias or name for name, alias in node[4] if name != "*"]))
+        elif node[0] == "import":
+            found.extend((dotted, 0, [alias or dotted.partition(".")[0]]) for dotted, alias in node[2])
         elif node[0] in ("def", "class"):
             found.extend(_imported_names(node[4]))
         elif node[0] == "if":

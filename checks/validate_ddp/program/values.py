@@ -334,3 +334,9 @@ def contents(value: Value) -> list[Any]:
             for part in atom.fields.values():
                 found += [*bare(part), *contents(part)]
     return found
+
+
+def counted(resource: Resource, what: str) -> None:
+    """Count one more of something that happened to a resource."""
+    number = constant(resource.get(what))
+    resource.fields[what] = (Const(number + 1 if isinstance(number, int) else 1),)

@@ -168,7 +168,7 @@ class Summaries:
 
         tree = parse(source)
         if isinstance(tree, Problem):
-            self.problems[file] = tree
+            self.problems[file] = tree._replace(path=self.shown(file))
             return None
         try:
             body = lower(tree)

@@ -45,13 +45,19 @@ def find(name: str) -> Model | None:
     return None
 
 
+_WORKING = frozenset(
+    """prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders launch split_between_processes
+    gather gather_for_metrics reduce wait_for_everyone accumulate backward save_state main_process_first all_gather
+    all_reduce barrier broadcast on_main_process pad_across_processes local_main_process_first""".split()
+)
+"""Methods of a launcher that a script calls which means to run on several ranks."""
+
+
 def _made(kind: str) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         made = Resource(kind, call.site)
         if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
             made.fields["single"] = TRUE
-        else:
-            machine.record("launch", symbol.last, call.site, launcher=(made,))
         return (made,)
 
     return make
@@ -75,6 +81,9 @@ def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value | None:
     """A method of an Accelerator or a Fabric; None for one without a model."""
     name = call.name
+    if name in _WORKING and not launcher.get("single"):
+        # Only now: an application that makes an Accelerator for its device alone runs in one process.
+        machine.record("launch", launcher.kind, launcher.site, launcher=(launcher,))
     if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
         if launcher.get("single"):
             return call.args[0] if len(call.args) == 1 else None

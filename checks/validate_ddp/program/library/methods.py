@@ -26,6 +26,7 @@ from validate_ddp.program.values import (
     bare,
     carried_by,
     constant,
+    counted,
     join,
     reaching,
 )
@@ -146,13 +147,20 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
 
 def _moved(machine: Machine, called: Call) -> None:
     device = called.argument(0, "device")
-    if any(isinstance(part, Rank) for atom in bare(device) for part in ((atom,) if isinstance(atom, Rank) else ())):
-        machine.record("device", called.name, called.site, device=device)
+    for atom in bare(device):
+        by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
+        if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
+            machine.record("device", called.name, called.site, device=device)
+            return
 
 
 def _load_state(machine: Machine, target: Value, called: Call) -> Value:
     state = called.argument(0, "state_dict")
-    machine.record("load_state", "load_state_dict", called.site, target=target, state=state)
+    for part in reaching(state):
+        if isinstance(part, Resource) and part.kind == "loaded":
+            counted(part, "consumed")
+    assign = called.argument(-1, "assign")
+    machine.record("load_state", "load_state_dict", called.site, target=target, state=state, assign=assign)
     return UNKNOWN
 
 

@@ -33,7 +33,7 @@ from typing import Any
 from validate_ddp.catalogue import WARNING, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Rank, Resource, bare, reaching
+from validate_ddp.program.values import Opaque, Rank, Resource, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING,)
@@ -96,8 +96,8 @@ dist.destroy_process_group()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such load."""
-    if not program.is_distributed:
-        return
+    if not program.is_distributed or program.mentions(b"dcp_to_torch_save", b"merge_fsdp_weights"):
+        return  # consolidated checkpoints hold CPU tensors
     used = _uses(program)
     reported = set()
     for fact in program.facts("load"):
@@ -111,7 +111,7 @@ def check(program: Program) -> Iterator[Proposal]:
         reported.add(fact.site)
         fix = Fix(
             'add `map_location="cpu"`',
-            safe=True,
+            safe=_only_loaded(loaded, used[loaded.site]),
             edits=(Edit("add_argument", fact.site.path, fact.site.span, 'map_location="cpu"'),),
         )
         yield propose(
@@ -125,10 +125,27 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
+_WITHOUT_TENSORS = ("sched", "sampler", "scaler", "loader")
+
+
+def _name(fact: Fact) -> str:
+    return " ".join(atom.name for atom in bare(fact.value("target")) if isinstance(atom, Opaque))
+
+
+def _only_loaded(loaded: Resource, use: Fact) -> bool:
+    """Whether the file's content goes into ``load_state_dict``, which copies, and nowhere else."""
+    named, consumed = constant(loaded.get("named")), constant(loaded.get("consumed"))
+    times = 0 if named is ... else named
+    nested = times == 0 and use.site.statement == loaded.site.statement
+    return not use.value("assign") and (nested or times == consumed)
+
+
 def _uses(program: Program) -> dict[Any, Fact]:
     """Where loaded files go into a model or optimizer, by the place of the load."""
     found: dict[Any, Fact] = {}
     for fact in program.facts("load_state"):
+        if any(word in _name(fact).lower() for word in _WITHOUT_TENSORS):
+            continue
         for part in reaching(fact.value("state")):
             if isinstance(part, Resource) and part.kind == "loaded":
                 found.setdefault(part.site, fact)

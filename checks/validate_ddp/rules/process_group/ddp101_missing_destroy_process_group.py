@@ -129,7 +129,8 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     if any(fact.who not in PARTIAL or fact.who == started[0].who for fact in destroyed):
         return
-    message = "`init_process_group` has no matching `destroy_process_group` on any path of this script"
+    name = "deepspeed.init_distributed" if started[0].value("deepspeed") else "init_process_group"
+    message = f"`{name}` has no matching `destroy_process_group` on any path of this script"
     if destroyed:
         message = f"`destroy_process_group` is reached on {phrase(destroyed[0].who)}, the other ranks never call it"
     evidence = [place(fact.site, f"destroyed here, on {phrase(fact.who)}") for fact in destroyed]
