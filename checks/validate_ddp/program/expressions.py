@@ -9,11 +9,12 @@ from validate_ddp.catalogue import Span
 from validate_ddp.program import calls, conditions, roles, vocabulary
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
-from validate_ddp.program.ranks import PARTIAL
+from validate_ddp.program.ranks import PARTIAL, both
 from validate_ddp.program.values import (
     UNKNOWN,
     Const,
     Function,
+    OnRanks,
     Opaque,
     Rank,
     RankTest,
@@ -42,12 +43,21 @@ def lookup(machine: Machine, name: str) -> Value:
     while scope is not None:
         if name in scope.names:
             found: Value = machine.library.forced(machine, scope.names, name)
+            if any(isinstance(atom, OnRanks) for atom in found):
+                found = here(machine, found)
             if len(found) == 1 and isinstance(found[0], Opaque) and found[0].name == "loaded":
                 counted(found[0].carries[0], "named")
             return found
         scope = scope.parent
     starred: Value | None = machine.library.starred(machine, machine.frame.module, name)
     return starred if starred is not None else (Symbol("builtins." + name),)
+
+
+def here(machine: Machine, value: Value) -> Value:
+    """The alternatives that the ranks running this code can hold."""
+    who = machine.who
+    kept = tuple(a for a in value if not isinstance(a, OnRanks) or both(who, a.who) != "none")
+    return kept or value
 
 
 def _call(machine: Machine, node: Node) -> Value:
@@ -221,7 +231,7 @@ def _subscript(machine: Machine, node: Node) -> Value:
 
 def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     if isinstance(atom, Symbol) and atom.name == "os.environ":
-        return attributes.environment(machine, key or "")
+        return attributes.environment(machine, index)
     if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace"):
         if key is not None and key in atom.fields:
             return atom.fields[key]

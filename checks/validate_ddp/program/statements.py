@@ -111,10 +111,23 @@ def _if(machine: Machine, node: Node) -> Outcome:
 
         return run
 
+    known = len(machine.facts)
     first, changes = machine.try_out(branch(node[3], True, who))
+    _set_apart(machine, first, known)
+    known = len(machine.facts)
     second, other_changes = machine.try_out(branch(node[4], False, other))
+    _set_apart(machine, second, known)
     machine.merge([(first, changes, who), (second, other_changes, other)])
     return _joined(first, who, second, other)
+
+
+def _set_apart(machine: Machine, outcome: Outcome, known: int) -> None:
+    """Mark what a branch did that ends the program before any rank but one was started: `if export: ...; return`."""
+    if outcome.ends not in ("return", "raise") or sum(1 for frame in machine.frames if frame.call is not None) > 1:
+        return
+    if not any(fact.kind in ("process_group", "wrap", "launch") for fact in machine.facts):
+        for fact in machine.facts[known:]:
+            fact.flags |= {"alone"}
 
 
 def _joined(first: Outcome, who: str, second: Outcome, other: str) -> Outcome:

@@ -57,6 +57,8 @@ class Program:
 
     def runs_on_many(self, fact: Fact) -> bool:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
+        if "alone" in fact.flags:
+            return False
         spawning = [other for other in self._facts.get("launch", ()) if other.name in ("spawn", "Process")]
         return not spawning or "spawned" in fact.flags
 

@@ -265,12 +265,12 @@ def join(first: Value, second: Value) -> Value:
         return first
     wrapped = [
         inner
-        for atom in bare(tuple(atoms))
+        for atom in atoms
         if isinstance(atom, Resource) and atom.kind in WRAPPERS
         for inner in bare(atom.get("inner"))
     ]
     if wrapped:
-        atoms = [atom for atom in atoms if not any(_same(unmarked(atom), inner) for inner in wrapped)] or atoms
+        atoms = [atom for atom in atoms if not any(_same(atom, inner) for inner in wrapped)] or atoms
     opaque = [atom for atom in atoms if isinstance(atom, Opaque)]
     if len(opaque) > 1:
         merged = Opaque(opaque[0].name, carried_by(opaque))

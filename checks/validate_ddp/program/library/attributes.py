@@ -166,8 +166,16 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     return roles.suggested(key or "", carried_by((atom,)))
 
 
-def environment(machine: Machine, key: str) -> Value:
+def environment(machine: Machine, key: Value) -> Value:
     """``os.environ[key]``: what the script has set, else what launchers mean by it."""
+    result: Value = ()
+    for atom in bare(key):
+        name = str(atom.value) if isinstance(atom, Const) else ""
+        result = join(result, _variable(machine, name))
+    return result or UNKNOWN
+
+
+def _variable(machine: Machine, key: str) -> Value:
     if key in machine.environment:
         return machine.environment[key]
     if key in vocabulary.RANK_VARIABLES:

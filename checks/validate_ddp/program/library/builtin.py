@@ -59,6 +59,9 @@ def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
     ranks = [atom for atom in bare(value) if isinstance(atom, (Rank, WorldSize))]
     if ranks:
         return tuple(ranks)
+    for atom in bare(value):  # int(str(rank))
+        if isinstance(atom, Opaque) and not atom.name and len(atom.carries) == 1 and isinstance(atom.carries[0], Rank):
+            return atom.carries
     number = constant(value)
     if isinstance(number, (int, str)):
         try:
@@ -250,7 +253,7 @@ def _partial(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return attributes.environment(machine, str(constant(call.argument(0))))
+    return attributes.environment(machine, call.argument(0))
 
 
 def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -40,6 +40,8 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
                 flags.append(_FLAGS[last])
             elif last.endswith("_first"):
                 flags.append("process_first")
+            elif "lock" in last.lower():
+                flags.append("locked")
         elif isinstance(atom, Instance):
             from validate_ddp.program import calls
 

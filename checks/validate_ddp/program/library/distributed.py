@@ -186,17 +186,22 @@ _LAUNCH: dict[str, Model] = {
 }
 
 
-def _started(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("launch", symbol.name, call.site)
-    return NONE
+def _horovod(value: Value) -> Model:
+    """A rank or size of Horovod: who asks for it means to run on several."""
+
+    def ask(machine: Machine, symbol: Symbol, call: Call) -> Value:
+        machine.record("launch", "horovod", call.site)
+        return value
+
+    return ask
 
 
 _HOROVOD: dict[str, Model] = {
-    "init": _started,
-    "rank": _constant_model((Rank("global"),)),
-    "local_rank": _constant_model((Rank("local"),)),
-    "size": _constant_model((WorldSize(),)),
-    "local_size": _constant_model((WorldSize(local=True),)),
+    "init": _constant_model(NONE),
+    "rank": _horovod((Rank("global"),)),
+    "local_rank": _horovod((Rank("local"),)),
+    "size": _horovod((WorldSize(),)),
+    "local_size": _horovod((WorldSize(local=True),)),
 }
 _MPI: dict[str, Model] = {
     "Get_rank": _constant_model((Rank("global"),)),

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import Const, Opaque, Resource, Symbol, Value, bare, carried_by, constant, reaching
+from validate_ddp.program.values import (
+    Const,
+    OnRanks,
+    Opaque,
+    Rank,
+    Resource,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    constant,
+    reaching,
+)
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -100,6 +112,9 @@ def _writes(position: int, role: str = "file") -> Model:
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(-1, "filename") if symbol.last == "basicConfig" else call.argument(0, "filename")
     handler = Resource("handler", call.site)
+    level = call.argument(-1, "level")
+    if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(part, Rank) for part in reaching(level)):
+        handler.fields["quiet"] = (Const(True),)  # the other ranks log errors only
     if path and constant(path) is not None:
         machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), handler=(handler,))
     return (handler,)
@@ -107,8 +122,9 @@ def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(0, "log_dir") or call.argument(0, "logdir")
-    machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),))
-    return (Resource("writer", call.site, {"path": path}),)
+    writer = Resource("writer", call.site, {"path": path})
+    machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), writer=(writer,))
+    return (writer,)
 
 
 def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -146,6 +162,11 @@ _FILES: dict[str, Model] = {
     "uuid.uuid4": _unique,
     "uuid.uuid1": _unique,
     "os.getpid": _unique,
+    "builtins.hash": _unique,
+    "random.random": _unique,
+    "random.randint": _unique,
+    "random.choice": _unique,
+    "secrets.token_hex": _unique,
     "pickle.dump": _dump(1),
     "json.dump": _dump(1),
     "yaml.dump": _dump(1),

@@ -151,7 +151,7 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
         if isinstance(atom, Resource) and atom.kind == "loader":
             sharded = Resource("loader", atom.site, {**atom.fields, "prepared": (Const(True),)})
             result = join(result, (sharded,))
-        elif isinstance(atom, Instance):
+        elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
             wrapper = Resource("ddp", call.site, {"inner": (atom,), "flavour": (Const("accelerate"),)})
             machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
             result = join(result, (wrapper,))

@@ -69,6 +69,8 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
             resource.fields["quiet"] = (Const(True),)  # the other ranks log errors only
         return NONE
     if kind == "writer":
+        if name.startswith("add_") and machine.who == "all":
+            counted(resource, "used")
         return (Opaque(name, ()),)
     if name in resource.fields:
         from validate_ddp.program import calls

@@ -34,6 +34,7 @@ from validate_ddp.program.trace import Program
 from validate_ddp.program.values import (
     WRAPPERS,
     Instance,
+    OnRanks,
     Opaque,
     Rank,
     Resource,
@@ -45,6 +46,8 @@ from validate_ddp.program.values import (
 )
 from validate_ddp.rules.proposing import place, propose
 
+_ONE_BY_ONE = frozenset({"process_first", "dataset", "locked"})
+"""Surroundings in which ranks take turns, or write what they happen to come across first: a cache of samples."""
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "-"
@@ -128,7 +131,12 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     reported = set()
     for fact in program.facts("save"):
-        if fact.who != "all" or fact.site in reported or _is_apart(fact) or fact.flags & {"process_first", "dataset"}:
+        if (
+            fact.who != "all"
+            or fact.site in reported
+            or _is_apart(fact)
+            or fact.flags & {"process_first", "dataset", "locked"}
+        ):
             continue
         if not program.runs_on_many(fact) or constant(fact.value("role")) == "unresolved":
             continue
@@ -160,6 +168,10 @@ def _holds_model(fact: Fact) -> bool:
 def _is_apart(fact: Fact) -> bool:
     """Whether each rank surely writes somewhere else, or not to a file."""
     path = fact.value("path")
+    if any(isinstance(atom, OnRanks) and constant((atom.atom,)) is None for atom in path):
+        return True  # no path on the other ranks
+    if fact.value("writer") and not any(atom.get("used") for atom in bare(fact.value("writer"))):
+        return True  # each process has an event file of its own, and only some write to theirs
     if any(isinstance(atom, Resource) and atom.kind in ("file", "writer") for atom in bare(path)):
         return True  # an open handle: opening it was the write
     for part in (*bare(path), *reaching(path)):
