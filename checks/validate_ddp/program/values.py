@@ -10,6 +10,7 @@ from validate_ddp.program.ranks import opposite
 
 _MOST_ATOMS = 8
 _MOST_CARRIED = 12
+_DEEPEST = 6
 
 
 class Site(NamedTuple):
@@ -293,7 +294,7 @@ def on_ranks(value: Value, who: str) -> Value:
     return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who) for atom in value)
 
 
-def carried_by(atoms: Iterable[Any]) -> tuple[Any, ...]:
+def carried_by(atoms: Iterable[Any], depth: int = 0) -> tuple[Any, ...]:
     """The atoms worth following through a computation that the walk does not understand."""
     found: list[Any] = []
     for atom in atoms:
@@ -301,9 +302,11 @@ def carried_by(atoms: Iterable[Any]) -> tuple[Any, ...]:
         if isinstance(atom, Opaque):
             parts: tuple[Any, ...] = atom.carries
         elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
-            parts = carried_by(part for value in atom.fields.values() for part in value)
+            if depth == _DEEPEST:  # a container may hold itself
+                continue
+            parts = carried_by((part for value in atom.fields.values() for part in value), depth + 1)
         elif isinstance(atom, Resource) and atom.kind == "state":
-            parts = (atom, *carried_by(atom.get("of")))
+            parts = (atom, *carried_by(atom.get("of"), depth + 1))
         elif isinstance(atom, (Resource, Instance, Rank, RankTest)):
             parts = (atom,)
         else:
@@ -326,13 +329,13 @@ def differs_by_rank(value: Value) -> bool:
     return any(isinstance(part, Rank) for part in reaching(value))
 
 
-def contents(value: Value) -> list[Any]:
-    """The atoms in the containers that the value is, all the way down."""
+def contents(value: Value, depth: int = 0) -> list[Any]:
+    """The atoms in the containers that the value is, some levels down."""
     found: list[Any] = []
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple"):
+        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple") and depth < _DEEPEST:
             for part in atom.fields.values():
-                found += [*bare(part), *contents(part)]
+                found += [*bare(part), *contents(part, depth + 1)]
     return found
 
 

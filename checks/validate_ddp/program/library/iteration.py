@@ -20,19 +20,22 @@ from validate_ddp.program.values import (
     reaching,
 )
 
+_DEEPEST = 6
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
 _COUNTERS = frozenset({"range", "trange", "xrange", "count", "arange", "epoch_range", "cycle"})
 _TRANSPARENT = frozenset({"tqdm", "enumerate", "list", "iter", "track", "progress_bar", "zip", "log_every", "reversed"})
 
 
-def element(value: Value) -> Value:
+def element(value: Value, depth: int = 0) -> Value:
     """What a loop over ``value`` binds."""
+    if depth > _DEEPEST:  # an iterator may run over itself
+        return UNKNOWN
     found: Value = ()
     for atom in bare(value):
         if isinstance(atom, Instance) and atom.base is not None:
             atom = atom.base
         if isinstance(atom, Resource):
-            found = join(found, _resource_element(atom))
+            found = join(found, _resource_element(atom, depth + 1))
         elif isinstance(atom, Opaque):
             found = join(found, (Opaque("", (Resource("item", _NOWHERE), *atom.carries)[:12]),))
         else:
@@ -40,7 +43,7 @@ def element(value: Value) -> Value:
     return found or UNKNOWN
 
 
-def _resource_element(atom: Resource) -> Value:
+def _resource_element(atom: Resource, depth: int) -> Value:
     if atom.kind == "dict":
         return tuple(Const(key) for key in atom.fields if key != "*")[:4] or UNKNOWN
     if atom.kind in ("list", "tuple", "generator", "iterator"):
@@ -49,17 +52,19 @@ def _resource_element(atom: Resource) -> Value:
             found = join(found, value)
         return found or UNKNOWN
     if atom.kind == "enumerate":
-        return (Resource("tuple", atom.site, {"0": (Opaque("index"),), "1": element(atom.get("inner"))}),)
+        return (Resource("tuple", atom.site, {"0": (Opaque("index"),), "1": element(atom.get("inner"), depth)}),)
     if atom.kind == "zip":
-        return (Resource("tuple", atom.site, {name: element(value) for name, value in atom.fields.items()}),)
+        return (Resource("tuple", atom.site, {name: element(value, depth) for name, value in atom.fields.items()}),)
     if atom.kind == "loader":
         return (Opaque("batch", (Resource("batch", atom.site, {"loader": (atom,)}),)),)
     return (Opaque("", carried_by((atom,))),)
 
 
-def loaders(value: Value) -> list[Any]:
+def loaders(value: Value, depth: int = 0) -> list[Any]:
     """The data loaders that a loop over ``value`` draws from."""
     found: list[Any] = []
+    if depth > _DEEPEST:
+        return found
     for part in reaching(value):
         if isinstance(part, Instance) and part.base is not None and part.base.kind == "loader":
             found.append(part.base)
@@ -67,9 +72,9 @@ def loaders(value: Value) -> list[Any]:
             if part.kind == "loader":
                 found.append(part)
             elif part.kind in ("enumerate", "zip", "iterator"):
-                found.extend(loader for inner in part.fields.values() for loader in loaders(inner))
+                found.extend(loader for inner in part.fields.values() for loader in loaders(inner, depth + 1))
             elif part.kind == "wrapper":
-                found.extend(loaders(part.get("inner")))
+                found.extend(loaders(part.get("inner"), depth + 1))
     return found
 
 
