@@ -48,7 +48,7 @@ def check(
     proposals = _propose(scripts, survivors, summaries, settings, on_progress)
     findings = [*problems, *_findings(proposals, files, settings, summaries)]
     for file in files:
-        if file in named and file not in survivors:
+        if file in named:
             summaries.body(file)  # a file that the user names is parsed in any case, to tell of a syntax error
     wanted = set(files)
     findings += [_as_finding(problem) for file, problem in summaries.problems.items() if file in wanted]

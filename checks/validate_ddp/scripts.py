@@ -12,6 +12,7 @@ from validate_ddp.source.prefilter import imports
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import Problem
 
+_BETWEEN_COLLECTIONS = 400
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
 
@@ -88,8 +89,9 @@ def propose(
             missing.append(script)
     workers = jobs or os.cpu_count() or 1
     if len(missing) < _WORTH_PROCESSES or workers < 2:
-        for script in missing:
+        for number, script in enumerate(missing, 1):
             yield _examine(script, summaries, enabled)
+            _tidy(number)
         return
     from concurrent.futures import ProcessPoolExecutor
     from functools import partial
@@ -101,15 +103,26 @@ def propose(
             yield proposals, files
 
 
+def _tidy(number: int) -> None:
+    """Free what the walks of many scripts have left: scopes and functions hold each other."""
+    if number % _BETWEEN_COLLECTIONS == 0:
+        import gc
+
+        gc.collect()
+
+
 def _examine_alone(
     script: str, cache: Any, enabled: frozenset[str]
 ) -> tuple[list[Proposal], list[str], dict[str, Any]]:
     summaries = _process_summaries(cache)
     proposals, files = _examine(script, summaries, enabled)
+    _EXAMINED.append(script)
+    _tidy(len(_EXAMINED))
     return proposals, files, summaries.problems
 
 
 _OWN: list[Summaries] = []
+_EXAMINED: list[str] = []
 
 
 def _process_summaries(cache: Any) -> Summaries:
@@ -120,15 +133,16 @@ def _process_summaries(cache: Any) -> Summaries:
 
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
+    from validate_ddp.program.modules import Library
     from validate_ddp.program.trace import trace
 
     summaries.begin()
     found: list[Proposal] = []
     files: list[str] = []
     try:
-        program = trace(summaries, script)
-        files = program.files
-        if program.is_distributed:
+        program = trace(summaries, script) if Library(summaries, script).starts(script) else None
+        files = [script] if program is None else program.files
+        if program is not None and program.is_distributed:
             for stub in _rules_for(program.kinds, enabled):
                 found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked

@@ -29,7 +29,9 @@ from validate_ddp.program.values import (
 )
 
 Node = list[Any]
-_MOST_WALKS = 12
+_MOST_WALKS = 5
+_MOST_WALKS_OF_SHORT = 40
+"""How often one function is walked; after that, its earlier results stand for it."""
 _DEEPEST = 40
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
@@ -234,7 +236,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         return (Opaque(function.name + "()", carried_by(call.given)),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
-    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _MOST_WALKS:
+    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
         return machine.results.get(key, UNKNOWN)
     if machine.walked.get(key, 0) == 0:
         machine.reached.add(key)
@@ -264,6 +266,11 @@ def _received(machine: Machine, name: str, value: Value, annotation: Node | None
         if not isinstance(annotated[0], Opaque):
             return annotated
     return roles.named(name, value)
+
+
+def _most_walks(function: Function) -> int:
+    body = function.node[4] if function.node[0] == "def" else []
+    return _MOST_WALKS_OF_SHORT if len(body) <= 4 else _MOST_WALKS
 
 
 def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
@@ -307,7 +314,7 @@ def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if machine.library.interesting(function.module, function.node[7]):
         return True
-    return any(isinstance(atom, (Resource, Rank, Instance, Function, Class)) for atom in carried_or_self(call))
+    return any(isinstance(atom, (Resource, Rank, Function, Class)) for atom in carried_or_self(call))
 
 
 def carried_or_self(call: Call) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any
 
@@ -49,8 +50,13 @@ def lookup(machine: Machine, name: str) -> Value:
                 counted(found[0].carries[0], "named")
             return found
         scope = scope.parent
+    if name in _BUILTINS:
+        return (Symbol("builtins." + name),)
     starred: Value | None = machine.library.starred(machine, machine.frame.module, name)
     return starred if starred is not None else (Symbol("builtins." + name),)
+
+
+_BUILTINS = frozenset(dir(builtins))
 
 
 def here(machine: Machine, value: Value) -> Value:

@@ -75,7 +75,7 @@ def walk_while(machine: Machine, node: Node) -> Outcome:
             return machine.walk(node[3])
 
     outcome, changes = machine.try_out(run)
-    never = [] if truth is True else [(RUNS_ON, {}, "all")]
+    never: list[Any] = [] if truth is True else [(RUNS_ON, {}, "all")]
     machine.merge([(Outcome("", outcome.rest), changes, "all"), *never])
     machine.walk(node[4])
     if truth is True and outcome.ends in ("return", "raise"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import vocabulary
@@ -17,7 +17,7 @@ Node = list[Any]
 _ALIASES = {"np": "numpy"}
 _RESOLVING: Value = (Opaque("resolving"),)
 _HIGHEST = 4
-_MOST_IMPORTS = 200
+_MOST_IMPORTS = 600
 _SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
 
 
@@ -126,28 +126,39 @@ class Library:
 
     def reaches(self, file: str) -> bool:
         """Whether a file imports, transitively and from wherever on disk, one that can matter."""
-        known: dict[str, bool] = self.summaries.reaching
+        return self._search(file, self.summaries.matters, self.summaries.reaching)
+
+    def starts(self, file: str) -> bool:
+        """Whether a script, or anything it imports, has a word without which no second rank can come into being."""
+        return self.summaries.starts(file) or self._search(file, self.summaries.starts, self.summaries.starting)
+
+    def _search(self, file: str, wanted: Callable[[str], bool], known: dict[str, bool]) -> bool:
         if file not in known:
             pending, seen = [file], {file}
             known[file] = False
             while pending and len(seen) < _MOST_IMPORTS and not known[file]:
                 for found in self._imported(pending.pop()):
-                    if self.summaries.matters(found) or known.get(found, False):
+                    if wanted(found) or known.get(found, False):
                         known[file] = True
                     elif found not in seen:
                         seen.add(found)
                         pending.append(found)
+            known[file] = known[file] or len(seen) >= _MOST_IMPORTS
         return known[file]
 
-    def _imported(self, file: str) -> Iterator[str]:
+    def _imported(self, file: str) -> list[str]:
         """The files of the program that a file imports."""
-        from validate_ddp.source.prefilter import imports
+        if file not in self.summaries.imported:
+            from validate_ddp.source.prefilter import imports
 
-        for name in imports(self.summaries.data(file) or b""):
-            dotted = name.lstrip(".")
-            found = self.find(dotted, len(name) - len(dotted), self.module(file))
-            if found is not None and self.summaries.is_file(_init(found)):
-                yield _init(found)
+            files = {}
+            for name in imports(self.summaries.data(file) or b""):
+                dotted = name.lstrip(".")
+                found = self.find(dotted, len(name) - len(dotted), self.module(file))
+                if found is not None and self.summaries.is_file(_init(found)):
+                    files[_init(found)] = None
+            self.summaries.imported[file] = list(files)
+        return self.summaries.imported[file]  # type: ignore[no-any-return]
 
     def _located(self, parts: list[str], importer: Module) -> str | None:
         roots = dict.fromkeys((*self.roots, *self._roots_of(importer.file)))
@@ -300,13 +311,18 @@ class Library:
                     return self.forced(machine, module.scope.names, name)
         return None
 
+    def _may_name(self, module: Module, name: str) -> bool:
+        """Whether the file can define ``name``, or passes on what others define."""
+        data = self.summaries.data(module.file) if self.summaries.is_file(module.file) else None
+        return data is None or name.encode() in data or b"import *" in data
+
     def _follows(self, file: str) -> bool:
         return self.summaries.follows(file) or self.reaches(file)
 
     def starred(self, machine: Machine, module: Module, name: str) -> Value | None:
         """A name that a star import brings into a module; None if none does."""
         for other in module.stars:
-            if other is module or other.state == "loading":
+            if other is module or other.state == "loading" or not self._may_name(other, name):
                 continue
             self.load(machine, other)
             if name in other.scope.names:

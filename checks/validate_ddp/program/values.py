@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from validate_ddp.catalogue import Span
@@ -11,6 +12,7 @@ from validate_ddp.program.ranks import opposite
 _MOST_ATOMS = 8
 _MOST_CARRIED = 12
 _DEEPEST = 6
+_MOST_FIELDS = 40
 
 
 class Site(NamedTuple):
@@ -304,7 +306,8 @@ def carried_by(atoms: Iterable[Any], depth: int = 0) -> tuple[Any, ...]:
         elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
             if depth == _DEEPEST:  # a container may hold itself
                 continue
-            parts = carried_by((part for value in atom.fields.values() for part in value), depth + 1)
+            held = islice(atom.fields.values(), _MOST_FIELDS)
+            parts = carried_by((part for value in held for part in value), depth + 1)
         elif isinstance(atom, Resource) and atom.kind == "state":
             parts = (atom, *carried_by(atom.get("of"), depth + 1))
         elif isinstance(atom, (Resource, Instance, Rank, RankTest)):

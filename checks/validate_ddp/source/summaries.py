@@ -7,15 +7,19 @@ import re
 from typing import Any
 
 _ACTS = (
-    b"save",
-    b"load",
+    b".save(",
+    b".load(",
     b"open(",
-    b"DataLoader",
-    b"state_dict",
-    b"set_epoch",
     b".dump(",
+    b".module",
+    b"load_state_dict",
+    b"state_dict()",
+    b"DataLoader",
+    b"set_epoch",
     b"rank",
     b"Rank",
+    b"is_main",
+    b"is_master",
     b"basicConfig",
     b"FileHandler",
     b"SummaryWriter",
@@ -23,6 +27,24 @@ _ACTS = (
 """What a module without a word of distributed training may still do to a script that has one."""
 
 
+_STARTS = (
+    b"DistributedDataParallel",
+    b"init_process_group",
+    b"DistributedSampler",
+    b"Accelerator",
+    b"PartialState",
+    b"init_distributed",
+    b"DDP",
+    b"FSDP",
+    b"FullyShardedDataParallel",
+    b"Fabric",
+    b"horovod",
+    b"hvd",
+    b"deepspeed",
+    b"spawn",
+    b"Process",
+    b"start_processes",
+)
 _BARE_CALL = re.compile(rb"^[A-Za-z_][\w.]*\(", re.MULTILINE)
 _BLOCK = re.compile(rb"^(?:if|with|for|try)\b", re.MULTILINE)
 
@@ -46,6 +68,9 @@ class Summaries:
         self._namespaces: dict[str, bool] = {}
         self.located: dict[Any, str | None] = {}
         self.reaching: dict[str, bool] = {}
+        self.starting: dict[str, bool] = {}
+        self.imported: dict[str, list[str]] = {}
+        self._starts: dict[str, bool] = {}
         self.roots: dict[str, list[str]] = {}
         self._cwd = os.getcwd()
 
@@ -130,6 +155,14 @@ class Summaries:
                 or (b"init_process_group" in data and _BLOCK.search(data) is not None)
             )
         return self._acts[file]
+
+    def starts(self, file: str) -> bool:
+        """Whether the file has a word without which it cannot start, wrap for, or share data between several ranks."""
+        self.consulted.add(file)
+        if file not in self._starts:
+            data = self.data(file) or b""
+            self._starts[file] = any(word in data for word in _STARTS)
+        return self._starts[file]
 
     def follows(self, file: str) -> bool:
         """Whether an imported file, or anything in its folder that it imports, can do what rules ask about."""
