@@ -84,6 +84,7 @@ class Machine:
         self.reached: set[int] = set()
         self.activations = 0
         self.making = False
+        self.defining = False
         self._seen: set[tuple[Any, ...]] = set()
 
     @property

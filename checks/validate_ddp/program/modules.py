@@ -9,7 +9,7 @@ from typing import Any
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Frame, Machine, Scope
-from validate_ddp.program.values import Class, Const, ModuleRef, Opaque, Symbol, Value
+from validate_ddp.program.values import Class, Const, Lazy, ModuleRef, Opaque, Symbol, Value
 from validate_ddp.program.vocabulary import LIBRARIES
 
 Node = list[Any]
@@ -34,17 +34,6 @@ class Module:
         self.stars: list[Module] = []
         self.state = "new"
         self.interesting: dict[str, bool] = {}
-
-
-class Lazy:
-    """A name bound by an import, resolved when it is first looked up."""
-
-    __slots__ = ("dotted", "module", "name", "target")
-
-    def __init__(self, dotted: str, name: str, target: str | None) -> None:
-        self.dotted = dotted
-        self.name = name
-        self.target = target
 
 
 class Library:
@@ -151,7 +140,7 @@ class Library:
         if file not in self.summaries.imported:
             from validate_ddp.source.prefilter import imports
 
-            files = {}
+            files: dict[str, None] = {}
             for name in imports(self.summaries.data(file) or b""):
                 dotted = name.lstrip(".")
                 found = self.find(dotted, len(name) - len(dotted), self.module(file))
@@ -257,17 +246,25 @@ class Library:
             machine.journals, machine.guards, machine.loops = journals, guards, loops
 
     def forced(self, machine: Machine, names: dict[str, Value], key: str) -> Value:
-        """The value of a name, an import resolved."""
+        """The value of a name: an import resolved, a definition carried out."""
         value = names[key]
         if value and isinstance(value[0], Lazy):
             names[key] = _RESOLVING  # what an import of itself would see
             resolved: Value = ()
             for atom in value:
-                found = self._resolve(machine, atom) if isinstance(atom, Lazy) else (atom,)
+                found = self._looked_up(machine, atom) if isinstance(atom, Lazy) else (atom,)
                 resolved = found if not resolved or isinstance(resolved[0], Symbol) else resolved
             names[key] = resolved
             return resolved
         return value
+
+    def _looked_up(self, machine: Machine, lazy: Lazy) -> Value:
+        if lazy.node is None:
+            return self._resolve(machine, lazy)
+        machine.defining = True
+        self.run(machine, lazy.module, [lazy.node])
+        defined: Value = lazy.module.scope.names[lazy.name]
+        return defined
 
     def _resolve(self, machine: Machine, lazy: Lazy) -> Value:
         if lazy.target is None:

@@ -12,6 +12,7 @@ from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.values import (
     Class,
     Function,
+    Lazy,
     Opaque,
     RankTest,
     Resource,
@@ -196,13 +197,27 @@ def _raise(machine: Machine, node: Node) -> Outcome:
     return Outcome("raise")
 
 
+def _put_off(machine: Machine, node: Node) -> bool:
+    """Bind a definition of a module's top level to its node: most are never looked up in a walk."""
+    frame = machine.frame
+    if machine.defining or frame.scope is not frame.module.scope:
+        machine.defining = False
+        return False
+    machine.write(frame.scope.names, node[2], (Lazy("", node[2], None, node, frame.module),))
+    return True
+
+
 def _define(machine: Machine, node: Node) -> Outcome:
+    if _put_off(machine, node):
+        return RUNS_ON
     function = Function(machine.frame.module, node, machine.frame.scope)
     machine.write(machine.frame.scope.names, node[2], roles.decorated(machine, function, node[5]))
     return RUNS_ON
 
 
 def _class(machine: Machine, node: Node) -> Outcome:
+    if _put_off(machine, node):
+        return RUNS_ON
     bases = [atom for base in node[3] for atom in bare(machine.evaluate(base)) if isinstance(atom, (Class, Symbol))]
     members: dict[str, Value] = {}
     defined = Class(machine.frame.module, node, members, bases)

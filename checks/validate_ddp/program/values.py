@@ -24,6 +24,19 @@ class Site(NamedTuple):
     function: str
 
 
+class Lazy:
+    """What a name of a module is bound to until somebody looks: an import, or the node of a definition."""
+
+    __slots__ = ("dotted", "module", "name", "node", "target")
+
+    def __init__(self, dotted: str, name: str, target: str | None, node: Any = None, module: Any = None) -> None:
+        self.dotted = dotted
+        self.name = name
+        self.target = target
+        self.node = node
+        self.module = module
+
+
 class Const:
     """A Python constant."""
 
