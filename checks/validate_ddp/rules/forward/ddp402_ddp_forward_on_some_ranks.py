@@ -8,6 +8,9 @@ Before a forward, DistributedDataParallel broadcasts the model's buffers (BatchN
 zero. With buffers, a forward that rank zero runs alone waits for the others, or pairs with their next broadcast and
 shifts all that follow by one. Without buffers it works, until somebody adds a BatchNorm.
 
+Not reported is a forward that follows one which every rank ran under `no_grad`: the wrapper then skips its next
+broadcast.
+
 ## Example
 ```python
 if rank == 0:
@@ -117,6 +120,8 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         if any(fact.same_fork(other) and complementary(fact.who, other.who) for other in forwards):
             continue
+        if any(_follows_evaluation(fact, other) for other in forwards):
+            continue
         reported.add(reach)
         wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))
         guards = [
@@ -131,6 +136,19 @@ def check(program: Program) -> Iterator[Proposal]:
             "the others; call `.module` here",
             evidence=[*guards, *inside, place(wrapper.site, "the model is wrapped here")],
         )
+
+
+def _follows_evaluation(fact: Fact, other: Fact) -> bool:
+    """Whether every rank has just run the model without gradients: the wrapper then skips its next broadcast."""
+    split = fact.split
+    return (
+        split is not None
+        and other.who == "all"
+        and other.order < fact.order
+        and "no_grad" in other.flags
+        and other.chain[: split.depth] == fact.chain[: split.depth]
+        and bare(other.value("model")) == bare(fact.value("model"))
+    )
 
 
 def _is_harmless(fact: Fact) -> bool:
