@@ -40,7 +40,7 @@ def check(
     """Check files and folders; ``-`` stands for ``stdin``. A fault in one file becomes a finding, the rest goes on."""
     summaries = Summaries(_cache(settings))
     files, problems = _files(targets, settings, stdin, summaries)
-    named = {os.path.abspath(target) for target in targets}
+    named = {os.path.abspath(settings.stdin_filename if target == "-" else target) for target in targets}
     from validate_ddp.scripts import entries, kept
 
     survivors = kept(files, summaries)

@@ -1,0 +1,149 @@
+"""The check end to end: what becomes of targets, entries, suppressions and faults."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from validate_ddp.catalogue import Finding
+from validate_ddp.config import Settings
+from validate_ddp.lint import check
+
+BUGGY = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
+ENGINE = "import torch\n\n\ndef save(model, rank):\n    torch.save(model.state_dict(), 'model.pt')\n"
+TRAIN = (
+    "import torch\nimport torch.distributed as dist\nfrom engine import save\n\ndist.init_process_group('gloo')\n"
+    "save(torch.nn.Linear(1, 1), dist.get_rank())\ndist.destroy_process_group()\n"
+)
+
+
+def run(*targets: str, stdin: bytes | None = None, **settings: object) -> list[Finding]:
+    values = {"cache_dir": None, "jobs": 1, **settings}
+    return list(check(list(targets), Settings(**values), stdin).findings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(**files: str) -> None:
+    for name, text in files.items():
+        Path(name + ".py").write_text(text)
+
+
+def test_a_finding_in_an_imported_module_names_its_entry() -> None:
+    write(train=TRAIN, engine=ENGINE)
+    (finding,) = run("train.py")
+    assert (finding.code, finding.path, finding.line, finding.entry) == ("DDP502", "engine.py", 5, "train.py")
+    assert [place.path for place in finding.evidence] == ["train.py"]
+
+
+def test_one_finding_for_each_place_however_many_entries_reach_it() -> None:
+    write(train=TRAIN, train_large=TRAIN, engine=ENGINE)
+    assert [(finding.code, finding.path) for finding in run(".")] == [("DDP502", "engine.py")]
+
+
+def test_a_library_that_nobody_calls_is_not_accused() -> None:
+    write(engine=ENGINE + "# torch.distributed\n")
+    assert run(".") == []
+
+
+def test_a_script_is_found_in_a_src_layout_and_through_a_package() -> None:
+    Path("src/project").mkdir(parents=True)
+    Path("src/project/__init__.py").write_text("from .engine import save as write_model\n")
+    Path("src/project/engine.py").write_text(ENGINE)
+    Path("tools").mkdir()
+    Path("tools/train.py").write_text(
+        TRAIN.replace("from engine import save", "from project import write_model as save")
+    )
+    assert [finding.path for finding in run("tools/train.py")] == ["src/project/engine.py"]
+
+
+def test_standard_input_is_checked_under_its_name() -> None:
+    assert [(f.code, f.path) for f in run("-", stdin=BUGGY.encode(), stdin_filename="x/train.py")] == [
+        ("DDP101", "x/train.py")
+    ]
+    assert [f.code for f in run("-", stdin=b"def (:\n")] == ["DDP002"]
+
+
+def test_a_notebook_is_checked_by_its_cells() -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# training"], "metadata": {}},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "import torch.distributed as dist"], "metadata": {}},
+        {"cell_type": "code", "source": ["print(1)\n", "dist.init_process_group('gloo')"], "metadata": {}},
+    ]
+    Path("train.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    (finding,) = run("train.ipynb")
+    assert (finding.code, finding.line) == ("DDP101", 2)
+    assert finding.cell is not None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "dist.init_process_group('gloo')  # noqa: DDP101",
+        "dist.init_process_group('gloo')  # validate-ddp: ignore[missing-destroy-process-group]",
+        "# validate-ddp: ignore[DDP101] one process\ndist.init_process_group('gloo')",
+        "dist.init_process_group(\n    'gloo',\n)  # noqa: DDP101",
+        "# validate-ddp: off[DDP101]\ndist.init_process_group('gloo')\n# validate-ddp: on",
+        "# validate-ddp: ignore-file\ndist.init_process_group('gloo')",
+    ],
+)
+def test_a_suppression_silences_its_finding(line: str) -> None:
+    write(train="import torch.distributed as dist\n\n" + line + "\n")
+    assert run("train.py") == []
+
+
+def test_an_idle_suppression_is_reported() -> None:
+    write(train=BUGGY + "dist.destroy_process_group()  # noqa: DDP101\n")
+    assert [(finding.code, finding.line) for finding in run("train.py")] == [("DDP003", 4)]
+
+
+def test_rules_are_selected_and_ignored_by_file() -> None:
+    write(train=TRAIN, engine=ENGINE)
+    assert run("train.py", select=("DDP1",)) == []
+    assert run("train.py", ignore=("save-on-every-rank",)) == []
+    assert run("train.py", per_file_ignores=(("engine.py", ("DDP502",)),), root=os.getcwd()) == []
+    assert len(run("train.py", select=("DDP502",))) == 1
+
+
+def test_a_fault_in_one_file_leaves_the_others_checked() -> None:
+    write(train=BUGGY, broken="import torch.distributed\ndef (:\n")
+    Path("folder.py").mkdir()
+    os.symlink(".", "loop")
+    found = {(finding.code, finding.path) for finding in run("train.py", "broken.py", "missing.py", "folder.py", ".")}
+    assert found == {("DDP101", "train.py"), ("DDP002", "broken.py"), ("DDP001", "missing.py")}
+
+
+def test_a_rule_that_fails_is_told_and_costs_only_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    from validate_ddp import scripts
+    from validate_ddp.catalogue.registry import Stub, load
+
+    class Failing:
+        @staticmethod
+        def check(program: object) -> object:
+            if "broken" in program.entry:  # type: ignore[attr-defined]
+                raise KeyError("x")
+            return load(original).check(program)
+
+    original = next(stub for stub in scripts.stubs() if stub.code == "DDP101")
+
+    def failing(stub: Stub) -> object:
+        return Failing if stub.code == "DDP101" else load(stub)
+
+    monkeypatch.setattr(scripts, "load", failing)
+    write(train=BUGGY, broken=BUGGY)
+    found = run("train.py", "broken.py")
+    assert {(finding.code, finding.path) for finding in found} == {("DDP101", "train.py"), ("DDP001", "broken.py")}
+    assert "please report" in next(finding.message for finding in found if finding.code == "DDP001")
+
+
+def test_many_scripts_in_processes_give_what_one_process_gives() -> None:
+    for number in range(60):
+        Path(f"train{number}.py").write_text(BUGGY if number % 2 else TRAIN)
+    write(engine=ENGINE)
+    assert run(".", jobs=2) == run(".", jobs=1)
+    assert len(run(".", jobs=2)) == 31
