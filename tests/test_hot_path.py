@@ -12,6 +12,7 @@ import pytest
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "showcase"
 HEAVY = ("torch", "numpy", "libcst", "rich", "dataclasses", "inspect", "pathlib", "logging", "argparse", "tomllib")
 
+SAVE = "torch.save(torch.nn.Linear(1, 1).state_dict(), 'model.pt')"
 PROGRAM = """
 import json, sys
 from validate_ddp.cli import main
@@ -77,10 +78,10 @@ def test_a_changed_import_is_not_remembered(tmp_path: Path) -> None:
     )
     helper = tmp_path / "saving.py"
     guarded = "import torch\nimport torch.distributed as dist\ndef save():\n    if dist.get_rank() == 0:\n        {}\n"
-    helper.write_text(guarded.format("torch.save({}, 'model.pt')"))
+    helper.write_text(guarded.format(SAVE))
     script = str(tmp_path / "train.py")
     assert run("--cache-dir", cache, script)[0] == 0
-    helper.write_text(guarded.replace("dist.get_rank() == 0", "True").format("torch.save({}, 'model.pt')"))
+    helper.write_text(guarded.replace("dist.get_rank() == 0", "True").format(SAVE))
     assert run("--cache-dir", cache, script)[0] == 1
 
 
@@ -92,5 +93,5 @@ def test_a_module_that_appears_is_noticed(tmp_path: Path) -> None:
         "dist.destroy_process_group()\n"
     )
     assert run("--cache-dir", cache, str(script))[0] == 0
-    (tmp_path / "saving.py").write_text("import torch\ndef save():\n    torch.save({}, 'model.pt')\n")
+    (tmp_path / "saving.py").write_text(f"import torch\ndef save():\n    {SAVE}\n")
     assert run("--cache-dir", cache, str(script))[0] == 1

@@ -47,9 +47,9 @@ def _is_script(file: str, summaries: Summaries) -> bool:
 
 
 def _reaches(script: str, summaries: Summaries) -> bool:
-    from validate_ddp.program.modules import Library
+    from validate_ddp.program.finder import Finder
 
-    return Library(summaries, script).reaches(script)
+    return Finder(summaries, script).reaches(script)
 
 
 def _stem(file: str) -> str:
@@ -133,14 +133,14 @@ def _process_summaries(cache: Any) -> Summaries:
 
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
-    from validate_ddp.program.modules import Library
+    from validate_ddp.program.finder import Finder
     from validate_ddp.program.trace import trace
 
     summaries.begin()
     found: list[Proposal] = []
     files: list[str] = []
     try:
-        program = trace(summaries, script) if Library(summaries, script).starts(script) else None
+        program = trace(summaries, script) if Finder(summaries, script).starts(script) else None
         files = [script] if program is None else program.files
         if program is not None and program.is_distributed:
             for stub in _rules_for(program.kinds, enabled):

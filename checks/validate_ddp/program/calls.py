@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import library, ranks, roles
-from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program.library import attributes
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
-    FALSE,
     NONE,
     UNKNOWN,
     Class,
@@ -333,6 +332,3 @@ def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site)
         for atom in bare(target):
             if isinstance(atom, (Function, Instance, Class)):
                 call_atom(machine, atom, Call("", arguments, {}, site))
-
-
-_ = (FALSE, iteration)

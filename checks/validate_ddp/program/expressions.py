@@ -6,8 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.catalogue import Span
-from validate_ddp.program import calls, conditions, roles, vocabulary
+from validate_ddp.program import calls, conditions, roles
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
@@ -344,4 +343,3 @@ _EXPRESSIONS: dict[str, Callable[[Machine, Node], Value]] = {
     "yield": _yield,
     "other": _other,
 }
-_ = (Span, vocabulary)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import vocabulary
+from validate_ddp.program.finder import Finder, existing, init_file
 from validate_ddp.program.machine import Frame, Machine, Scope
-from validate_ddp.program.values import Class, Const, Lazy, ModuleRef, Opaque, Symbol, Value
-from validate_ddp.program.vocabulary import LIBRARIES
+from validate_ddp.program.values import Const, Lazy, ModuleRef, Opaque, Symbol, Value
 
 Node = list[Any]
 
 _ALIASES = {"np": "numpy"}
 _RESOLVING: Value = (Opaque("resolving"),)
-_HIGHEST = 4
-_MOST_IMPORTS = 600
-_SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
 
 
 class Module:
@@ -39,17 +34,15 @@ class Module:
 class Library:
     """Finds, reads and walks the modules of one program.
 
-    summaries: gives a file's bytes and lowered body, see ``source.summaries``.
-    entry: absolute path of the script; its folder comes first in the search for absolute imports, as in Python.
+    summaries: gives a file's bytes and lowered body, see ``source.summaries``. entry: absolute path of the script.
     """
 
     def __init__(self, summaries: Any, entry: str) -> None:
         self.summaries = summaries
         self.modules: dict[str, Module] = {}
-        self.roots: list[str] = self._roots_of(entry)
+        self.finder = Finder(summaries, entry)
         self._keys: set[str] = set(vocabulary.KEYS)
         self._known_files: set[str] = set()
-        self._folders: dict[str, list[str]] = {}
 
     def module(self, file: str) -> Module:
         """The module in ``file``, which must exist."""
@@ -73,15 +66,15 @@ class Library:
 
     def _brings(self, module: Module, dotted: str, level: int, name: str) -> bool:
         """Whether a name that ``module`` imports is of a file that can matter, or is such a file."""
-        file = self.find(dotted, level, module)
+        file = self.finder.find(dotted, level, module.file)
         if file is None:
             return False
-        inside = _existing(file if os.path.isdir(file) else os.path.dirname(file), [name], self.summaries)
+        inside = existing(file if os.path.isdir(file) else os.path.dirname(file), [name], self.summaries)
         if os.path.basename(file) == "__init__.py" or os.path.isdir(file):
             if inside is not None:
-                return self.summaries.matters(_init(inside)) or self.reaches(_init(inside))
+                return self.summaries.matters(init_file(inside)) or self.finder.reaches(init_file(inside))
             return True
-        return self.summaries.matters(file) or self.reaches(file)
+        return self.summaries.matters(file) or self.finder.reaches(file)
 
     def _learn(self, body: Node) -> None:
         """Names of functions and classes that can matter make the functions which use them matter too."""
@@ -98,97 +91,6 @@ class Library:
         """Whether a body with these identifiers can do, or lead to, anything that a rule asks about."""
         return not self._keys.isdisjoint(names)
 
-    def find(self, dotted: str, level: int, importer: Module) -> str | None:
-        """The file or folder of a module of the program, or None for a library's."""
-        parts = [part for part in dotted.split(".") if part]
-        if level:
-            base = os.path.dirname(importer.file)
-            for _ in range(level - 1):
-                base = os.path.dirname(base)
-            return _existing(base, parts, self.summaries)
-        if not parts or parts[0] in LIBRARIES:
-            return None
-        key = (dotted, self.roots[0], importer.file)
-        if key not in self.summaries.located:
-            self.summaries.located[key] = self._located(parts, importer)
-        return self.summaries.located[key]  # type: ignore[no-any-return]
-
-    def reaches(self, file: str) -> bool:
-        """Whether a file imports, transitively and from wherever on disk, one that can matter."""
-        return self._search(file, self.summaries.matters, self.summaries.reaching)
-
-    def starts(self, file: str) -> bool:
-        """Whether a script, or anything it imports, has a word without which no second rank can come into being."""
-        return self.summaries.starts(file) or self._search(file, self.summaries.starts, self.summaries.starting)
-
-    def _search(self, file: str, wanted: Callable[[str], bool], known: dict[str, bool]) -> bool:
-        if file not in known:
-            pending, seen = [file], {file}
-            known[file] = False
-            while pending and len(seen) < _MOST_IMPORTS and not known[file]:
-                for found in self._imported(pending.pop()):
-                    if wanted(found) or known.get(found, False):
-                        known[file] = True
-                    elif found not in seen:
-                        seen.add(found)
-                        pending.append(found)
-            known[file] = known[file] or len(seen) >= _MOST_IMPORTS
-        return known[file]
-
-    def _imported(self, file: str) -> list[str]:
-        """The files of the program that a file imports."""
-        if file not in self.summaries.imported:
-            from validate_ddp.source.prefilter import imports
-
-            files: dict[str, None] = {}
-            for name in imports(self.summaries.data(file) or b""):
-                dotted = name.lstrip(".")
-                found = self.find(dotted, len(name) - len(dotted), self.module(file))
-                if found is not None and self.summaries.is_file(_init(found)):
-                    files[_init(found)] = None
-            self.summaries.imported[file] = list(files)
-        return self.summaries.imported[file]  # type: ignore[no-any-return]
-
-    def _located(self, parts: list[str], importer: Module) -> str | None:
-        roots = dict.fromkeys((*self.roots, *self._roots_of(importer.file)))
-        for root in roots:
-            found = _existing(root, parts, self.summaries)
-            if found is not None and found != importer.file:
-                return found
-        if parts[0] in sys.stdlib_module_names:
-            return None
-        for root in self._beside(parts[0], importer):
-            found = _existing(root, parts, self.summaries)
-            if found is not None and found != importer.file:
-                return found
-        return None
-
-    def _roots_of(self, file: str) -> list[str]:
-        folder = os.path.dirname(file)
-        if folder not in self.summaries.roots:
-            self.summaries.roots[folder] = search_roots(file)
-        return self.summaries.roots[folder]  # type: ignore[no-any-return]
-
-    def _beside(self, package: str, importer: Module) -> list[str]:
-        """Source folders beside the script's that hold ``package``: scripts put `lib/` and its like on ``sys.path``."""
-        found = []
-        for root in self._roots_of(importer.file)[1:]:
-            if root not in self._folders:
-                try:
-                    with os.scandir(root) as rows:
-                        self._folders[root] = sorted(
-                            row.path for row in rows if row.name in _SOURCE_FOLDERS and row.is_dir()
-                        )
-                except OSError:
-                    self._folders[root] = []
-            found += [
-                folder
-                for folder in self._folders[root]
-                if self.summaries.is_file(os.path.join(folder, package + ".py"))
-                or self.summaries.is_folder(os.path.join(folder, package))
-            ]
-        return found
-
     def bind_import(self, machine: Machine, frame: Frame, node: Node) -> None:
         """Bind the names of an import statement in the frame's scope."""
         names = frame.scope.names
@@ -196,20 +98,20 @@ class Library:
             for dotted, alias in node[2]:
                 root = dotted.partition(".")[0]
                 wanted = dotted if alias else root
-                file = self.find(wanted, 0, frame.module)
+                file = self.finder.find(wanted, 0, frame.module.file)
                 if file is not None and not alias:
-                    self._touch(machine, self.find(dotted, 0, frame.module))
+                    self._touch(machine, self.finder.find(dotted, 0, frame.module.file))
                 machine.write(names, alias or root, (Lazy(wanted, "", file),))
                 if file is not None:
                     self._touch(machine, file)
             return
         _, _, dotted, level, aliases = node
-        file = self.find(dotted, level, frame.module)
+        file = self.finder.find(dotted, level, frame.module.file)
         shown = dotted if not level else "." * level + dotted
         for name, alias in aliases:
             if name == "*":
                 if file is not None:
-                    frame.module.stars.append(self.module(_init(file)))
+                    frame.module.stars.append(self.module(init_file(file)))
                 continue
             machine.write(names, alias or name, (Lazy(shown, name, file),))
         if file is not None:
@@ -217,9 +119,9 @@ class Library:
 
     def _touch(self, machine: Machine, file: str | None) -> None:
         """Walk an imported module's top level now if it can do something there."""
-        if file is None or (os.path.isdir(file) and not os.path.isfile(_init(file))):
+        if file is None or (os.path.isdir(file) and not os.path.isfile(init_file(file))):
             return
-        module = self.module(_init(file))
+        module = self.module(init_file(file))
         if module.state == "new" and self.summaries.acts_at_import(module.file):
             self.load(machine, module)
 
@@ -270,7 +172,7 @@ class Library:
         if lazy.target is None:
             dotted = _ALIASES.get(lazy.dotted, lazy.dotted).lstrip(".")
             return (Symbol(f"{dotted}.{lazy.name}" if lazy.name else dotted),)
-        module = self.module(_init(lazy.target))
+        module = self.module(init_file(lazy.target))
         if not lazy.name:
             return (ModuleRef(module),)
         return self.member(machine, module, lazy.name)
@@ -283,9 +185,9 @@ class Library:
             self.load(machine, module)
         if module.scope.names.get(name, _RESOLVING) is not _RESOLVING:
             return self.forced(machine, module.scope.names, name)
-        inside = _existing(os.path.dirname(module.file) if module.is_package else module.file, [name], self.summaries)
+        inside = existing(os.path.dirname(module.file) if module.is_package else module.file, [name], self.summaries)
         if (module.is_package or os.path.isdir(module.file)) and inside is not None:
-            return (ModuleRef(self.module(_init(inside))),)
+            return (ModuleRef(self.module(init_file(inside))),)
         found = self.starred(machine, module, name) or self._gathered(machine, module, name)
         if found is not None:
             return found
@@ -314,7 +216,7 @@ class Library:
         return data is None or name.encode() in data or b"import *" in data
 
     def _follows(self, file: str) -> bool:
-        return self.summaries.follows(file) or self.reaches(file)
+        return self.summaries.follows(file) or self.finder.reaches(file)
 
     def starred(self, machine: Machine, module: Module, name: str) -> Value | None:
         """A name that a star import brings into a module; None if none does."""
@@ -366,40 +268,3 @@ def _imported_names(body: Node) -> list[tuple[str, int, list[str]]]:
         elif node[0] == "try":
             found.extend(_imported_names(node[2]))
     return found
-
-
-def search_roots(file: str) -> list[str]:
-    """Folders in which absolute imports of ``file`` may lie: its own, then those above it up to the project's root."""
-    folder = os.path.dirname(file)
-    roots = []
-    for _ in range(_HIGHEST):
-        roots.append(folder)
-        source = os.path.join(folder, "src")
-        if os.path.isdir(source):
-            roots.append(source)
-        if any(os.path.exists(os.path.join(folder, mark)) for mark in (".git", "pyproject.toml", "setup.py")):
-            break
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            break
-        folder = parent
-    return roots
-
-
-def _existing(base: str, parts: list[str], summaries: Any) -> str | None:
-    path = os.path.join(base, *parts) if parts else base
-    if parts and summaries.is_file(path + ".py"):
-        return path + ".py"
-    if summaries.is_file(os.path.join(path, "__init__.py")):
-        return os.path.join(path, "__init__.py")
-    if summaries.is_folder(path) and summaries.is_namespace(path):
-        return path
-    return None
-
-
-def _init(path: str) -> str:
-    inside = os.path.join(path, "__init__.py")
-    return inside if os.path.isdir(path) and os.path.isfile(inside) else path
-
-
-_ = Class

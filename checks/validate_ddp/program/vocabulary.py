@@ -91,7 +91,6 @@ DISTRIBUTED_FLAG = frozenset(
     is_distributed_training do_distributed distributed_train ddp_run use_multiprocessing_distributed
     is_multigpu""".split()
 )
-EPOCH_NAMES = frozenset("epoch ep e epochs epoch_num cur_epoch current_epoch i_epoch iepoch epoch_idx epoch_i".split())
 
 KEYS = (
     COLLECTIVES

@@ -15,7 +15,6 @@ from validate_ddp.program.values import (
     Class,
     Const,
     Function,
-    Instance,
     Opaque,
     Rank,
     RankTest,
@@ -25,7 +24,6 @@ from validate_ddp.program.values import (
     WorldSize,
     bare,
     carried_by,
-    join,
 )
 
 if TYPE_CHECKING:
@@ -154,6 +152,3 @@ def annotated(machine: Machine, annotation: list[Any], name: str) -> Value:
                 finally:
                     machine.making = False
     return roles.suggested(name)
-
-
-_ = (Class, Instance, join)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions, roles
+from validate_ddp.program import conditions
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -13,14 +13,11 @@ from validate_ddp.program.values import (
     NONE,
     TRUE,
     UNKNOWN,
-    Class,
     Const,
-    Function,
     Instance,
     ModuleRef,
     Opaque,
     Rank,
-    RankTest,
     Resource,
     Symbol,
     Value,
@@ -35,8 +32,6 @@ if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
 
 Model = Callable[[Machine, Symbol, "Call"], Value]
-
-_THROUGH = frozenset({"tqdm", "trange", "track", "auto", "notebook"})
 
 
 def find(name: str) -> Model | None:
@@ -311,4 +306,3 @@ _STANDARD: dict[str, Model] = {
     "itertools.chain": _zip,
     "copy.deepcopy": _through,
 }
-_ = (Class, Function, RankTest, roles, _THROUGH)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import Const, Resource, Symbol, Value, bare, constant
+from validate_ddp.program.values import Const, Resource, Symbol, Value, bare
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 Model = Callable[[Machine, Symbol, "Call"], Value]
 
 _LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
-_LOADERS = ("DataLoader", "StatefulDataLoader", "DataLoaderX", "MultiEpochsDataLoader", "FastDataLoader")
 
 
 def find(name: str) -> Model | None:
@@ -86,6 +85,3 @@ def distributed_samplers(value: Value) -> list[Resource]:
             elif atom.kind == "loader":
                 found.extend(distributed_samplers(atom.get("sampler") + atom.get("batch_sampler")))
     return found
-
-
-_ = (constant, _LOADERS)

@@ -11,7 +11,6 @@ from validate_ddp.program.values import (
     NONE,
     TRUE,
     UNKNOWN,
-    Const,
     Function,
     Opaque,
     Rank,
@@ -216,4 +215,3 @@ _XLA: dict[str, Model] = {
     "rendezvous": collective,
     "mesh_reduce": collective,
 }
-_ = Const

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, roles, vocabulary
-from validate_ddp.program.library import attributes, data, files, frameworks, iteration, models
+from validate_ddp.program.library import attributes, files, frameworks, iteration, models
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -346,4 +346,3 @@ _UNKNOWN_METHODS = {
     "barrier": _barrier,
     "submit": _submit,
 }
-_ = (data, reaching)

@@ -20,7 +20,6 @@ from validate_ddp.program.values import (
     Value,
     bare,
     carried_by,
-    constant,
     reaching,
 )
 
@@ -165,6 +164,3 @@ def wrapped_state(value: Value, depth: int = 0) -> list[tuple[Site | None, Resou
             for part in atom.fields.values():
                 found.extend(wrapped_state(part, depth + 1))
     return found
-
-
-_ = (constant, Symbol)

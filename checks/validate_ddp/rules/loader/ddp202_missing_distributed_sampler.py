@@ -31,7 +31,7 @@ from typing import Any
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, Instance, Opaque, Resource, bare, constant, differs_by_rank, reaching
+from validate_ddp.program.values import Const, Instance, Opaque, Resource, bare, differs_by_rank
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
@@ -179,6 +179,3 @@ def _whole(dataset: Any) -> bool:
     if isinstance(dataset, Opaque):
         return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
     return True
-
-
-_ = (constant, reaching)
