@@ -166,6 +166,14 @@ PROGRAMS: dict[str, dict[str, str | bytes]] = {
         + "if rank == 0:\n    pass\n"
         + "".join(f"elif rank == {i}:\n    dist.barrier()\n" for i in range(1, 500))
     },
+    "iterators that hold each other": {
+        "train.py": BUGGY
+        + "a = []\nb = {}\na.append(a)\n"
+        + "".join(
+            f"a.append(zip(a, enumerate(a)))\nb['{i}'] = [b, a]\nfor x in zip(a, b.values()):\n    print(f'{{x}}')\n"
+            for i in range(30)
+        )
+    },
     "a huge literal": {"train.py": BUGGY + "x = [" + "1, " * 100_000 + "]\n"},
     "a long sum": {"train.py": BUGGY + "x = " + " + ".join(["'a'"] * 3000) + "\n"},
     "a long chain": {"train.py": BUGGY + "x" + ".a()" * 900 + "\n"},

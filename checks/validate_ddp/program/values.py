@@ -11,7 +11,6 @@ from validate_ddp.program.ranks import opposite
 
 _MOST_ATOMS = 8
 _MOST_CARRIED = 12
-_DEEPEST = 6
 _MOST_FIELDS = 40
 
 
@@ -309,7 +308,7 @@ def on_ranks(value: Value, who: str) -> Value:
     return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who) for atom in value)
 
 
-def carried_by(atoms: Iterable[Any], depth: int = 0) -> tuple[Any, ...]:
+def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any, ...]:
     """The atoms worth following through a computation that the walk does not understand."""
     found: list[Any] = []
     for atom in atoms:
@@ -317,12 +316,14 @@ def carried_by(atoms: Iterable[Any], depth: int = 0) -> tuple[Any, ...]:
         if isinstance(atom, Opaque):
             parts: tuple[Any, ...] = atom.carries
         elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
-            if depth == _DEEPEST:  # a container may hold itself
+            seen = set() if seen is None else seen
+            if id(atom) in seen:  # containers hold each other, and themselves
                 continue
+            seen.add(id(atom))
             held = islice(atom.fields.values(), _MOST_FIELDS)
-            parts = carried_by((part for value in held for part in value), depth + 1)
+            parts = carried_by((part for value in held for part in value), seen)
         elif isinstance(atom, Resource) and atom.kind == "state":
-            parts = (atom, *carried_by(atom.get("of"), depth + 1))
+            parts = (atom, *carried_by(atom.get("of"), seen))
         elif isinstance(atom, (Resource, Instance, Rank, RankTest)):
             parts = (atom,)
         else:
@@ -345,13 +346,15 @@ def differs_by_rank(value: Value) -> bool:
     return any(isinstance(part, Rank) for part in reaching(value))
 
 
-def contents(value: Value, depth: int = 0) -> list[Any]:
-    """The atoms in the containers that the value is, some levels down."""
+def contents(value: Value, seen: set[int] | None = None) -> list[Any]:
+    """The atoms in the containers that the value is, all the way down."""
     found: list[Any] = []
+    seen = set() if seen is None else seen
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple") and depth < _DEEPEST:
+        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple") and id(atom) not in seen:
+            seen.add(id(atom))
             for part in atom.fields.values():
-                found += [*bare(part), *contents(part, depth + 1)]
+                found += [*bare(part), *contents(part, seen)]
     return found
 
 

@@ -20,7 +20,7 @@ from validate_ddp.program.values import (
     reaching,
 )
 
-_DEEPEST = 6
+_DEEPEST = 3
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
 _COUNTERS = frozenset({"range", "trange", "xrange", "count", "arange", "epoch_range", "cycle"})
 _TRANSPARENT = frozenset({"tqdm", "enumerate", "list", "iter", "track", "progress_bar", "zip", "log_every", "reversed"})
@@ -60,21 +60,21 @@ def _resource_element(atom: Resource, depth: int) -> Value:
     return (Opaque("", carried_by((atom,))),)
 
 
-def loaders(value: Value, depth: int = 0) -> list[Any]:
+def loaders(value: Value, seen: set[int] | None = None) -> list[Any]:
     """The data loaders that a loop over ``value`` draws from."""
     found: list[Any] = []
-    if depth > _DEEPEST:
-        return found
+    seen = set() if seen is None else seen
     for part in reaching(value):
         if isinstance(part, Instance) and part.base is not None and part.base.kind == "loader":
             found.append(part.base)
-        elif isinstance(part, Resource):
+        elif isinstance(part, Resource) and id(part) not in seen:
+            seen.add(id(part))  # iterators hold each other
             if part.kind == "loader":
                 found.append(part)
             elif part.kind in ("enumerate", "zip", "iterator"):
-                found.extend(loader for inner in part.fields.values() for loader in loaders(inner, depth + 1))
+                found.extend(loader for inner in part.fields.values() for loader in loaders(inner, seen))
             elif part.kind == "wrapper":
-                found.extend(loaders(part.get("inner"), depth + 1))
+                found.extend(loaders(part.get("inner"), seen))
     return found
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
 
 Model = Callable[[Machine, Symbol, "Call"], Value]
-_DEEPEST = 6
-"""Levels of containers: a checkpoint has two or three, and a container may hold itself."""
 _DDP_NAMES = ("DistributedDataParallel", "DistributedDataParallelCPU", "LegacyDistributedDataParallel")
 _FSDP_NAMES = ("FullyShardedDataParallel", "FSDP")
 _SAME = frozenset(
@@ -146,12 +144,13 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
     return (Opaque("", carried),)
 
 
-def wrapped_state(value: Value, depth: int = 0) -> list[tuple[Site | None, Resource]]:
+def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Resource]]:
     """The wrappers whose own state (with the prefix ``module.``) ``value`` is or holds, containers included.
 
     Each with the place where its state was taken; None for a wrapper held whole.
     """
     found: list[tuple[Site | None, Resource]] = []
+    seen = set() if seen is None else seen
     for atom in bare(value):
         if not isinstance(atom, Resource):
             continue
@@ -160,7 +159,8 @@ def wrapped_state(value: Value, depth: int = 0) -> list[tuple[Site | None, Resou
         elif atom.kind == "state":
             parts = [part for part in bare(atom.get("of")) if isinstance(part, Resource)]
             found.extend((atom.site, part) for part in parts if part.kind in ("ddp", "dp"))
-        elif atom.kind in ("dict", "list", "tuple") and depth < _DEEPEST:
+        elif atom.kind in ("dict", "list", "tuple") and id(atom) not in seen:
+            seen.add(id(atom))  # a container may hold itself
             for part in atom.fields.values():
-                found.extend(wrapped_state(part, depth + 1))
+                found.extend(wrapped_state(part, seen))
     return found

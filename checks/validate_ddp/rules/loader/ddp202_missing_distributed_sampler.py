@@ -146,8 +146,9 @@ def _training_inputs(program: Program) -> dict[Any, Fact]:
         for loop in fact.loops:
             place_of = (loop.site.path, loop.site.span)
             if place_of in trained_in:
-                for loader in loops.get(place_of, ()):
-                    if _unsharded(loader):
+                drawn_from = loops.get(place_of, [])
+                if all(_unsharded(loader) for loader in drawn_from):  # else it is the loader of a single process
+                    for loader in drawn_from:
                         found.setdefault(loader.site, fact)
     return found
 
