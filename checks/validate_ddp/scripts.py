@@ -142,6 +142,8 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     try:
         program = trace(summaries, script) if Finder(summaries, script).starts(script) else None
         files = [script] if program is None else program.files
+        if program is None:
+            summaries.parsed(script)
         if program is not None and program.is_distributed:
             for stub in _rules_for(program.kinds, enabled):
                 found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]

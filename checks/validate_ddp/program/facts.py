@@ -99,6 +99,11 @@ class Fact:
         return next((guard for guard in self.guards if guard.who in PARTIAL), None)
 
     @property
+    def hangs_on_unknown(self) -> bool:
+        """Whether a condition around it has nothing to do with the rank and cannot be decided."""
+        return any(guard.who == "all" and not guard.exact for guard in self.guards)
+
+    @property
     def is_open(self) -> bool:
         """Whether it also hangs on a condition of unknown truth in a function called under the split."""
         split = self.split

@@ -45,11 +45,12 @@ class Program:
     def is_distributed(self) -> bool:
         """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler.
 
-        A collective alone says nothing: helpers call barriers behind conditions that a single process never meets.
+        A collective alone says nothing, nor does a wrapper behind a condition of unknown truth: helpers for both kinds
+        of run have them behind conditions that a single process never meets.
         """
         return any(
             fact.kind in ("process_group", "sampler")
-            or (fact.kind == "wrap" and fact.name != "dp")
+            or (fact.kind == "wrap" and fact.name != "dp" and not fact.hangs_on_unknown)
             or fact.kind == "launch"
             for kind in self._facts.values()
             for fact in kind

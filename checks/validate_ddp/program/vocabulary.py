@@ -83,7 +83,7 @@ RANK_ZERO_DECORATORS = frozenset(
 )
 GUARDED_SAVES = frozenset("save_on_master save_on_main rank_zero_save save_on_main_process master_save".split())
 DISTRIBUTED_FLAG = frozenset(
-    """dist distributed is_distributed use_distributed use_dist is_dist ddp use_ddp is_ddp enable_ddp dist_train
+    """distributed is_distributed use_distributed use_dist is_dist ddp use_ddp is_ddp enable_ddp dist_train
     distributed_training multi_gpu multigpu use_multi_gpu is_multi_gpu multiprocessing_distributed is_parallel
     distribute distributed_run is_dist_avail_and_initialized is_distributed_initialized using_distributed
     has_distributed is_dist_initialized is_available_and_initialized ddp_enabled parallel_training is_dist_env

@@ -15,6 +15,8 @@ _ACTS = (
     b"load_state_dict",
     b"state_dict()",
     b"DataLoader",
+    b"loader",
+    b"backward",
     b"set_epoch",
     b"rank",
     b"Rank",
@@ -163,6 +165,17 @@ class Summaries:
             data = self.data(file) or b""
             self._starts[file] = any(word in data for word in _STARTS)
         return self._starts[file]
+
+    def parsed(self, file: str) -> None:
+        """Note a problem where the file does not parse, without making a summary of it."""
+        source = self.source(file)
+        if source is not None and file not in self._bodies:
+            from validate_ddp.source.parsing import parse
+            from validate_ddp.source.text import Problem
+
+            tree = parse(source)
+            if isinstance(tree, Problem):
+                self.problems[file] = tree._replace(path=self.shown(file))
 
     def follows(self, file: str) -> bool:
         """Whether an imported file, or anything in its folder that it imports, can do what rules ask about."""
