@@ -65,6 +65,12 @@ NASTY = st.text(
 )
 
 
+def test_a_caret_behind_a_line_that_fills_the_width_stays_within_it() -> None:
+    rows = draw(["\u200b\u200b\u200b日"], (1, 4), (1, 5), width=10, around=0)
+    assert all(columns(row) <= 25 for row in rows)
+    assert "^" in rows[1]
+
+
 @given(st.lists(NASTY, min_size=1, max_size=4), st.data(), st.integers(10, 120), st.integers(0, 2))
 def test_any_text_and_any_span_give_printable_rows_within_the_width(
     lines: list[str], data: st.DataObject, width: int, around: int

@@ -65,6 +65,8 @@ def _line(line: str, left: int, right: int, width: int, inside: bool) -> tuple[s
         before = _ELLIPSIS if start > 0 else ""
         after = _ELLIPSIS if end < len(shown) else ""
     text = before + "".join(character for character, _ in shown[start:end]) + after
-    indent = len(before) + sum(columns for _, columns in shown[start:left])
+    indent = min(
+        len(before) + sum(columns for _, columns in shown[start:left]), width - 1
+    )  # a caret behind a full line
     length = sum(columns for _, columns in shown[left : min(right, end)])
     return text, " " * indent + "^" * max(length, 1)
