@@ -237,8 +237,6 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
         return machine.results.get(key, UNKNOWN)
-    if machine.walked.get(key, 0) == 0:
-        machine.reached.add(key)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
     scope = Scope(names, function.scope)

@@ -98,7 +98,6 @@ class Machine:
         self.evaluate: Callable[[list[Any]], Value]
         self.walk: Callable[[list[Any]], Outcome]
         self.call: Callable[..., Value]
-        self.reached: set[int] = set()
         self.activations = 0
         self.making = False
         self.defining = False

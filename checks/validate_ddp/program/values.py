@@ -223,17 +223,6 @@ def bare(value: Value) -> list[Any]:
     return [atom.atom if isinstance(atom, OnRanks) else atom for atom in value]
 
 
-def of_kind(value: Value, *kinds: str) -> list[Resource]:
-    """The resources of these kinds among the alternatives; an instance counts as what its library base made it."""
-    found = []
-    for atom in bare(value):
-        if isinstance(atom, Instance) and atom.base is not None:
-            atom = atom.base
-        if isinstance(atom, Resource) and atom.kind in kinds:
-            found.append(atom)
-    return found
-
-
 def constant(value: Value) -> Any:
     """The constant that a value surely is, else Ellipsis."""
     if len(value) == 1 and isinstance(value[0], Const):

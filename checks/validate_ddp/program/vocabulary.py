@@ -25,7 +25,6 @@ ACCELERATE_COLLECTIVES = frozenset(
 )
 ACCELERATE_UTILITIES = ACCELERATE_COLLECTIVES | {"gather_object"}
 FABRIC_COLLECTIVES = frozenset("all_gather all_reduce barrier broadcast".split())
-XLA_COLLECTIVES = frozenset("rendezvous all_reduce all_gather mesh_reduce all_to_all".split())
 
 LIBRARIES = frozenset(
     """torch torchvision torchaudio torchdata torchtext accelerate lightning lightning_fabric pytorch_lightning
@@ -81,7 +80,6 @@ RANK_ZERO_DECORATORS = frozenset(
     """rank_zero_only rank0_only main_process_only master_only on_main_process master_process_only only_main_process
     main_only primary_only rank_zero main_rank_only on_rank_zero""".split()
 )
-GUARDED_SAVES = frozenset("save_on_master save_on_main rank_zero_save save_on_main_process master_save".split())
 DISTRIBUTED_FLAG = frozenset(
     """distributed is_distributed use_distributed use_dist is_dist ddp use_ddp is_ddp enable_ddp dist_train
     distributed_training multi_gpu multigpu use_multi_gpu is_multi_gpu multiprocessing_distributed is_parallel

@@ -136,16 +136,9 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
         return roles.suggested(name)
     if kind == "batch_sampler" and name == "sampler":
         return atom.get("sampler") or UNKNOWN
-    if kind == "wrapper":
-        result: Value = ()
-        for inner in bare(atom.get("inner")):
-            result = join(result, get(machine, inner, name))
-        return result or UNKNOWN
     if kind == "dict" and name in atom.fields:
         return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
     if kind in ("namespace", "dict"):
-        if kind == "namespace" and name in atom.get("defaults_of"):
-            return UNKNOWN
         return roles.suggested(name)
     return roles.suggested(name, carried_by((atom,)))
 

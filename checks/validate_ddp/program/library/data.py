@@ -80,8 +80,8 @@ def distributed_samplers(value: Value) -> list[Resource]:
         if isinstance(atom, Resource):
             if atom.kind == "sampler":
                 found.append(atom)
-            elif atom.kind in ("batch_sampler", "wrapper"):
-                found.extend(distributed_samplers(atom.get("sampler") or atom.get("inner")))
+            elif atom.kind == "batch_sampler":
+                found.extend(distributed_samplers(atom.get("sampler")))
             elif atom.kind == "loader":
                 found.extend(distributed_samplers(atom.get("sampler") + atom.get("batch_sampler")))
     return found

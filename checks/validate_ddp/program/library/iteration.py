@@ -73,8 +73,6 @@ def loaders(value: Value, seen: set[int] | None = None) -> list[Any]:
                 found.append(part)
             elif part.kind in ("enumerate", "zip", "iterator"):
                 found.extend(loader for inner in part.fields.values() for loader in loaders(inner, seen))
-            elif part.kind == "wrapper":
-                found.extend(loaders(part.get("inner"), seen))
     return found
 
 

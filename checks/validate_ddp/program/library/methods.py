@@ -58,11 +58,6 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
         return _set_epoch(machine, (resource,), called)
     if kind in WRAPPERS or kind == "prepared":
         return _wrapper(machine, resource, called)
-    if kind == "wrapper":
-        result = ()
-        for inner in bare(resource.get("inner")):
-            result = join(result, call_any(machine, inner, called))
-        return result or UNKNOWN
     if kind == "handler" and name == "setLevel":
         level = called.argument(0, "level")
         if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):

@@ -13,14 +13,12 @@ from validate_ddp.program.values import (
     Const,
     Instance,
     Opaque,
-    Rank,
     Resource,
     Site,
     Symbol,
     Value,
     bare,
     carried_by,
-    reaching,
 )
 
 if TYPE_CHECKING:
@@ -60,8 +58,6 @@ def find(name: str) -> Model | None:
         return _seed
     if last in ("no_grad", "inference_mode") and root == "torch":
         return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("no_grad"),)}),)
-    if root == "torch" and last == "autograd.backward":
-        return _backward
     return None
 
 
@@ -102,20 +98,11 @@ def _amp_initialize(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _device(machine: Machine, symbol: Symbol, call: Call) -> Value:
     index = call.argument(1, "index") or call.argument(0, "device")
     machine.record("device", "torch.device", call.site, device=index)
-    return (
-        Resource(
-            "device", call.site, {"index": index, "ranks": tuple(a for a in reaching(index) if isinstance(a, Rank))}
-        ),
-    )
+    return (Resource("device", call.site, {"index": index}),)
 
 
 def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     machine.record("seed", symbol.last, call.site, seed=call.argument(0))
-    return NONE
-
-
-def _backward(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("backward", "backward", call.site, loss=call.argument(0))
     return NONE
 
 
