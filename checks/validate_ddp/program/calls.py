@@ -31,6 +31,8 @@ Node = list[Any]
 _MOST_WALKS = 5
 _MOST_WALKS_OF_SHORT = 40
 """How often one function is walked; after that, its earlier results stand for it."""
+_ENOUGH = 2
+"""After so many walks that met nothing of note, a function's earlier results stand for it."""
 _DEEPEST = 40
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
@@ -237,6 +239,9 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
         return machine.results.get(key, UNKNOWN)
+    if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _is_notable(call):
+        return machine.results[key]
+    noted = machine.noted
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
     scope = Scope(names, function.scope)
@@ -248,6 +253,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         finally:
             machine.frames.pop()
     machine.results[key] = join(machine.results.get(key, ()), value)
+    if machine.noted == noted and machine.walked[key] == machine.idle.get(key, 0) + 1:
+        machine.idle[key] = machine.walked[key]
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
             atom.fields["asked_for"] = (Resource("call", call.site),)
@@ -311,6 +318,10 @@ def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if machine.library.interesting(function.module, function.node[7]):
         return True
+    return _is_notable(call)
+
+
+def _is_notable(call: Call) -> bool:
     return any(isinstance(atom, (Resource, Rank, Function, Class)) for atom in carried_or_self(call))
 
 

@@ -14,6 +14,7 @@ from validate_ddp.program.values import (
     UNKNOWN,
     Const,
     Function,
+    Lazy,
     OnRanks,
     Opaque,
     Rank,
@@ -42,11 +43,18 @@ def lookup(machine: Machine, name: str) -> Value:
     scope: Scope | None = machine.frame.scope
     while scope is not None:
         if name in scope.names:
-            found: Value = machine.library.forced(machine, scope.names, name)
-            if any(isinstance(atom, OnRanks) for atom in found):
-                found = here(machine, found)
-            if len(found) == 1 and isinstance(found[0], Opaque) and found[0].name == "loaded":
-                counted(found[0].carries[0], "named")
+            found = scope.names[name]
+            if found and type(found[0]) is Lazy:
+                found = machine.library.forced(machine, scope.names, name)
+            if (
+                len(found) == 1 and type(found[0]) is not OnRanks
+            ):  # the usual case, and this is the walk's busiest place
+                if type(found[0]) is Opaque and found[0].name == "loaded":
+                    counted(found[0].carries[0], "named")
+                return found
+            for atom in found:
+                if type(atom) is OnRanks:
+                    return here(machine, found)
             return found
         scope = scope.parent
     if name in _BUILTINS:

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Span
 from validate_ddp.program import ranks
 from validate_ddp.program.facts import Fact, Guard, Loop
-from validate_ddp.program.values import Function, Site, Value, join, on_ranks
+from validate_ddp.program.values import Const, Function, Lazy, Site, Value, join, on_ranks
 
 MISSING: Value = ("missing",)
 """A name that an alternative leaves unbound; never seen outside merges."""
+
+MAIN: Value = (Const("__main__"),)
+"""The ``__name__`` of the script itself."""
 
 _NO_SPAN = Span(1, 0, 1, 0)
 
@@ -40,7 +43,7 @@ class Frame:
         self.function = function
         self.returned: Value = ()
         self.yielded: Value = ()
-        self.statement: Span = _NO_SPAN
+        self.statement: list[int] | Span = _NO_SPAN
         self.call = call
         self.who = who
 
@@ -92,6 +95,8 @@ class Machine:
         self.journals: list[dict[tuple[int, str], tuple[dict[str, Value], str, Value]]] = []
         self.walked: dict[int, int] = {}
         self.results: dict[int, Value] = {}
+        self.idle: dict[int, int] = {}
+        self.noted = 0
         self.budget = budget
         self.complete = True
         self.environment: dict[str, Value] = {}
@@ -123,11 +128,13 @@ class Machine:
 
     def site(self, span: list[int] | Span | None = None) -> Site:
         frame = self.frame
-        place = frame.statement if span is None else Span(*span)
-        return Site(frame.module.path, place, frame.statement, frame.function.name if frame.function else "")
+        statement = Span(*frame.statement)
+        place = statement if span is None else Span(*span)
+        return Site(frame.module.path, place, statement, frame.function.name if frame.function else "")
 
     def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
+        self.noted += 1
         who = self.who
         around: tuple[Any, ...] = (who, len(self.loops) > 0, "spawned" in self.flags)
         if kind == "backward" and self.loops:
@@ -156,7 +163,10 @@ class Machine:
     def write(self, names: dict[str, Value], key: str, value: Value) -> None:
         """Set a name or field, so that a branch can be taken back."""
         if self.journals:
-            self.journals[-1].setdefault((id(names), key), (names, key, names.get(key, MISSING)))
+            old = names.get(key, MISSING)
+            if old and type(old[0]) is Lazy and old[0].node is not None and old[0].node[0] == "assign":
+                old = self.library.forced(self, names, key)  # or the branches could not be merged
+            self.journals[-1].setdefault((id(names), key), (names, key, old))
         names[key] = value
 
     def guard(self, who: str, site: Site, exact: bool = True) -> Guard:
@@ -206,7 +216,7 @@ class Machine:
             before = names.get(name, MISSING)
             for _, changes, who in staying:
                 new = changes[key][2] if key in changes else before
-                if new is MISSING:
+                if new is MISSING or new is value:
                     continue
                 if who in ranks.PARTIAL and len(staying) > 1:
                     new = on_ranks(new, who)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.catalogue import Span
 from validate_ddp.program import binding, conditions, loops, ranks, roles
 from validate_ddp.program.library import contexts, iteration
-from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.values import (
     Class,
     Function,
@@ -30,12 +29,16 @@ Node = list[Any]
 def walk(machine: Machine, body: list[Node]) -> Outcome:
     """Walk statements in order. The outcome says whether, and on which ranks, what follows still runs."""
     rest, until, outer = "all", "return", len(machine.guards)
+    frame = machine.frames[-1]
     try:
         for statement in body:
             machine.spend()
-            if statement[0] not in _DEFINITIONS:
-                machine.frame.statement = Span(*statement[1])
-            outcome = _STATEMENTS[statement[0]](machine, statement)
+            kind = statement[0]
+            if kind not in _DEFINITIONS:
+                frame.statement = statement[1]
+            outcome = _STATEMENTS[kind](machine, statement)
+            if outcome is RUNS_ON:
+                continue
             if outcome.ends:
                 return Outcome(outcome.ends, rest, until)
             if outcome.rest != "all":
@@ -49,6 +52,8 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
 
 
 def _expr(machine: Machine, node: Node) -> Outcome:
+    if len(node) > 3 and _is_idle(machine, node):
+        return RUNS_ON
     machine.evaluate(node[2])
     if node[2][0] == "call" and _leaves(node[2][1]):
         return Outcome("raise")
@@ -67,7 +72,17 @@ def _leaves(function: Node) -> bool:
     )
 
 
+_SIMPLE = ("const", "name", "attr")
+
+
 def _assign(machine: Machine, node: Node) -> Outcome:
+    if len(node) > 4 and node[3][0] not in _SIMPLE and _is_idle(machine, node):
+        if machine.defining:
+            machine.defining = False
+        elif len(node[2]) == 1 and node[2][0][0] == "name" and node[2][0][1] not in machine.frame.scope.names:
+            name = node[2][0][1]
+            machine.write(machine.frame.scope.names, name, (Lazy("", name, None, node, machine.frame.module),))
+            return RUNS_ON
     value = machine.evaluate(node[3])
     for target in node[2]:
         binding.assign(machine, target, value)
@@ -197,6 +212,18 @@ def _raise(machine: Machine, node: Node) -> Outcome:
     return Outcome("raise")
 
 
+def _is_idle(machine: Machine, node: Node) -> bool:
+    """Whether a statement at an imported module's top level has no word of what rules ask about."""
+    module = machine.frame.module
+    return module.scope.names["__name__"] is not MAIN and not machine.library.interesting(module, node[-1])
+
+
+def _for(machine: Machine, node: Node) -> Outcome:
+    if len(node) > 6 and _is_idle(machine, node):
+        return RUNS_ON
+    return loops.walk_for(machine, node)
+
+
 def _put_off(machine: Machine, node: Node) -> bool:
     """Bind a definition of a module's top level to its node: most are never looked up in a walk."""
     frame = machine.frame
@@ -277,7 +304,7 @@ _STATEMENTS: dict[str, Callable[[Machine, Node], Outcome]] = {
     "assign": _assign,
     "aug": _augment,
     "if": _if,
-    "for": loops.walk_for,
+    "for": _for,
     "while": loops.walk_while,
     "with": _with,
     "try": _try,

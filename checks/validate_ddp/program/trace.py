@@ -9,7 +9,7 @@ from typing import Any
 
 from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.machine import BudgetSpent, Machine
+from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
 from validate_ddp.program.modules import Library
 from validate_ddp.program.values import Const, constant
 
@@ -98,7 +98,7 @@ def trace(summaries: Any, entry: str) -> Program:
     machine.call = MethodType(calls.call_values, machine)
     module = library.module(entry)
     module.state = "loading"
-    module.scope.names["__name__"] = (Const("__main__"),)
+    module.scope.names["__name__"] = MAIN
     module.scope.names["__file__"] = (Const(entry),)
     deepest = sys.getrecursionlimit()
     try:

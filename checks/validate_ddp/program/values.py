@@ -318,7 +318,10 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
         else:
             continue
         for part in parts:
-            if not any(_same(part, other) for other in found):
+            for other in found:
+                if part is other or _same(part, other):
+                    break
+            else:
                 found.append(part)
         if len(found) >= _MOST_CARRIED:
             break
