@@ -239,7 +239,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
         return machine.results.get(key, UNKNOWN)
-    if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _is_notable(call):
+    if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _passes_on(call):
         return machine.results[key]
     noted = machine.noted
     machine.walked[key] = machine.walked.get(key, 0) + 1
@@ -319,6 +319,11 @@ def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
     if machine.library.interesting(function.module, function.node[7]):
         return True
     return _is_notable(call)
+
+
+def _passes_on(call: Call) -> bool:
+    """Whether an argument is, or was computed from, something that the result may depend on."""
+    return _is_notable(call) or any(isinstance(atom, Opaque) and atom.carries for atom in bare(call.given))
 
 
 def _is_notable(call: Call) -> bool:
