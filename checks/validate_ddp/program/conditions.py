@@ -238,6 +238,8 @@ def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
         if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
             number = tuple(constant(item) for item in atom.fields.values())
     answer = ranks.compare(rank.scope, operator, number)
+    if rank.scope == "group" and isinstance(answer, tuple):
+        return RankTest("some")
     return RankTest(*answer) if isinstance(answer, tuple) else answer
 
 

@@ -239,7 +239,15 @@ def _subscript(machine: Machine, node: Node) -> Value:
     value: Value = ()
     for atom in bare(receiver):
         value = join(value, _item(machine, atom, key, index))
+    if any(isinstance(atom, Rank) for atom in index):  # each rank its own: loaders[rank]
+        value = tuple(_of_a_rank(atom, index) for atom in bare(value))
     return value or UNKNOWN
+
+
+def _of_a_rank(atom: Any, index: Value) -> Any:
+    if isinstance(atom, Resource) and atom.kind == "loader":
+        return Resource("loader", atom.site, {**atom.fields, "derived": index})
+    return atom
 
 
 def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:

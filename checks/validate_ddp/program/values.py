@@ -162,7 +162,8 @@ class Resource:
 
 
 class Rank:
-    """A number that differs between ranks. scope: global, local, node, or spawn (both where one node spawns all).
+    """A number that differs between ranks. scope: global, local, node, spawn (both where one node spawns all), or group
+    (of a tensor, pipeline or data parallel group).
 
     sure: read from the process group or the launcher, not guessed from a name.
     """

@@ -63,6 +63,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return (RankTest("zero"),)
     if last in vocabulary.LOCAL_MAIN_PROCESS:
         return (RankTest("local-zero"),)
+    if last.startswith("get_") and last.endswith("parallel_rank"):
+        return (Rank("group"),)
     if (last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK) or last == "global_rank":
         return (Rank("global", sure=False),)
     if last.removeprefix("get_") in vocabulary.LOCAL_RANK:

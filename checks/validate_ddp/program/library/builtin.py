@@ -13,6 +13,7 @@ from validate_ddp.program.values import (
     NONE,
     TRUE,
     UNKNOWN,
+    Class,
     Const,
     Instance,
     ModuleRef,
@@ -158,6 +159,14 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
         for atom in bare(call.argument(0)):
             if isinstance(atom, (Instance, Resource)):
                 machine.write(atom.fields, name, call.argument(2))
+            elif isinstance(atom, Class):
+                machine.write(atom.members, name, call.argument(2))
+        return NONE
+    for atom in bare(call.argument(0)):  # an override by names that only a run knows: any constant may have changed
+        held = atom.members if isinstance(atom, Class) else atom.fields if isinstance(atom, (Instance, Resource)) else {}
+        for field, value in list(held.items()):
+            if all(isinstance(known, Const) for known in value):
+                machine.write(held, field, join(value, (Opaque(field),)))
     return NONE
 
 
@@ -290,6 +299,7 @@ _BUILTINS: dict[str, Model] = {
     "all": _any_all,
 }
 _STANDARD: dict[str, Model] = {
+    "collections.OrderedDict": _dict,
     "os.getenv": _getenv,
     "os.environ.get": _getenv,
     "os.environ.setdefault": _getenv,
