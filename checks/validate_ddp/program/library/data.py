@@ -36,7 +36,8 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if "conditional" in machine.flags:
         sampler.fields["conditional"] = (Const(True),)
     if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
-        machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle)
+        ranks = {"num_replicas": call.argument(1, "num_replicas"), "rank": call.argument(2, "rank")}
+        machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle, **ranks)
     return (sampler,)
 
 
