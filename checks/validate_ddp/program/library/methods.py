@@ -144,7 +144,12 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
 
 def _moved(machine: Machine, called: Call) -> None:
     device = called.argument(0, "device")
+    if not called.args and not called.keywords and called.name == "cuda":
+        device = (Const("cuda"),)
     for atom in bare(device):
+        if isinstance(atom, Const) and atom.value == "cuda":
+            machine.record("device", called.name, called.site, device=device)
+            return
         by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
         if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
             machine.record("device", called.name, called.site, device=device)

@@ -178,10 +178,10 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 def _is_from_option(fact: Fact) -> bool:
-    """Whether the device is the option's value, and may be nothing else that differs between ranks."""
+    """Whether the device is the option's value, and no rank that was read from elsewhere."""
     parts = [*bare(fact.value("device")), *reaching(fact.value("device"))]
     ranks = [part for part in parts if isinstance(part, Rank)]
-    return bool(ranks) and all(rank.option for rank in ranks)
+    return any(rank.option for rank in ranks) and not any(rank.sure for rank in ranks)
 
 
 def _fix(fact: Fact) -> Fix | None:
