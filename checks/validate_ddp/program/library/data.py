@@ -44,6 +44,9 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
     fields = {name: call.argument(index, name) for index, name in enumerate(_LOADER_ARGUMENTS)}
     loader = Resource("loader", call.site, {name: value for name, value in fields.items() if value})
+    for name in ("worker_init_fn", "generator"):
+        if name in call.keywords:
+            loader.fields[name] = call.keywords[name]
     if call.open:
         loader.fields["open"] = (Const(True),)
     machine.record("loader", symbol.last, call.site, loader=(loader,), **loader.fields)
