@@ -152,7 +152,14 @@ device = torch.device(f"cuda:{args.local_rank}")
 dist.destroy_process_group()
 """,
 )
-_OTHER_SOURCES = (b"LOCAL_RANK", b"SLURM_LOCALID", b"LOCALRANKID", b"get_node_local_rank", b"deepspeed", b"HfArgumentParser")
+_OTHER_SOURCES = (
+    b"LOCAL_RANK",
+    b"SLURM_LOCALID",
+    b"LOCALRANKID",
+    b"get_node_local_rank",
+    b"deepspeed",
+    b"HfArgumentParser",
+)
 
 
 def check(program: Program) -> Iterator[Proposal]:

@@ -167,7 +167,9 @@ def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None
                 "the local rank is passed as `rank`: on several nodes every node trains on the share of the first, "
                 "and the rest is never seen"
             )
-        return "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
+        return (
+            "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
+        )
     if fact.kind == "process_group" and scopes == {"global"} and sizes == {True} and program.mentions(*_OF_NODES):
         return "`device_count()` is passed as `world_size` beside a global rank: from the second node on ranks are too high"
     return None

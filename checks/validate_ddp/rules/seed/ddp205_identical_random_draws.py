@@ -247,11 +247,7 @@ def _is_alike(fact: Fact) -> bool:
     seed = fact.value("seed")
     return bool(seed) and all(
         (isinstance(atom, Const) and type(atom.value) is int)
-        or (
-            isinstance(atom, Opaque)
-            and not reaching((atom,))
-            and atom.name.rpartition(".")[2].lower() in _SEED_NAMES
-        )
+        or (isinstance(atom, Opaque) and not reaching((atom,)) and atom.name.rpartition(".")[2].lower() in _SEED_NAMES)
         for atom in bare(seed)
     )
 
