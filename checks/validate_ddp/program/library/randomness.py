@@ -38,7 +38,8 @@ def find(name: str) -> Model | None:
 
 
 def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    values = {"seed": call.argument(0), "library": (Const(symbol.name.partition(".")[0]),)}
+    library = "torch.cuda" if symbol.name.startswith("torch.cuda.") else symbol.name.partition(".")[0]
+    values = {"seed": call.argument(0), "library": (Const(library),)}
     if "device_specific" in call.keywords or len(call.args) > 1:
         values["device_specific"] = call.argument(1, "device_specific")
     machine.record("seed", symbol.last, call.site, **values)

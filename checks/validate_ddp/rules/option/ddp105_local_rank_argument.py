@@ -172,13 +172,14 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     fact, used = options[0], devices[0]
     default = constant(fact.value("default")) if fact.value("default") else None
+    name = constant(fact.value("option"))
     every = f"its default, {default}" if default is not ... else "its default"
     yield propose(
         program,
         fact,
         WARNING,
-        f"the device comes from `{constant(fact.value('option'))}` alone, which torchrun does not pass: every rank gets "
-        f"{every}; read `LOCAL_RANK`",
+        f"the device comes from `{name}` alone, which torchrun does not pass: every rank gets {every}; "
+        "read `LOCAL_RANK`",
         evidence=[place(used.site, "it becomes the device here")],
         fix=_fix(fact),
     )

@@ -171,5 +171,5 @@ def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None
             "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
         )
     if fact.kind == "process_group" and scopes == {"global"} and sizes == {True} and program.mentions(*_OF_NODES):
-        return "`device_count()` is passed as `world_size` beside a global rank: from the second node on ranks are too high"
+        return "`device_count()` is passed as `world_size` beside a global rank: the second node's ranks are too high"
     return None

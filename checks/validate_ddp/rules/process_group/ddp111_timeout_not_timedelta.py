@@ -4,8 +4,8 @@
 Looks for a number given as `timeout` to `init_process_group`, `new_group` or `deepspeed.init_distributed`.
 
 ## Why is this bad?
-PyTorch refuses it: `TypeError: Expected timeout argument to be of type datetime.timedelta`. The job dies when it starts,
-on every rank, after it has waited for its GPUs.
+PyTorch refuses it: `TypeError: Expected timeout argument to be of type datetime.timedelta`. The job dies when it
+starts, on every rank, after it has waited for its GPUs.
 
 ## Example
 ```python

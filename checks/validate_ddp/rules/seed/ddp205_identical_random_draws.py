@@ -208,10 +208,15 @@ def check(program: Program) -> Iterator[Proposal]:
     seeds = [fact for fact in program.facts("seed") if constant(fact.value("library")) not in ("random", "numpy")]
     if not seeds or not _trains_on_many(program) or not all(_is_alike(fact) for fact in seeds):
         return
-    running = [fact for fact in seeds if fact.who == "all" and program.runs_on_many(fact)]
+    running = [
+        fact
+        for fact in seeds
+        if fact.who == "all" and program.runs_on_many(fact) and constant(fact.value("library")) != "torch.cuda"
+    ]
     drawn = _draws_in_steps(program) or _augmentations(program)
-    if not running or not drawn:
-        return
+    training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
+    if not running or not drawn or any(loop.serial in training for fact in seeds for loop in fact.loops):
+        return  # a step that seeds itself means to be repeated
     before = [fact for fact in running if fact.order < drawn[0].order] if isinstance(drawn[0], Fact) else running
     if not before:
         return
@@ -222,7 +227,8 @@ def check(program: Program) -> Iterator[Proposal]:
         program,
         _asked_for(fact),
         INFO if fact.hangs_on_unknown else WARNING,
-        f"every rank has this seed, so the {what} are the same on all of them; seed again with the rank before training",
+        f"every rank has this seed, so the {what} are the same on all of them; seed again with the "
+        "rank before training",
         evidence=evidence,
     )
 
@@ -240,7 +246,7 @@ def _trains_on_many(program: Program) -> bool:
 
 def _is_alike(fact: Fact) -> bool:
     """Whether the seed is surely the same on every rank: a constant, or an option with a name that says so."""
-    if constant(fact.value("library")) not in _LIBRARIES:
+    if constant(fact.value("library")) not in (*_LIBRARIES, "torch.cuda"):
         return False
     if fact.value("device_specific") and constant(fact.value("device_specific")) is not False:
         return False
@@ -271,6 +277,7 @@ def _draws_in_steps(program: Program) -> list[Any]:
         if not fact.value("transform")
         and fact.who == "all"
         and not fact.flags & {"handler", "dataset"}
+        and fact.site.function != "__init__"
         and constant(fact.value("generator") or (Const(None),)) is None
         and any(loop.serial in training for loop in fact.loops)
     ]
@@ -309,6 +316,6 @@ def _of_class(cls: Class) -> Iterator[Place]:
         for function in bare(value):
             if isinstance(function, Function) and function.node[0] == "def" and name != "__init__":
                 names = set(function.node[7])
-                if "random" in names and names & _DRAWN - {"random"} or {"torch", "randint"} <= names:
+                if ("random" in names and names & _DRAWN - {"random"}) or {"torch", "randint"} <= names:
                     span = Span(*function.node[1])
                     yield Place(function.module.path, span, f"`{name}` draws random numbers for a sample")
