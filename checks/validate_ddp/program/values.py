@@ -165,14 +165,16 @@ class Rank:
     """A number that differs between ranks. scope: global, local, node, spawn (both where one node spawns all), or group
     (of a tensor, pipeline or data parallel group).
 
-    sure: read from the process group or the launcher, not guessed from a name.
+    sure: read from the process group or the launcher, not guessed from a name. option: the command line option that
+    it comes from, if it does.
     """
 
-    __slots__ = ("scope", "sure")
+    __slots__ = ("option", "scope", "sure")
 
-    def __init__(self, scope: str, sure: bool = True) -> None:
+    def __init__(self, scope: str, sure: bool = True, option: str = "") -> None:
         self.scope = scope
         self.sure = sure
+        self.option = option
 
 
 class WorldSize:
@@ -243,7 +245,7 @@ def _same(a: Any, b: Any) -> bool:
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     Const: lambda a, b: type(a.value) is type(b.value) and bool(a.value == b.value),
     Symbol: lambda a, b: bool(a.name == b.name),
-    Rank: lambda a, b: bool(a.scope == b.scope and a.sure == b.sure),
+    Rank: lambda a, b: bool(a.scope == b.scope and a.sure == b.sure and a.option == b.option),
     RankTest: lambda a, b: bool(a.who == b.who and a.exact == b.exact and a.rest == b.rest),
     WorldSize: lambda a, b: bool(a.local == b.local),
     OnRanks: lambda a, b: bool(a.who == b.who) and _same(a.atom, b.atom),

@@ -11,6 +11,7 @@ from validate_ddp.program.values import (
     NONE,
     TRUE,
     UNKNOWN,
+    Const,
     Function,
     Opaque,
     Rank,
@@ -61,9 +62,11 @@ def find(name: str) -> Model | None:
 def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A function that every rank of its group must call."""
     values = {"arguments": call.given}
-    group = call.argument(-1, "group")
-    if group:
-        values["group"] = group
+    for name in ("group", "device_ids", "timeout"):
+        if name in call.keywords:
+            values[name] = call.keywords[name]
+    if "timeout" in values:
+        values["timeout_text"] = _written(call, "timeout")
     machine.record("collective", symbol.last, call.site, **values)
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
@@ -75,18 +78,38 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    if constant(call.argument(-1, "world_size")) == 1:
+    deepspeed = symbol.name.startswith("deepspeed")
+    world_size = call.argument(-1 if deepspeed else 3, "world_size")
+    if constant(world_size) == 1:
         return NONE
-    machine.record(
-        "process_group",
-        "init",
-        call.site,
-        rank=call.argument(-1, "rank"),
-        world_size=call.argument(-1, "world_size"),
-        backend=call.argument(0, "backend"),
-        deepspeed=TRUE if symbol.name.startswith("deepspeed") else (),
-    )
+    values: dict[str, Value] = {
+        "rank": call.argument(-1 if deepspeed else 4, "rank"),
+        "world_size": world_size,
+        "backend": call.argument(0, "dist_backend" if deepspeed else "backend"),
+        "deepspeed": TRUE if deepspeed else (),
+    }
+    for name in ("timeout", "device_id"):
+        if name in call.keywords:
+            values[name] = call.keywords[name]
+    if not deepspeed and len(call.args) > 2:
+        values["timeout"] = call.args[2]
+    if "timeout" in values:
+        values["timeout_text"] = _written(call, "timeout")
+    values["world_size_text"] = _written(call, "world_size")
+    machine.record("process_group", "init", call.site, **values)
     return NONE
+
+
+def _written(call: Call, name: str) -> Value:
+    """The source text of a keyword argument, where it is no more than a name, a field or a number."""
+    for keyword, node in call.node[3] if call.node else ():
+        if keyword == name:
+            field = ""
+            while node[0] == "attr":
+                node, field = node[1], f".{node[2]}{field}"
+            if node[0] == "name" or (node[0] == "const" and type(node[1]) in (int, float)):
+                return (Const(f"{node[1]}{field}"),)
+    return ()
 
 
 def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:

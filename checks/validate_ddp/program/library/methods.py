@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, roles, vocabulary
-from validate_ddp.program.library import attributes, files, frameworks, iteration, models
+from validate_ddp.program.library import attributes, files, frameworks, iteration, models, options
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -144,7 +144,12 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
 
 def _moved(machine: Machine, called: Call) -> None:
     device = called.argument(0, "device")
+    if not called.args and not called.keywords and called.name == "cuda":
+        device = (Const("cuda"),)
     for atom in bare(device):
+        if isinstance(atom, Const) and atom.value == "cuda":
+            machine.record("device", called.name, called.site, device=device)
+            return
         by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
         if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
             machine.record("device", called.name, called.site, device=device)
@@ -210,7 +215,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
             machine.write(atom.fields, "training", mode)
         return (atom,)
     if name in _PARSED:
-        return _parsed(machine, atom, called)
+        return options.parsed(machine, atom, called)
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
@@ -237,13 +242,6 @@ def _hint(name: str) -> Value | None:
         return (WorldSize(local=True),)
     truth = conditions.hinted(name)
     return (truth,) if isinstance(truth, RankTest) else None
-
-
-def _parsed(machine: Machine, atom: Any, called: Call) -> Value:
-    namespace: Value = (Resource("namespace", called.site, {}),)
-    if called.name == "parse_known_args":
-        return (Resource("tuple", called.site, {"0": namespace, "1": UNKNOWN}),)
-    return namespace
 
 
 def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -324,6 +322,7 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 _UNKNOWN_METHODS = {
+    "add_argument": options.declared,
     "backward": _backward,
     "state_dict": _state_dict,
     "load_state_dict": _load_state_dict,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
-    NONE,
     UNKNOWN,
     WRAPPERS,
     Const,
@@ -50,12 +49,6 @@ def find(name: str) -> Model | None:
         return _amp_initialize
     if root == "torch" and last == "device":
         return _device
-    if root == "torch" and last in ("manual_seed", "manual_seed_all", "seed"):
-        return _seed
-    if root in ("random", "numpy") and last == "seed":
-        return _seed
-    if last in ("seed_everything", "set_seed", "set_random_seed", "seed_torch", "random_seed"):
-        return _seed
     if last in ("no_grad", "inference_mode") and root == "torch":
         return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("no_grad"),)}),)
     return None
@@ -99,11 +92,6 @@ def _device(machine: Machine, symbol: Symbol, call: Call) -> Value:
     index = call.argument(1, "index") or call.argument(0, "device")
     machine.record("device", "torch.device", call.site, device=index)
     return (Resource("device", call.site, {"index": index}),)
-
-
-def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("seed", symbol.last, call.site, seed=call.argument(0))
-    return NONE
 
 
 def forward(machine: Machine, atom: Any, call: Call) -> Value:
