@@ -1,0 +1,65 @@
+"""The score of a validator: which mutants it kills, and which correct scripts it accuses."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ci.mutants.checking import Said, Validator
+from ci.mutants.mutant import Mutant
+from ci.mutants.plant import planters
+from ci.mutants.script import Script
+
+
+class Verdict(NamedTuple):
+    """How a mutant fared.
+
+    outcome: killed, elsewhere (right code, wrong line), info (right place, but only advice where the rule has more),
+    or survived. extra: findings of codes that are not true of it.
+    """
+
+    script: Script
+    mutant: Mutant
+    outcome: str
+    extra: tuple[Said, ...]
+
+
+def mutants_of(script: Script, codes: Iterable[str] = ()) -> Iterator[Mutant]:
+    """Every mutant of the script, or those of some codes; each is valid Python and differs from the script."""
+    chosen = set(codes)
+    for code, plant in planters().items():
+        if not chosen or code in chosen:
+            for mutant in plant(script):
+                for path, text in mutant.texts(script.texts).items():
+                    compile(text, path, "exec", dont_inherit=True)
+                yield mutant
+
+
+def accusations(validator: Validator, script: Script) -> list[Said]:
+    """Errors and warnings about a correct script."""
+    return [said for said in _say(validator, script.texts, script.entry) if said.severity != "info"]
+
+
+def verdict(validator: Validator, script: Script, mutant: Mutant, severe: bool, by_line: bool = True) -> Verdict:
+    """What a validator makes of a mutant. severe: advice does not count. by_line: the place has to be right."""
+    said = _say(validator, mutant.texts(script.texts), script.entry)
+    places = mutant.expected_lines(script.texts)
+    right = [one for one in said if one.code == mutant.code]
+    placed = [one for one in right if not by_line or (one.path, one.line) in places]
+    true_of_it = {mutant.code, *mutant.also}
+    extra = tuple(one for one in said if one.code not in true_of_it and one.severity != "info")
+    extra += tuple(one for one in right if one not in placed and one.severity != "info")
+    if any(one.severity != "info" or not severe for one in placed):
+        outcome = "killed"
+    elif placed:
+        outcome = "info"
+    else:
+        outcome = "elsewhere" if right else "survived"
+    return Verdict(script, mutant, outcome, extra)
+
+
+def _say(validator: Validator, texts: dict[str, str], entry: str) -> list[Said]:
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        return validator(texts, entry, Path(folder))
