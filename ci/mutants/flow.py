@@ -51,7 +51,9 @@ class Flow:
     def names_in(self, file: File, scope: cst.FunctionDef | None, kind: str) -> list[str]:
         """The plain names that hold a value of the kind in a function."""
         start = (file.path, id(scope) if scope else 0)
-        return [str(key[2]) for key, tags in self._held.items() if key[:2] == start and any(t.kind == kind for t in tags)]
+        return [
+            str(key[2]) for key, tags in self._held.items() if key[:2] == start and any(t.kind == kind for t in tags)
+        ]
 
     def callee(self, file: File, call: cst.Call) -> tuple[File, cst.FunctionDef] | None:
         """The function of the script which the call calls; ``__init__`` for a class."""
@@ -115,7 +117,9 @@ class Flow:
         parts = []
         for argument in call.args:
             held = self.tags(file, argument.value)
-            parts.append(held if {t.kind for t in held} & {"loader", "optimizer", "scheduler"} else {Tag("wrapped", call)})
+            parts.append(
+                held if {t.kind for t in held} & {"loader", "optimizer", "scheduler"} else {Tag("wrapped", call)}
+            )
         if len(parts) == 1:
             return parts[0]
         self._parts[id(call)] = parts
@@ -173,7 +177,7 @@ class Flow:
                 self._hold(("text", file.code(target)), tags)
         elif isinstance(target, (cst.Tuple, cst.List)):
             for tag in tags:
-                for element, part in zip(target.elements, self._parts.get(id(tag.node), ())):
+                for element, part in zip(target.elements, self._parts.get(id(tag.node), ()), strict=False):
                     self._bind(file, element.value, part)
 
     def _pass_arguments(self, file: File, call: cst.Call) -> None:
@@ -205,7 +209,7 @@ class Flow:
         self._hold((holder.path, id(function), names[0]), {Tag("rank", call)})
         passed = keyword(call, "args")
         if passed is not None and isinstance(passed.value, cst.Tuple):
-            for name, element in zip(names[1:], passed.value.elements):
+            for name, element in zip(names[1:], passed.value.elements, strict=False):
                 self._hold((holder.path, id(function), name), self.tags(file, element.value))
 
     def _hold(self, key: Key, tags: set[Tag]) -> None:

@@ -1,7 +1,7 @@
 """The baseline: a validator that greps for words, as projects write them, made as strong as its kind can be.
 
-It reads all files of a script as one text. A word that must be there and is not, or a pattern that must not be there and
-is, counts as a finding of that code, on any line: the lines are not asked of it.
+It reads all files of a script as one text. A word that must be there and is not, or a pattern that must not be there
+and is, counts as a finding of that code, on any line: the lines are not asked of it.
 """
 
 from __future__ import annotations

@@ -43,10 +43,12 @@ class Mutant(NamedTuple):
     def expected_lines(self, originals: dict[str, str]) -> frozenset[tuple[str, int]]:
         """Path and line, in the mutated files, of every place where the finding may stand."""
         texts = self.texts(originals)
-        lines = set()
+        lines: set[tuple[str, int]] = set()
         for place in self.expected:
             edits = [edit for edit in self.edits if edit.path == place.path]
-            start = place.start + _growth(edit for edit in edits if edit.end <= place.start and edit.start < place.start)
+            start = place.start + _growth(
+                edit for edit in edits if edit.end <= place.start and edit.start < place.start
+            )
             end = place.end + _growth(edit for edit in edits if edit.start <= place.end)
             first = texts[place.path].count("\n", 0, start) + 1
             last = texts[place.path].count("\n", 0, max(start, end - 1)) + 1

@@ -16,13 +16,14 @@ from ci.mutants.script import Script
 class Verdict(NamedTuple):
     """How a mutant fared.
 
-    outcome: killed, elsewhere (right code, wrong line), info (right place, but only advice where the rule has more),
-    or survived. extra: findings of codes that are not true of it.
+    outcome: killed, elsewhere (right code, wrong line) or survived. advice: killed by an info, where the rule has more
+    to say in other cases. extra: errors and warnings that are not true of it.
     """
 
     script: Script
     mutant: Mutant
     outcome: str
+    advice: bool
     extra: tuple[Said, ...]
 
 
@@ -43,7 +44,7 @@ def accusations(validator: Validator, script: Script) -> list[Said]:
 
 
 def verdict(validator: Validator, script: Script, mutant: Mutant, severe: bool, by_line: bool = True) -> Verdict:
-    """What a validator makes of a mutant. severe: advice does not count. by_line: the place has to be right."""
+    """What a validator makes of a mutant. severe: its rule can say more than advice. by_line: the place must be right."""
     said = _say(validator, mutant.texts(script.texts), script.entry)
     places = mutant.expected_lines(script.texts)
     right = [one for one in said if one.code == mutant.code]
@@ -51,13 +52,9 @@ def verdict(validator: Validator, script: Script, mutant: Mutant, severe: bool, 
     true_of_it = {mutant.code, *mutant.also}
     extra = tuple(one for one in said if one.code not in true_of_it and one.severity != "info")
     extra += tuple(one for one in right if one not in placed and one.severity != "info")
-    if any(one.severity != "info" or not severe for one in placed):
-        outcome = "killed"
-    elif placed:
-        outcome = "info"
-    else:
-        outcome = "elsewhere" if right else "survived"
-    return Verdict(script, mutant, outcome, extra)
+    outcome = "killed" if placed else "elsewhere" if right else "survived"
+    advice = severe and bool(placed) and all(one.severity == "info" for one in placed)
+    return Verdict(script, mutant, outcome, advice, extra)
 
 
 def _say(validator: Validator, texts: dict[str, str], entry: str) -> list[Said]:

@@ -30,9 +30,8 @@ class Script:
     def find(self, kind: type[_Node]) -> Iterator[tuple[File, _Node]]:
         """The nodes of a kind, in all files, in order."""
         for file in self.files:
-            for node in file.nodes:
-                if isinstance(node, kind):
-                    yield file, node
+            for node in file.of(kind):
+                yield file, node
 
     def calls(self, *names: str) -> Iterator[tuple[File, cst.Call]]:
         """Calls of a function by its qualified name's end: ``distributed.barrier``, or of a method: ``.set_epoch``."""
@@ -57,6 +56,7 @@ class File:
         self._spans = self._wrapper.resolve(ByteSpanPositionProvider)
         self._parents = self._wrapper.resolve(ParentNodeProvider)
         self._names = self._wrapper.resolve(QualifiedNameProvider)
+        self._by_kind: dict[type[cst.CSTNode], list[Any]] = {}
 
     @cached_property
     def nodes(self) -> list[cst.CSTNode]:
@@ -70,6 +70,12 @@ class File:
 
         self._wrapper.module.visit(Collector())
         return found
+
+    def of(self, kind: type[_Node]) -> list[_Node]:
+        """The nodes of a kind, in source order."""
+        if kind not in self._by_kind:
+            self._by_kind[kind] = [node for node in self.nodes if isinstance(node, kind)]
+        return self._by_kind[kind]
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         parent: cst.CSTNode | None = self._parents.get(node)
@@ -85,11 +91,10 @@ class File:
     def inside(self, node: cst.CSTNode, kind: type[_Node]) -> Iterator[_Node]:
         """The nodes of a kind within a node, itself included."""
         start, end = self.span(node)
-        for other in self.nodes:
-            if isinstance(other, kind):
-                first, last = self.span(other)
-                if start <= first and last <= end and first < last:
-                    yield other
+        for other in self.of(kind):
+            first, last = self.span(other)
+            if start <= first and last <= end and first < last:
+                yield other
 
     def enclosing(self, node: cst.CSTNode, kind: type[_Node]) -> _Node | None:
         """The innermost node of a kind around the node."""
@@ -117,7 +122,7 @@ class File:
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Where the node starts and ends; a compound statement ends with the last statement in it."""
-        span = self._spans[node] if node in self._spans else None
+        span = self._spans.get(node)
         if span is None:
             return 0, 0
         end = span.start + span.length

@@ -135,6 +135,12 @@ def starts(script: Script) -> list[Place]:
     return [file.place(file.statement(call)) for file, call in calls]
 
 
+def started_on_gpus(script: Script) -> list[tuple[File, cst.Call]]:
+    """Calls that start the process group, without the CPU's branch where the script has one for each."""
+    calls = list(script.calls("distributed.init_process_group"))
+    return [(file, call) for file, call in calls if '"gloo"' not in file.code(call) or '"nccl"' in file.code(call)]
+
+
 def device_uses(script: Script) -> list[Place]:
     """Statements that choose a device."""
     found = []
@@ -159,7 +165,11 @@ def statement_calls(script: Script, *names: str) -> Iterator[tuple[File, cst.Cal
     """Calls that are a statement of their own, alone on a line."""
     for file, call in script.calls(*names):
         line = file.statement(call)
-        if isinstance(file.parent(call), cst.Expr) and isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+        if (
+            isinstance(file.parent(call), cst.Expr)
+            and isinstance(line, cst.SimpleStatementLine)
+            and len(line.body) == 1
+        ):
             yield file, call, line
 
 

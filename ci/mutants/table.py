@@ -8,8 +8,8 @@ from ci.mutants.scoring import Verdict
 
 
 def by(verdicts: list[Verdict], key: Callable[[Verdict], str], baseline: list[Verdict], title: str) -> str:
-    """One line for each value of the key: planted, killed, extra findings, killed by the baseline."""
-    lines = [f"{title:<22}{'planted':>8}{'killed':>8}{'extra':>7}{'grep':>7}"]
+    """One line for each value of the key: planted, killed, of those by an info, extra findings, killed by grep."""
+    lines = [f"{title:<22}{'planted':>8}{'killed':>8}{'advice':>8}{'extra':>7}{'grep':>7}"]
     for value in sorted({key(one) for one in verdicts}):
         lines.append(_line(value, [v for v in verdicts if key(v) == value], [v for v in baseline if key(v) == value]))
     lines.append(_line("all", verdicts, baseline))
@@ -18,7 +18,8 @@ def by(verdicts: list[Verdict], key: Callable[[Verdict], str], baseline: list[Ve
 
 def _line(name: str, verdicts: list[Verdict], baseline: list[Verdict]) -> str:
     extra = sum(bool(one.extra) for one in verdicts)
-    return f"{name:<22}{len(verdicts):>8}{killed(verdicts):>8}{extra:>7}{killed(baseline):>7}"
+    advice = sum(one.advice for one in verdicts)
+    return f"{name:<22}{len(verdicts):>8}{killed(verdicts):>8}{advice:>8}{extra:>7}{killed(baseline):>7}"
 
 
 def killed(verdicts: Iterable[Verdict]) -> int:

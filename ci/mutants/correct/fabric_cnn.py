@@ -1,4 +1,4 @@
-"""A small network with Lightning Fabric: fabric run --devices 2 fabric_cnn.py."""
+"""A small network with Lightning Fabric, which starts its own ranks: python fabric_cnn.py --devices 2."""
 
 import argparse
 
@@ -53,7 +53,7 @@ def test(fabric, model, test_loader):
 
 
 def run(hparams):
-    fabric = L.Fabric(accelerator="auto", devices="auto")
+    fabric = L.Fabric(accelerator="auto", strategy="ddp", devices=hparams.devices)
     fabric.launch()
     fabric.seed_everything(hparams.seed)
     train_loader = DataLoader(make_split(256, 0), batch_size=hparams.batch_size, shuffle=True, drop_last=True)
@@ -77,4 +77,5 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--lr", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--devices", type=int, default=2)
     run(parser.parse_args())

@@ -9,13 +9,13 @@ import libcst as cst
 from ci.mutants.mutant import Edit, Mutant, Place
 from ci.mutants.script import File, Script
 
-_HELPER = '''def gather_from_all(tensor):
+_HELPER = """def gather_from_all(tensor):
     gathered = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, tensor)
     return torch.stack(gathered).flatten(0, 1)
 
 
-'''
+"""
 
 
 def plant(script: Script) -> Iterator[Mutant]:

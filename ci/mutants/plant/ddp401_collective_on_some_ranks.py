@@ -18,7 +18,9 @@ def plant(script: Script) -> Iterator[Mutant]:
         if condition is None or guarded_by_rank(file, call) or "backward" in _function_name(file.function(call)):
             continue
         edit = file.under(line, f"if {condition}:")
-        yield Mutant("DDP401", f"{file.code(call.func)} on rank zero", (edit,), (Place(edit.path, edit.start, edit.end),))
+        yield Mutant(
+            "DDP401", f"{file.code(call.func)} on rank zero", (edit,), (Place(edit.path, edit.start, edit.end),)
+        )
     for file, guard in rank_guards(script):
         if "import torch.distributed as dist" in file.text and writes(script, file, guard):
             assert isinstance(guard.body, cst.IndentedBlock)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from ci.mutants.mutant import Mutant, Place
+from ci.mutants.mutant import Edit, Mutant, Place
 from ci.mutants.script import Script
 from ci.mutants.sites import forwards, in_evaluation, rank_zero
 
@@ -25,7 +25,7 @@ def plant(script: Script) -> Iterator[Mutant]:
             imported, condition = "import torch.distributed as dist\n", "dist.get_rank() == 0"
         edit = file.under(loop, f"if {condition}:")
         place = Place(edit.path, edit.start, edit.end)
-        edits = (edit,)
+        edits: tuple[Edit, ...] = (edit,)
         if imported:
             top = next(node for node in file.nodes if isinstance(node, cst.Import))
             edits = (edit, file.before(file.statement(top), imported.rstrip()))

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 from ci.mutants.mutant import Mutant, Place
 from ci.mutants.script import Script
-from ci.mutants.sites import COLLECTIVES, statement_calls
+from ci.mutants.sites import statement_calls
+
+_OF_DATA = ("distributed.all_reduce", "distributed.reduce", "distributed.all_gather")
+"""Collectives whose failure leaves local data; a barrier at the end of the script leaves nothing."""
 
 
 def plant(script: Script) -> Iterator[Mutant]:
     """``try`` around each collective that is a statement; the handler passes, or says so and goes on."""
-    for file, call, line in statement_calls(script, *COLLECTIVES, "distributed.all_gather"):
+    for file, call, line in statement_calls(script, *_OF_DATA):
         function = file.function(call)
         if function is None or function.name.value == "backward":
             continue

@@ -35,6 +35,14 @@ def _unreduced(script: Script, file: File, call: cst.Call) -> Iterator[Edit]:
                 yield file.remove(line)
 
 
+def _handed_on(script: Script, file: File, node: cst.CSTNode) -> Iterator[Place]:
+    """The functions that are given the value: they may report it."""
+    for call in file.parents(node):
+        callee = flow_of(script).callee(file, call) if isinstance(call, cst.Call) else None
+        if callee is not None:
+            yield callee[0].place(callee[1])
+
+
 def _uses(script: Script, function: cst.FunctionDef) -> Iterator[Place]:
     """The calls of the function, and the statements that use what they return."""
     for file, call in script.find(cst.Call):
@@ -42,10 +50,14 @@ def _uses(script: Script, function: cst.FunctionDef) -> Iterator[Place]:
         if callee is None or callee[1] is not function:
             continue
         yield file.place(file.statement(call))
-        names = (assigned_name(file, call) or "").split(", ")
+        names = set((assigned_name(file, call) or "").split(", "))
+        for assign in file.inside(file.function(call) or call, cst.Assign):
+            if file.code(assign.value) in names:  # best = accuracy
+                names.add(file.code(assign.targets[0].target))
         for node in file.inside(file.function(call) or call, cst.Name):
             if node.value in names:
                 statement = file.statement(node)
+                yield from _handed_on(script, file, node)
                 if isinstance(statement, cst.SimpleStatementLine):
                     yield file.place(statement)
                 elif isinstance(statement, cst.If):
