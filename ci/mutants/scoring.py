@@ -44,7 +44,7 @@ def accusations(validator: Validator, script: Script) -> list[Said]:
 
 
 def verdict(validator: Validator, script: Script, mutant: Mutant, severe: bool, by_line: bool = True) -> Verdict:
-    """What a validator makes of a mutant. severe: its rule can say more than advice. by_line: the place must be right."""
+    """What a validator makes of a mutant. severe: its rule can say more. by_line: the place must be right."""
     said = _say(validator, mutant.texts(script.texts), script.entry)
     places = mutant.expected_lines(script.texts)
     right = [one for one in said if one.code == mutant.code]
