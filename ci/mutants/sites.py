@@ -20,7 +20,7 @@ COLLECTIVES = (
     "fabric.barrier",
 )
 _RANK_TEST = re.compile(r"is_main|is_master|master_process|rank(\(\))?\s*==\s*0")
-_WRITES = re.compile(r"\btorch\.save\(|\bjson\.dump\(|\bopen\([^)]*\"[wa]\"")
+_WRITES = re.compile(r"\btorch\.save\(|\bjson\.dump\(|\bopen\(.*\"[wa]\"")
 
 
 @lru_cache(maxsize=64)
@@ -145,7 +145,7 @@ def device_uses(script: Script) -> list[Place]:
     """Statements that choose a device."""
     found = []
     for file, call in script.find(cst.Call):
-        if re.search(r"set_device\(|torch\.device\(\"cuda\",|cuda:\{|device_ids=", file.code(call)):
+        if re.search(r"set_device\(|torch\.device\(\"cuda\",|cuda:\{|device_ids=|\.to\(device\)", file.code(call)):
             statement = file.statement(call)
             if isinstance(statement, cst.SimpleStatementLine):
                 found.append(file.place(statement))
