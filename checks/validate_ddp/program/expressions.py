@@ -330,6 +330,8 @@ def _walrus(machine: Machine, node: Node) -> Value:
 def _yield(machine: Machine, node: Node) -> Value:
     star = node[1][0] == "star"
     value = machine.evaluate(node[1][1] if star else node[1])
+    if star:
+        iteration.note(machine, value, machine.site(), "yield from")
     machine.frame.yielded = join(machine.frame.yielded, iteration.element(value) if star else value)
     return UNKNOWN
 

@@ -37,15 +37,19 @@ class Guard(NamedTuple):
 class Fact:
     """Something that the program does.
 
-    kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed, draw (random numbers in a loop, or a random transform made), option (of the
-        command line) or launch.
+    kind, by what rules look at:
+        start: process_group, device, option (of the command line), launch
+        data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
+            transform made)
+        model: wrap, shard (in place, FSDP2), forward, backward
+        ranks: collective
+        files: save, load, load_state
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.
     chain: the calls that lead to it from the entry, outermost first.
     loops: the loops around it, outermost first, those around its callers included.
-    values: what it works on, by role.
+    values: what it works on, by role. Of a forward: model, and inputs, the batches that go into it.
     flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
         conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was started).
     """

@@ -100,6 +100,8 @@ class Machine:
         self.budget = budget
         self.complete = True
         self.environment: dict[str, Value] = {}
+        self.wrapped: list[Any] = []
+        """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.evaluate: Callable[[list[Any]], Value]
         self.walk: Callable[[list[Any]], Outcome]
         self.call: Callable[..., Value]

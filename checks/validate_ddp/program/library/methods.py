@@ -124,7 +124,10 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
 
         result: Value = ()
         for inner in bare(resource.get("inner")):
-            result = join(result, calls.call_atom(machine, inner, called))
+            if isinstance(inner, Opaque):
+                result = join(result, models.unknown_forward(machine, inner, called))
+            else:
+                result = join(result, calls.call_atom(machine, inner, called))
         return result or UNKNOWN
     if name == "state_dict":
         return (Resource("state", called.site, {"of": (resource,)}),)
@@ -202,6 +205,8 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     """Call a method of something unknown, or something unknown itself."""
     name = called.name
+    if machine.wrapped and not called.receiver and any(atom is held for held in machine.wrapped):
+        return models.unknown_forward(machine, atom, called)
     handler = _UNKNOWN_METHODS.get(name)
     if handler is not None and (called.receiver or name in ("backward",)):
         result = handler(machine, atom, called)

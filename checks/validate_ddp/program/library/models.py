@@ -42,7 +42,7 @@ def find(name: str) -> Model | None:
     if last == "DataParallel" and root in ("torch",):
         return _wrap("dp")
     if root == "torch" and last == "fully_shard":
-        return _first
+        return _fully_shard
     if root in ("torch", "copy", "apex", "peft") and last in _SAME:
         return _first
     if name == "apex.amp.initialize" or (last == "initialize" and root == "apex"):
@@ -66,6 +66,7 @@ def _wrap(kind: str) -> Model:
             fields["device_ids"] = call.args[1]
         wrapper = Resource(kind, call.site, fields)
         machine.record("wrap", kind, call.site, wrapper=(wrapper,), **fields)
+        machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, Opaque)]
         if kind in ("ddp", "fsdp"):
             machine.record("collective", symbol.last, call.site, wrapper=(wrapper,), arguments=inner)
         for atom in bare(fields.get("device_ids", ())):
@@ -79,6 +80,13 @@ def _wrap(kind: str) -> Model:
 
 def _first(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return call.argument(0) or UNKNOWN
+
+
+def _fully_shard(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    module = call.argument(0, "module") or UNKNOWN
+    machine.record("shard", symbol.last, call.site, model=module)
+    machine.wrapped += [atom for atom in bare(module) if isinstance(atom, Opaque)]
+    return module
 
 
 def _amp_initialize(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -100,14 +108,14 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
     if isinstance(atom, Resource):
         if atom.kind not in (*WRAPPERS, "prepared"):
             return (Opaque("", (*carried, *carried_by((atom,)))[:12]),)
-        machine.record("forward", atom.kind, call.site, model=(atom,))
+        machine.record("forward", atom.kind, call.site, model=(atom,), inputs=_batches(carried))
         output = Resource("output", call.site, {"model": (atom,)})
         return (Opaque("output", (output, *carried)[:12]),)
     if isinstance(atom, Instance):
         result: Value = ()
         member, _ = atom.cls.find("forward")
         if member is not None:
-            machine.record("forward", "module", call.site, model=(atom,))
+            machine.record("forward", "module", call.site, model=(atom,), inputs=_batches(carried))
             from validate_ddp.program import calls
             from validate_ddp.program.library import attributes
 
@@ -117,6 +125,18 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
         output = Resource("output", call.site, {"model": (atom,)})
         return (Opaque("output", (output, *carried_by(result), *carried)[:12]),)
     return (Opaque("", carried),)
+
+
+def unknown_forward(machine: Machine, atom: Opaque, call: Call) -> Value:
+    """Call a model of an unknown class which some wrapper holds, past the wrapper."""
+    carried = carried_by(call.given)
+    machine.record("forward", "module", call.site, model=(atom,), inputs=_batches(carried))
+    output = Resource("output", call.site, {"model": (atom,)})
+    return (Opaque("output", (output, *carried)[:12]),)
+
+
+def _batches(carried: tuple[Any, ...]) -> Value:
+    return tuple(part for part in carried if isinstance(part, Resource) and part.kind == "batch")
 
 
 def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Resource]]:

@@ -33,7 +33,7 @@ from typing import Any
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Instance, Resource, bare, reaching
+from validate_ddp.program.values import Instance, Opaque, Resource, bare, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
@@ -80,6 +80,14 @@ ddp.module.eval()
 print(ddp.module(torch.ones(2, 1)))
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+encoder = torch.nn.Linear(1, 1)
+wrapped = DDP(encoder)
+loss = wrapped(torch.ones(2, 1)).sum() + wrapped.module(torch.ones(2, 1)).sum()
+loss.backward()
+dist.destroy_process_group()
+""",
 )
 INVALID = (
     _HEAD
@@ -103,6 +111,15 @@ def step(model, x):
     loss.backward()
 
 step(ddp, torch.ones(2, 1))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+encoder = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
+wrapped = DDP(encoder)
+for step in range(3):
+    loss = encoder(torch.ones(2, 1)).sum()  # expect
+    loss.backward()
 dist.destroy_process_group()
 """,
 )
@@ -134,7 +151,7 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 def _bypassing(forwards: list[Fact], inner: Any) -> Fact | None:
-    if not isinstance(inner, Instance):
+    if not isinstance(inner, (Instance, Opaque)):
         return None
     for fact in forwards:
         if inner in bare(fact.value("model")) and "no_grad" not in fact.flags:

@@ -31,7 +31,7 @@ from typing import Any
 from validate_ddp.catalogue import ERROR, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, Instance, Opaque, Resource, bare, differs_by_rank
+from validate_ddp.program.values import Const, Instance, Opaque, Resource, Site, bare, differs_by_rank
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
@@ -105,6 +105,27 @@ data = torch.ones(8, 1)
 train(DataLoader(data, sampler=RandomSampler(data)))  # expect
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+def endless(loader):
+    while True:
+        yield from loader
+
+batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+for step in range(100):
+    model(next(batches)).sum().backward()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from torch.distributed.fsdp import fully_shard
+
+net = fully_shard(torch.nn.Linear(1, 1))
+for epoch in range(2):
+    for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
+        net(batch).sum().backward()
+dist.destroy_process_group()
+""",
 )
 
 
@@ -120,14 +141,21 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         reported.add(fact.site)
         forward = trained[loader.site]
-        wrapper = next(atom for atom in bare(forward.value("model")) if isinstance(atom, Resource))
+        evidence = [place(site, "the model is wrapped here") for site in _wrapped_at(program, forward)[:1]]
         yield propose(
             program,
             fact,
             ERROR,
             "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
-            evidence=(place(wrapper.site, "the model is wrapped here"), place(forward.site, "and trained on it here")),
+            evidence=[*evidence, place(forward.site, "and trained on it here")],
         )
+
+
+def _wrapped_at(program: Program, forward: Fact) -> list[Site]:
+    models = bare(forward.value("model"))
+    wrappers = [atom.site for atom in models if isinstance(atom, Resource)]
+    shards = [fact.site for fact in program.facts("shard") if any(fact.value("model") == (atom,) for atom in models)]
+    return wrappers or shards
 
 
 def _training_inputs(program: Program) -> dict[Any, Fact]:
@@ -140,17 +168,24 @@ def _training_inputs(program: Program) -> dict[Any, Fact]:
         for atom in bare(fact.value("loader")):
             loops.setdefault((fact.site.path, fact.site.span), []).append(atom)
     trained_in = {(loop.site.path, loop.site.span) for fact in program.facts("backward") for loop in fact.loops}
+    sharded = {id(atom) for fact in program.facts("shard") for atom in bare(fact.value("model"))}
     for fact in program.facts("forward"):
-        if fact.name != "ddp" or "no_grad" in fact.flags:
+        in_place = any(id(atom) in sharded for atom in bare(fact.value("model")))
+        if not (fact.name in ("ddp", "fsdp") or in_place) or "no_grad" in fact.flags:
             continue
         for loop in fact.loops:
             place_of = (loop.site.path, loop.site.span)
             if place_of in trained_in:
-                drawn_from = loops.get(place_of, [])
+                drawn_from = loops.get(place_of) or _loaders_of(fact)
                 if all(_unsharded(loader) for loader in drawn_from):  # else it is the loader of a single process
                     for loader in drawn_from:
                         found.setdefault(loader.site, fact)
     return found
+
+
+def _loaders_of(forward: Fact) -> list[Any]:
+    """The loaders whose batches go into a forward, where no loop around it draws from one."""
+    return [atom for batch in forward.value("inputs") for atom in bare(batch.get("loader"))]
 
 
 def _unsharded(loader: Resource) -> bool:

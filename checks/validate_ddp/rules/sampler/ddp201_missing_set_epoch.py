@@ -132,6 +132,17 @@ for step in range(100):
     print(next(batches))
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+def endless(loader):
+    while True:
+        yield from loader
+
+batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+for step in range(100):
+    print(next(batches))
+dist.destroy_process_group()
+""",
 )
 
 
