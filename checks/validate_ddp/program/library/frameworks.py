@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
+from validate_ddp.program.library import distributed, uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -64,8 +65,19 @@ def _made(kind: str) -> Model:
 
 
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("collective", symbol.last, call.site, arguments=call.given)
+    dropped = _lost(machine, symbol.last, call)
+    machine.record("collective", symbol.last, call.site, arguments=call.given, function=(symbol,), dropped=dropped)
     return (Opaque(symbol.last + "()", carried_by(call.given)),)
+
+
+_OUT_OF_PLACE = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across_processes", "all_gather"})
+"""Collectives of Accelerate and Fabric that only return their result; Fabric's ``all_reduce`` also works in place."""
+
+
+def _lost(machine: Machine, name: str, call: Call) -> Value:
+    if name in _OUT_OF_PLACE and uses.is_dropped(call):
+        return distributed.out_of_place(machine, call)
+    return ()
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -114,7 +126,9 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         return (Resource("context", call.site, {"name": (Const(name),)}),)
     collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
     if name in collectives:
-        machine.record("collective", name, call.site, arguments=call.given)
+        dropped = _lost(machine, name, call)
+        values: dict[str, Value] = {"arguments": call.given, "launcher": (launcher,), "dropped": dropped}
+        machine.record("collective", name, call.site, **values)
         return (Opaque(name + "()", carried_by(call.given)),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
         held = Resource("list", call.site, {"*": call.args[0]})
