@@ -26,12 +26,14 @@ class Guard(NamedTuple):
     """A condition around a fact: only ranks ``who`` pass; ``all`` for one that has nothing to do with the rank.
 
     depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
+    swallows: not a condition but a ``try`` with a handler that catches any error and goes on.
     """
 
     who: str
     site: Site
     depth: int = 0
     exact: bool = True
+    swallows: bool = False
 
 
 class Fact:
@@ -46,7 +48,7 @@ class Fact:
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role.
     flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
-        conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was started).
+        any_error (a handler that catches what one rank alone may meet); conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was started).
     """
 
     __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")

@@ -1,0 +1,193 @@
+"""One rank's failure in or before a collective is swallowed, and the ranks part.
+
+## What it does
+Looks for collectives of data inside a `try` whose handler catches any error and goes on, and for collectives that such
+a handler calls itself.
+
+## Why is this bad?
+An exception is raised on the rank that meets it. If that rank goes on with its own data, the others stay in the
+collective until the time-out, or meet the next collective of the first one and exchange the wrong tensors. A barrier in
+a handler is reached by the failing rank alone. Let the error end the rank: the launcher then ends the others.
+
+Not reported are a handler that raises or exits, one for errors which every rank meets alike (`ImportError`,
+`KeyError`), and a barrier tried on the way out.
+
+## Example
+```python
+try:
+    dist.all_reduce(loss)
+except RuntimeError:
+    pass  # go on with the local loss
+```
+
+## Use instead
+```python
+dist.all_reduce(loss)
+```
+
+## References
+- [torchrun: a failing worker ends the others](https://docs.pytorch.org/docs/stable/elastic/run.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.catalogue import INFO, WARNING, Proposal
+from validate_ddp.program.facts import Fact, Guard
+from validate_ddp.program.trace import Program
+from validate_ddp.rules.proposing import place, propose
+
+SEVERITIES = (WARNING, INFO)
+EVIDENCE = "S"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+loss = torch.ones(1)
+"""
+_TAIL = """
+dist.destroy_process_group()
+"""
+VALID = (
+    _HEAD
+    + """
+try:
+    dist.all_reduce(loss)
+except RuntimeError as error:
+    print(f"rank {dist.get_rank()}: {error}")
+    raise
+try:
+    dist.all_gather_into_tensor(torch.zeros(2), loss)
+except AttributeError:  # an old torch, on every rank
+    dist.all_gather([torch.zeros(1), torch.zeros(1)], loss)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+def cleanup():
+    try:
+        dist.barrier()
+        dist.destroy_process_group()
+    except Exception:
+        pass
+
+cleanup()
+""",
+    _HEAD
+    + """
+try:
+    import wandb
+except Exception:
+    dist.barrier()
+    wandb = None
+try:
+    text = open("notes.txt").read()
+except OSError:
+    text = ""
+dist.all_reduce(loss)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+import sys
+
+def train():
+    dist.all_reduce(loss)
+
+try:
+    train()
+except Exception as error:
+    print(error)
+    sys.exit(1)
+finally:
+    dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+try:
+    dist.all_reduce(loss)  # expect
+    loss /= dist.get_world_size()
+except RuntimeError:
+    print("local loss")
+"""
+    + _TAIL,
+    _HEAD
+    + """
+def gathered(value):
+    try:
+        parts = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, value)  # expect
+        return torch.cat(parts)
+    except Exception:
+        return value
+
+print(gathered(loss))
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for step in range(10):
+    try:
+        (loss * step).item()
+    except RuntimeError as error:
+        print(error)
+        dist.barrier()  # expect
+        continue
+"""
+    + _TAIL,
+)
+
+
+_BARRIERS = frozenset({"barrier", "monitored_barrier", "wait_for_everyone", "rendezvous"})
+_GROUPS = frozenset({"new_group", "new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh"})
+_FARTHEST = 1
+"""Calls between the ``try`` and the collective: a handler around a whole program ends that rank, if late."""
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such ``try``, and one for each collective in a handler."""
+    reported = set()
+    for fact in program.facts("collective"):
+        if "any_error" in fact.flags:
+            reach = fact.site
+            if reach not in reported:
+                reported.add(reach)
+                yield _in_handler(program, fact)
+            continue
+        tried = _swallowed(fact)
+        if tried is None or fact.name in _BARRIERS or fact.name in _GROUPS or tried.site in reported:
+            continue
+        reported.add(tried.site)
+        yield propose(
+            program,
+            fact,
+            INFO if fact.hangs_on_unknown else WARNING,
+            f"an error that one rank meets here is swallowed, and it goes on without the others in `{fact.name}`: "
+            "they wait for it, or pair with its next collective",
+            evidence=[place(tried.site, "the handler of this `try` catches any error and goes on")],
+        )
+
+
+def _in_handler(program: Program, fact: Fact) -> Proposal:
+    evidence = [place(fact.chain[-1], "it is reached from here")] if fact.chain else []
+    return propose(
+        program,
+        fact,
+        INFO if fact.hangs_on_unknown else WARNING,
+        f"`{fact.name}` in an exception handler: only the ranks that failed call it, and the others never join",
+        evidence=evidence,
+    )
+
+
+def _swallowed(fact: Fact) -> Guard | None:
+    """The innermost ``try`` around the fact that swallows its failure, if it is near."""
+    for guard in reversed(fact.guards):
+        if guard.swallows and len(fact.chain) - guard.depth <= _FARTHEST:
+            return guard
+    return None
