@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import library, ranks, roles
+from validate_ddp.program import gradients, library, ranks, roles
 from validate_ddp.program.library import attributes
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
@@ -232,7 +232,10 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         who = "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
     if not _worth_walking(machine, function, call):
-        return (Opaque(function.name + "()", carried_by(call.given)),)
+        carried = carried_by(call.given)
+        if "no_grad" in function.marks:
+            carried = gradients.cut_parts(carried)
+        return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
@@ -247,6 +250,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             value = _run(machine, function, frame)
         finally:
             machine.frames.pop()
+    if machine.gathers and "no_grad" in function.marks:
+        value = gradients.cut(value)
     machine.results[key] = join(machine.results.get(key, ()), value)
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
@@ -310,6 +315,8 @@ def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
     if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:
         return True
     if machine.library.interesting(function.module, function.node[7]):
+        return True
+    if machine.gathers and gradients.marks(call.given):
         return True
     return any(isinstance(atom, (Resource, Rank, Function, Class)) for atom in carried_or_self(call))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.catalogue import Span
-from validate_ddp.program import binding, conditions, handlers, loops, ranks, roles
+from validate_ddp.program import binding, conditions, gradients, handlers, loops, ranks, roles
 from validate_ddp.program.library import contexts, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
@@ -69,6 +69,8 @@ def _leaves(function: Node) -> bool:
 
 def _assign(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(node[3])
+    if machine.gathers and gradients.is_off(machine):
+        value = gradients.cut(value)
     for target in node[2]:
         binding.assign(machine, target, value)
     return RUNS_ON

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions
+from validate_ddp.program import conditions, gradients
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -63,7 +63,7 @@ def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
             return (Const(int(number)),)
         except ValueError:
             return UNKNOWN
-    return tuple(atom for atom in value if isinstance(atom, Opaque)) or UNKNOWN
+    return gradients.cut(tuple(atom for atom in value if isinstance(atom, Opaque))) or UNKNOWN
 
 
 def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -208,7 +208,7 @@ def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
             last = atom.name.rpartition(".")[2].lower()
             if any(word in last for word in ("gpu", "device_ids", "devices", "local_ranks")):
                 return (WorldSize(),)
-    return (Opaque("len", carried_by(call.argument(0))),)
+    return (Opaque("len", gradients.cut_parts(carried_by(call.argument(0)))),)
 
 
 def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:

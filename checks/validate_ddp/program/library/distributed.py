@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from validate_ddp.program import vocabulary
+from validate_ddp.program import gradients, vocabulary
 from validate_ddp.program.library import uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -71,13 +71,23 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     elif "async_op" in call.keywords and constant(call.keywords["async_op"]) is True:
         values["dropped"] = (Const("handle"),) if uses.is_unwaited(machine, call) else ()
     machine.record("collective", symbol.last, call.site, **values)
-    for value in (*call.args, *call.keywords.values()):
-        for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind == "list" and symbol.last.startswith("all_gather"):
-                machine.write(atom.fields, "*", (Opaque("gathered", carried_by(call.given)),))
+    if symbol.name.rpartition(".")[0] in _BLIND:
+        if symbol.last in _GATHERING:
+            tensor = call.argument(1, "tensor") or call.argument(-1, "input_tensor")
+            destination = call.argument(0, "tensor_list") or call.argument(-1, "output_tensor")
+            gradients.receive(machine, destination, gradients.collect(machine, call, symbol.last, tensor))
+        elif symbol.last == "all_reduce":
+            gradients.reduce_in_place(machine, call, symbol.last)
+        elif symbol.last == "all_gather_object":
+            gradients.receive(machine, call.argument(0), gradients.cut_parts(carried_by(call.given)))
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
     return (Opaque(symbol.last + "()", carried_by(call.given)),)
+
+
+_BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
+"""Whose collectives autograd does not see."""
+_GATHERING = frozenset({"all_gather", "all_gather_into_tensor", "_all_gather_base"})
 
 
 def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
