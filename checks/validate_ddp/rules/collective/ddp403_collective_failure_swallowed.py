@@ -35,7 +35,9 @@ from collections.abc import Iterator
 
 from validate_ddp.catalogue import INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact, Guard
+from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Site
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING, INFO)
@@ -152,12 +154,11 @@ _FARTHEST = 1
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such ``try``, and one for each collective in a handler."""
-    reported = set()
+    reported: set[Site] = set()
     for fact in program.facts("collective"):
         if "any_error" in fact.flags:
-            reach = fact.site
-            if reach not in reported:
-                reported.add(reach)
+            if fact.site not in reported and fact.who not in PARTIAL:  # those are DDP401's
+                reported.add(fact.site)
                 yield _in_handler(program, fact)
             continue
         tried = _swallowed(fact)

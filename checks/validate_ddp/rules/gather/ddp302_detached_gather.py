@@ -189,17 +189,18 @@ def check(program: Program) -> Iterator[Proposal]:
         mark = fact.value("result")[0]
         for backward in backwards:
             verdict = _verdict(fact, mark, backward)
-            if verdict is None or _place(fact) in reported:
+            reach = _place(fact)
+            if verdict is None or (reach.path, reach.statement) in reported:
                 continue
-            reported.add(_place(fact))
+            reported.add((reach.path, reach.statement))
             severity, message = verdict
-            evidence = [place(fact.site, f"`{fact.name}` is called here")] if _place(fact) is not fact.site else []
+            evidence = [place(fact.site, f"`{fact.name}` is called here")] if reach is not fact.site else []
             output = mark.get("of")[0]
             evidence += [
                 place(output.site, "the model's output, which has a gradient"),
                 place(backward.site, "the loss is differentiated here"),
             ]
-            yield propose(program, fact.moved(_place(fact)), severity, message, evidence=evidence)
+            yield propose(program, fact.moved(reach), severity, message, evidence=evidence)
 
 
 def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | None:
