@@ -28,7 +28,7 @@ CUTTING_FUNCTIONS = frozenset(
     isnan isinf isfinite is_tensor numel nonzero bincount histc searchsorted bucketize multinomial tensor zeros ones
     empty full arange eye equal allclose randperm randn rand randint""".split()
 )
-JOINING_FUNCTIONS = frozenset("cat concat concatenate stack vstack hstack row_stack".split())
+JOINING_FUNCTIONS = frozenset("cat concat concatenate stack vstack hstack row_stack where".split())
 
 
 def is_off(machine: Machine) -> bool:
@@ -36,9 +36,18 @@ def is_off(machine: Machine) -> bool:
     return "no_grad" in machine.flags
 
 
-def is_trained(machine: Machine, wrapper: Resource) -> Value:
-    """True for the forward of a model that is being trained: a wrapper's, with gradients on."""
-    return TRUE if wrapper.kind in _TRAINED and not is_off(machine) else ()
+def is_trained(machine: Machine, wrapper: Resource, call: Call) -> Value:
+    """True for the forward of a model that is being trained: a wrapper's, with gradients on, and not a teacher's."""
+    if wrapper.kind not in _TRAINED or is_off(machine):
+        return ()
+    function = call.node[1] if call.node else ["const", None]
+    name = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
+    return () if any(word in name.lower() for word in _FROZEN) else TRUE
+
+
+_FROZEN = ("teacher", "ema", "momentum", "target", "frozen", "ref_", "reference", "key_enc", "encoder_k", "_k")
+_KEEPING = ("queue", "bank", "memory", "momentum", "buffer", "center")
+"""In the names of functions that keep gathered features for later steps, where they have no gradient by design."""
 
 
 def live(value: Value) -> list[Any]:
@@ -80,7 +89,7 @@ def cut(value: Value) -> Value:
 
 def collect(machine: Machine, call: Call, name: str, tensor: Value, reduces: bool = False) -> tuple[Any, ...]:
     """What the result of a collective that autograd does not see carries of ``tensor``."""
-    sources = [] if is_off(machine) else live(tensor)
+    sources = [] if is_off(machine) or _is_kept(machine) else live(tensor)
     kept = cut_parts(reaching(tensor))
     if not sources:
         return kept
@@ -92,6 +101,11 @@ def collect(machine: Machine, call: Call, name: str, tensor: Value, reduces: boo
     machine.gathers.append(mark)
     machine.record("gather", name, call.site, result=(mark,))
     return (mark, *sources, *kept) if reduces else (mark, *kept)
+
+
+def _is_kept(machine: Machine) -> bool:
+    names = [frame.function.name.lower() for frame in machine.frames if frame.function is not None]
+    return any(word in name for name in names for word in _KEEPING)
 
 
 def _texts(call: Call) -> list[Opaque]:

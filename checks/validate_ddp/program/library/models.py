@@ -131,7 +131,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
         machine.record("forward", atom.kind, call.site, model=(atom,))
         if gradients.is_off(machine):
             carried = gradients.cut_parts(carried)
-        output = Resource("output", call.site, {"model": (atom,), "live": gradients.is_trained(machine, atom)})
+        output = Resource("output", call.site, {"model": (atom,), "live": gradients.is_trained(machine, atom, call)})
         return (Opaque("output", (output, *carried)[:12]),)
     if isinstance(atom, Instance):
         result: Value = ()
@@ -149,8 +149,22 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
                 if machine.gathers or machine.library.interesting(function.module, function.node[7]):
                     result = calls.call_atom(machine, function, call)
         output = Resource("output", call.site, {"model": (atom,)})
+        if machine.gathers:
+            return _parted(result, (output,), carried)
         return (Opaque("output", (output, *carried_by(result), *carried)[:12]),)
     return (Opaque("", carried),)
+
+
+def _parted(result: Value, output: tuple[Any, ...], carried: tuple[Any, ...]) -> Value:
+    """What a forward returns, part by part: what is logged beside a loss is not part of the loss."""
+    for atom in bare(result):
+        if isinstance(atom, Resource) and atom.kind in ("dict", "tuple") and len(result) == 1:
+            parts: dict[str, Value] = {
+                key: (Opaque("output", (*output, *carried_by(value), *carried)[:12]),)
+                for key, value in atom.fields.items()
+            }
+            return (Resource(atom.kind, atom.site, parts),)
+    return (Opaque("output", (*output, *carried_by(result), *carried)[:12]),)
 
 
 def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Resource]]:

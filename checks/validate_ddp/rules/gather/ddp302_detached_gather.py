@@ -40,7 +40,7 @@ from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program import gradients
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Class, Instance, Resource, Site, bare
+from validate_ddp.program.values import Class, Instance, Resource, Site, bare, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -124,7 +124,7 @@ loss = F.cross_entropy(model(batch), labels)
 loss.backward()
 reduced = loss.clone()
 dist.all_reduce(reduced)
-dist.all_reduce(loss)
+dist.all_reduce(loss, op=dist.ReduceOp.AVG)
 print(reduced / world_size)
 """
     + _TAIL,
@@ -190,7 +190,7 @@ def check(program: Program) -> Iterator[Proposal]:
         for backward in backwards:
             verdict = _verdict(fact, mark, backward)
             reach = _place(fact)
-            if verdict is None or (reach.path, reach.statement) in reported:
+            if verdict is None or fact.order > backward.order or (reach.path, reach.statement) in reported:
                 continue
             reported.add((reach.path, reach.statement))
             severity, message = verdict
@@ -207,8 +207,9 @@ def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | No
     """Severity and message for one gathered tensor and one loss; None where all is well between them."""
     loss = backward.value("loss")
     is_term, is_part = mark in gradients.terms(loss), mark in gradients.marks(loss)
-    if not (is_term or is_part) or mark.get("scaled"):
+    if not (is_term or is_part):
         return None
+    scaled = bool(mark.get("scaled"))
     doubted = fact.hangs_on_unknown or any(_hides_gradients(output) for output in mark.get("of"))
     if mark.get("reduced"):
         if mark.get("mixed"):
@@ -216,7 +217,7 @@ def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | No
                 INFO if doubted else WARNING,
                 f"autograd does not see `{fact.name}`: the gradient of this loss through it is this rank's share alone",
             )
-        if mark.get("divided"):
+        if mark.get("divided") and not scaled:
             return (
                 INFO,
                 f"autograd does not see `{fact.name}`: divided by the world size and then averaged by DDP, the gradient "
@@ -224,21 +225,23 @@ def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | No
             )
         return None
     if mark.get("restored"):
-        return (
-            INFO,
-            "with the own rows put back among the gathered ones, DDP's mean makes the gradient 1/world_size of the "
-            "right one",
-        )
+        advice = "with the own rows put back among the gathered ones, DDP's mean makes the gradient 1/world_size"
+        return None if scaled else (INFO, advice + " of the right one")
     if is_part and any(output in mark.get("of") for output in gradients.live(loss)):
         return (
             INFO if doubted else WARNING,
             f"`{fact.name}` passes no gradient: this loss lacks the share that goes through the gathered rows, so its "
             "gradient is wrong in size and direction",
         )
+    doubted = doubted or (not is_term and len(reaching(loss)) >= _MOST_TOLD)
     return (
         INFO if doubted else ERROR,
         f"`{fact.name}` passes no gradient: this part of the loss trains nothing",
     )
+
+
+_MOST_TOLD = 10
+"""A loss that so much went into may hold an output that the walk no longer tells of."""
 
 
 def _hides_gradients(output: Resource) -> bool:
