@@ -1,8 +1,8 @@
 """One rank's failure in or before a collective is swallowed, and the ranks part.
 
 ## What it does
-Looks for collectives of data inside a `try` whose handler catches any error and goes on, and for collectives that such
-a handler calls itself.
+Looks for collectives of data inside a `try` whose handler catches any error and goes on, for the backward of a wrapped
+model in one inside a loop, and for collectives that such a handler calls itself.
 
 ## Why is this bad?
 An exception is raised on the rank that meets it. If that rank goes on with its own data, the others stay in the
@@ -10,7 +10,8 @@ collective until the time-out, or meet the next collective of the first one and 
 a handler is reached by the failing rank alone. Let the error end the rank: the launcher then ends the others.
 
 Not reported are a handler that raises or exits, one for errors which every rank meets alike (`ImportError`,
-`KeyError`), and a barrier tried on the way out.
+`KeyError`), and a barrier tried on the way out. A `try` around a whole program is advice: that rank ends, and the others
+wait for it.
 
 ## Example
 ```python
@@ -34,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.catalogue import INFO, WARNING, Proposal
+from validate_ddp.program import gradients
 from validate_ddp.program.facts import Fact, Guard
 from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.trace import Program
@@ -97,8 +99,16 @@ dist.all_reduce(loss)
     + """
 import sys
 
+from torch.nn.parallel import DistributedDataParallel as DDP
+
 def train():
-    dist.all_reduce(loss)
+    model = DDP(torch.nn.Linear(1, 1))
+    for step in range(10):
+        try:
+            model(loss).sum().backward()
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
 
 try:
     train()
@@ -110,6 +120,18 @@ finally:
 """,
 )
 INVALID = (
+    _HEAD
+    + """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(torch.nn.Linear(1, 1))
+for step in range(10):
+    try:
+        model(loss).sum().backward()  # expect
+    except RuntimeError:  # out of memory
+        torch.cuda.empty_cache()
+"""
+    + _TAIL,
     _HEAD
     + """
 try:
@@ -146,6 +168,8 @@ for step in range(10):
 )
 
 
+_WHOLE = ("process_group", "wrap", "loader")
+"""What a ``try`` around a whole program holds."""
 _BARRIERS = frozenset({"barrier", "monitored_barrier", "wait_for_everyone", "rendezvous"})
 _GROUPS = frozenset({"new_group", "new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh"})
 _FARTHEST = 1
@@ -165,14 +189,33 @@ def check(program: Program) -> Iterator[Proposal]:
         if tried is None or fact.name in _BARRIERS or fact.name in _GROUPS or tried.site in reported:
             continue
         reported.add(tried.site)
-        yield propose(
-            program,
-            fact,
-            INFO if fact.hangs_on_unknown else WARNING,
-            f"an error that one rank meets here is swallowed, and it goes on without the others in `{fact.name}`: "
-            "they wait for it, or pair with its next collective",
-            evidence=[place(tried.site, "the handler of this `try` catches any error and goes on")],
-        )
+        yield _in_try(program, fact, tried, f"without the others in `{fact.name}`")
+    for fact in program.facts("backward"):
+        tried = _swallowed(fact)
+        if tried is None or tried.site in reported or "no_sync" in fact.flags:
+            continue
+        if gradients.live(fact.value("loss")) and _goes_round(fact, tried):
+            reported.add(tried.site)
+            yield _in_try(program, fact, tried, "without the others in the all-reduce of the gradients")
+
+
+def _in_try(program: Program, fact: Fact, tried: Guard, how: str) -> Proposal:
+    whole = any(tried.site == guard.site for kind in program.facts(*_WHOLE) for guard in kind.guards if guard.swallows)
+    return propose(
+        program,
+        fact,
+        INFO if whole or fact.hangs_on_unknown else WARNING,
+        f"an error that one rank meets here is swallowed, and it goes on {how}: they wait for it, or pair with its next "
+        "collective",
+        evidence=[place(tried.site, "the handler of this `try` catches any error and goes on")],
+    )
+
+
+def _goes_round(fact: Fact, tried: Guard) -> bool:
+    """Whether a loop lies around the ``try``, so that the next step follows a failed one."""
+    return any(
+        loop.site.path == tried.site.path and loop.site.span.line < tried.site.span.line for loop in fact.loops
+    )
 
 
 def _in_handler(program: Program, fact: Fact) -> Proposal:
