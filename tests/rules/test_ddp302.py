@@ -38,8 +38,12 @@ def severities(folder: Path, body: str) -> list[str]:
 
 
 ERRORS = {
-    "a term of gathered rows alone": "z = model(x)\nloss = F.cross_entropy(z, y) + 0.1 * gather(z).std()\nloss.backward()",
-    "the term first": "z = model(x)\nloss = 0.1 * gather(z).std()\nloss += F.cross_entropy(z, y)\n(loss / 4).backward()",
+    "a term of gathered rows alone": (
+        "z = model(x)\nloss = F.cross_entropy(z, y) + 0.1 * gather(z).std()\nloss.backward()"
+    ),
+    "the term first": (
+        "z = model(x)\nloss = 0.1 * gather(z).std()\nloss += F.cross_entropy(z, y)\n(loss / 4).backward()"
+    ),
     "nothing else": "z = model(x)\nloss = gather(z).std()\nloss.backward()",
     "of a module": (
         "class Spread(nn.Module):\n    def forward(self, rows):\n        return rows.pow(2).mean()\nspread = Spread()\n"
@@ -104,7 +108,8 @@ RIGHT = {
     "logging": "z = model(x)\nloss = z.mean()\nprint(gather(z).norm())\nloss.backward()",
     "logging of a module": (
         "class Loss(nn.Module):\n    def forward(self, z):\n        everybody = gather(z)\n"
-        "        return {'loss': z.mean(), 'norm': everybody.norm()}\nlosses = Loss()(model(x))\nlosses['loss'].backward()"
+        "        return {'loss': z.mean(), 'norm': everybody.norm()}\nlosses = Loss()(model(x))\n"
+        "losses['loss'].backward()"
     ),
     "put back and scaled": (
         "z = model(x)\nparts = [torch.zeros_like(z) for _ in range(world_size)]\ndist.all_gather(parts, z)\n"
@@ -114,14 +119,19 @@ RIGHT = {
         "bank = []\ndef enqueue(t):\n    bank.append(gather(t))\nz = model(x)\nenqueue(z)\n"
         "loss = (z @ torch.cat(bank).T).mean()\nloss.backward()"
     ),
-    "a teacher": "teacher = DDP(nn.Linear(4, 4))\nz = model(x)\nloss = (z @ gather(teacher(x)).T).mean()\nloss.backward()",
+    "a teacher": (
+        "teacher = DDP(nn.Linear(4, 4))\nz = model(x)\nloss = (z @ gather(teacher(x)).T).mean()\nloss.backward()"
+    ),
     "a count": (
         "z = model(x)\ncount = (z > 0).sum().float()\ndist.all_reduce(count)\nloss = z.sum() / count * world_size\n"
         "loss.backward()"
     ),
-    "after the backward": "loss = model(x).mean()\nloss.backward()\ndist.all_reduce(loss)\nloss /= world_size\nprint(loss)",
+    "after the backward": (
+        "loss = model(x).mean()\nloss.backward()\ndist.all_reduce(loss)\nloss /= world_size\nprint(loss)"
+    ),
     "a copy for the log": (
-        "def reduced(t):\n    t = t.clone()\n    dist.all_reduce(t)\n    return t / world_size\nloss = model(x).mean()\n"
+        "def reduced(t):\n    t = t.clone()\n    dist.all_reduce(t)\n    return t / world_size\n"
+        "loss = model(x).mean()\n"
         "shown = reduced(loss)\nloss.backward()\nprint(shown)"
     ),
     "nn.functional": (

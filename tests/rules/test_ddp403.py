@@ -46,7 +46,8 @@ SWALLOWED = {
         "except Exception:\n    y = x"
     ),
     "a barrier of those who failed": (
-        "for i in range(9):\n    try:\n        print(open(str(i)).read())\n    except Exception:\n        dist.barrier()"
+        "for i in range(9):\n    try:\n        print(open(str(i)).read())\n    except Exception:\n"
+        "        dist.barrier()"
     ),
     "a barrier far down in the handler": (
         "def report():\n    print(1)\n    dist.barrier()\ntry:\n    x.item()\nexcept RuntimeError:\n    report()"
@@ -60,13 +61,16 @@ LEFT_ALONE = {
         "        if 'memory' in str(e):\n            continue\n        raise"
     ),
     "interrupted": "try:\n    dist.all_reduce(x)\nexcept KeyboardInterrupt:\n    dist.barrier()",
-    "what is missing on every rank": "try:\n    dist.all_gather_into_tensor(x, x)\nexcept AttributeError:\n    dist.all_reduce(x)",
+    "what is missing on every rank": (
+        "try:\n    dist.all_gather_into_tensor(x, x)\nexcept AttributeError:\n    dist.all_reduce(x)"
+    ),
     "barrier on the way out": "try:\n    dist.barrier()\nexcept Exception:\n    pass",
     "imports": "try:\n    import apex\nexcept Exception:\n    dist.barrier()",
     "a local failure": "try:\n    y = x.item()\nexcept Exception:\n    y = 0\ndist.all_reduce(x)",
     "finally": "try:\n    dist.all_reduce(x)\nfinally:\n    print(rank)",
     "a backward without the wrapper": (
-        "for i in range(9):\n    try:\n        torch.nn.Linear(4, 4)(x).sum().backward()\n    except Exception:\n        pass"
+        "for i in range(9):\n    try:\n        torch.nn.Linear(4, 4)(x).sum().backward()\n"
+        "    except Exception:\n        pass"
     ),
     "else": "try:\n    y = x.item()\nexcept Exception:\n    y = 0\nelse:\n    dist.all_reduce(x)",
 }

@@ -33,7 +33,10 @@ def codes(folder: Path, body: str) -> list[str]:
 LOST = {
     "functional": "funcol.all_reduce(x, 'sum', dist.group.WORLD)\nprint(x)",
     "gathered": "accelerator.gather(x)\nprint(x)",
-    "of an attribute": "class T:\n    def f(self):\n        accelerator.reduce(self.loss)\n        print(self.loss)\nt = T()\nt.loss = x\nt.f()",
+    "of an attribute": (
+        "class T:\n    def f(self):\n        accelerator.reduce(self.loss)\n        print(self.loss)\n"
+        "t = T()\nt.loss = x\nt.f()"
+    ),
     "never waited for": "def f(t):\n    handle = dist.all_reduce(t, async_op=True)\n    return t\nprint(f(x))",
     "no handle": "def f(t):\n    dist.all_reduce(t, async_op=True)\n    return t\nprint(f(x))",
     "on a condition": "if x.sum() > 0:\n    accelerator.reduce(x)\nprint(x)",
@@ -48,9 +51,13 @@ KEPT = {
     "waited for": "handle = dist.all_reduce(x, async_op=True)\nhandle.wait()",
     "waited for at once": "dist.all_reduce(x, async_op=True).wait()",
     "in a list": "handles = []\nhandles.append(dist.all_reduce(x, async_op=True))\nfor h in handles:\n    h.wait()",
-    "handle kept in a field": "class T:\n    pass\nt = T()\nt.handle = dist.all_reduce(x, async_op=True)\nt.handle.wait()",
+    "handle kept in a field": (
+        "class T:\n    pass\nt = T()\nt.handle = dist.all_reduce(x, async_op=True)\nt.handle.wait()"
+    ),
     "handle returned": "def f(t):\n    handle = dist.all_reduce(t, async_op=True)\n    return handle\nf(x).wait()",
-    "synchronized": "def f(t):\n    dist.all_reduce(t, async_op=True)\n    torch.cuda.synchronize()\n    return t\nprint(f(x))",
+    "synchronized": (
+        "def f(t):\n    dist.all_reduce(t, async_op=True)\n    torch.cuda.synchronize()\n    return t\nprint(f(x))"
+    ),
     "not asynchronous": "dist.all_reduce(x, async_op=False)\nprint(x)",
 }
 

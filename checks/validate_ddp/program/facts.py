@@ -40,7 +40,7 @@ class Fact:
     """Something that the program does.
 
     kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed or launch.
+        gather (of a tensor whose gradient ends there), save, load, load_state, seed or launch.
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.
@@ -48,7 +48,8 @@ class Fact:
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role.
     flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
-        any_error (a handler that catches what one rank alone may meet); conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was started).
+        any_error (a handler that catches what one rank alone may meet); conditional; generator; dataset (a method of
+        one); spawned; alone (before any rank but one was started).
     """
 
     __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")

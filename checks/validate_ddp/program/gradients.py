@@ -42,7 +42,7 @@ def is_trained(machine: Machine, wrapper: Resource, call: Call) -> Value:
         return ()
     function = call.node[1] if call.node else ["const", None]
     name = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
-    return () if any(word in name.lower() for word in _FROZEN) else TRUE
+    return () if any(word in str(name).lower() for word in _FROZEN) else TRUE
 
 
 _FROZEN = ("teacher", "ema", "momentum", "target", "frozen", "ref_", "reference", "key_enc", "encoder_k", "_k")
@@ -52,7 +52,9 @@ _KEEPING = ("queue", "bank", "memory", "momentum", "buffer", "center")
 
 def live(value: Value) -> list[Any]:
     """The outputs of trained models whose gradient flows through ``value``."""
-    return [part for part in reaching(value) if isinstance(part, Resource) and part.kind == "output" and part.get("live")]
+    return [
+        part for part in reaching(value) if isinstance(part, Resource) and part.kind == "output" and part.get("live")
+    ]
 
 
 def marks(value: Value) -> list[Resource]:
@@ -156,11 +158,7 @@ def arithmetic(machine: Machine, operator: str, left: Value, right: Value) -> Va
             for mark in found:
                 mark.fields["scaled" if operator == "Mult" else "divided"] = TRUE
         outputs, there = live(other), marks(other)
-        met = [
-            mark
-            for mark in found
-            if mark not in there and any(output in mark.get("of") for output in outputs)
-        ]
+        met = [mark for mark in found if mark not in there and any(output in mark.get("of") for output in outputs)]
         if operator == "Add":
             dead = [mark for mark in met if not any(output in mark.get("of") for output in live(value))]
             if dead:

@@ -122,7 +122,7 @@ _OUT_OF_PLACE = (
     "torch.distributed._functional_collectives",
 )
 _HOROVOD_OUT_OF_PLACE = frozenset(
-    """allreduce allgather allgather_object broadcast broadcast_object alltoall reducescatter grouped_allreduce""".split()
+    "allreduce allgather allgather_object broadcast broadcast_object alltoall reducescatter grouped_allreduce".split()
 )
 
 

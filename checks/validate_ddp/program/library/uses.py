@@ -64,7 +64,7 @@ def _body(machine: Machine) -> Node:
     function = machine.frame.function
     if function is None:
         return machine.library.body(machine.frame.module)  # type: ignore[no-any-return]
-    return function.node[4] if function.node[0] == "def" else [function.node[2]]  # type: ignore[no-any-return]
+    return function.node[4] if function.node[0] == "def" else [function.node[2]]
 
 
 def _nodes(tree: Node) -> Iterator[Node]:

@@ -10,8 +10,8 @@ collective until the time-out, or meet the next collective of the first one and 
 a handler is reached by the failing rank alone. Let the error end the rank: the launcher then ends the others.
 
 Not reported are a handler that raises or exits, one for errors which every rank meets alike (`ImportError`,
-`KeyError`), and a barrier tried on the way out. A `try` around a whole program is advice: that rank ends, and the others
-wait for it.
+`KeyError`), and a barrier tried on the way out. A `try` around a whole program is advice: that rank ends, and the
+others wait for it.
 
 ## Example
 ```python
@@ -205,17 +205,15 @@ def _in_try(program: Program, fact: Fact, tried: Guard, how: str) -> Proposal:
         program,
         fact,
         INFO if whole or fact.hangs_on_unknown else WARNING,
-        f"an error that one rank meets here is swallowed, and it goes on {how}: they wait for it, or pair with its next "
-        "collective",
+        f"an error that one rank meets here is swallowed, and it goes on {how}: they wait for it, or pair with its "
+        "next collective",
         evidence=[place(tried.site, "the handler of this `try` catches any error and goes on")],
     )
 
 
 def _goes_round(fact: Fact, tried: Guard) -> bool:
     """Whether a loop lies around the ``try``, so that the next step follows a failed one."""
-    return any(
-        loop.site.path == tried.site.path and loop.site.span.line < tried.site.span.line for loop in fact.loops
-    )
+    return any(loop.site.path == tried.site.path and loop.site.span.line < tried.site.span.line for loop in fact.loops)
 
 
 def _in_handler(program: Program, fact: Fact) -> Proposal:

@@ -10,8 +10,8 @@ alone trains nothing. A loss of local rows against gathered ones has a gradient 
 share of every sample as somebody else's negative is missing. Nothing fails, and the loss looks right.
 
 Own rows put back among the gathered ones (`gathered[rank] = x`) give the right direction and exactly one part in
-world_size of the size, after DistributedDataParallel's mean: advice, as optimizers like Adam do not mind. So does a loss
-divided by the world size after a raw `all_reduce`.
+world_size of the size, after DistributedDataParallel's mean: advice, as optimizers like Adam do not mind. So does a
+loss divided by the world size after a raw `all_reduce`.
 
 ## Example
 ```python
@@ -22,9 +22,20 @@ loss = contrastive(z, torch.cat(parts))
 
 ## Use instead
 ```python
-from torch.distributed.nn.functional import all_gather
+class AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows):
+        parts = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, rows.contiguous())
+        return torch.cat(parts)
 
-loss = contrastive(z, torch.cat(all_gather(z)))
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient)
+        return gradient.chunk(dist.get_world_size())[dist.get_rank()]
+
+loss = contrastive(z, AllGather.apply(z))
 ```
 
 ## References
@@ -220,8 +231,8 @@ def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | No
         if mark.get("divided") and not scaled:
             return (
                 INFO,
-                f"autograd does not see `{fact.name}`: divided by the world size and then averaged by DDP, the gradient "
-                "is 1/world_size of the right one",
+                f"autograd does not see `{fact.name}`: divided by the world size and then averaged by DDP, the "
+                "gradient is 1/world_size of the right one",
             )
         return None
     if mark.get("restored"):
