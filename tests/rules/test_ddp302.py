@@ -126,6 +126,13 @@ RIGHT = {
         "z = model(x)\ncount = (z > 0).sum().float()\ndist.all_reduce(count)\nloss = z.sum() / count * world_size\n"
         "loss.backward()"
     ),
+    "summed in place for the log": (
+        "def reduced(t):\n    dist.all_reduce(t)\n    return t / world_size\nloss = model(x).mean()\n"
+        "shown = reduced(loss)\nloss.backward()\nprint(shown)"
+    ),
+    "averaged by the collective": (
+        "loss = model(x).mean()\ndist.all_reduce(loss, op=dist.ReduceOp.AVG)\nloss.backward()"
+    ),
     "after the backward": (
         "loss = model(x).mean()\nloss.backward()\ndist.all_reduce(loss)\nloss /= world_size\nprint(loss)"
     ),

@@ -2,15 +2,16 @@
 
 A model's output carries a Resource ``output``; what a collective that autograd does not see made of one carries a
 Resource ``gathered`` instead: ``of``, the outputs whose gradient ends there, and what became of it: ``restored`` (the
-own shard was put back), ``scaled`` and ``divided`` (by the world size), ``mixed`` (met a tensor with a gradient other
-than in a sum). A ``term`` stands for a gathered that is a summand without any gradient of its own.
+own shard was put back), ``reduced`` (not gathered but summed), ``divided`` (by the collective itself), ``mixed`` (met
+a tensor with a gradient other than in a sum). A ``term`` stands for a gathered that is a summand without any gradient
+of its own; a ``rescaled`` tells that one was multiplied with, or divided by, the world size.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program.values import TRUE, Const, Opaque, Resource, Value, WorldSize, bare, reaching
+from validate_ddp.program.values import TRUE, Const, Opaque, Resource, Value, WorldSize, bare, constant, reaching
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -68,7 +69,18 @@ def terms(value: Value) -> list[Any]:
     return [part.get("of")[0] for part in found]
 
 
-_FLOWING = ("output", "gathered", "term")
+def is_rescaled(value: Value, mark: Resource, how: str) -> bool:
+    """Whether what was gathered has been ``scaled`` or ``divided`` by the world size on its way to ``value``."""
+    return any(
+        isinstance(part, Resource)
+        and part.kind == "rescaled"
+        and part.get("of")[0] is mark
+        and constant(part.get("how")) == how
+        for part in reaching(value)
+    )
+
+
+_FLOWING = ("output", "gathered", "term", "rescaled")
 
 
 def _flows(part: Any) -> bool:
@@ -98,7 +110,7 @@ def collect(machine: Machine, call: Call, name: str, tensor: Value, reduces: boo
     mark = Resource("gathered", call.site, {"of": tuple(sources)})
     if reduces:
         mark.fields["reduced"] = TRUE
-        if any("AVG" in atom.name or "mean" in atom.name for atom in _texts(call)):
+        if constant(call.argument(1, "reduction")) == "mean":  # Accelerate divides where autograd sees it
             mark.fields["divided"] = TRUE
     machine.gathers.append(mark)
     machine.record("gather", name, call.site, result=(mark,))
@@ -108,15 +120,6 @@ def collect(machine: Machine, call: Call, name: str, tensor: Value, reduces: boo
 def _is_kept(machine: Machine) -> bool:
     names = [frame.function.name.lower() for frame in machine.frames if frame.function is not None]
     return any(word in name for name in names for word in _KEEPING)
-
-
-def _texts(call: Call) -> list[Opaque]:
-    """The options of a reduction, by name."""
-    found = []
-    for atom in bare((*call.argument(1, "op"), *call.argument(1, "reduction"))):
-        name = str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "")
-        found.append(Opaque(name if isinstance(name, str) else ""))
-    return found
 
 
 def receive(machine: Machine, destination: Value, carried: tuple[Any, ...]) -> None:
@@ -155,8 +158,9 @@ def arithmetic(machine: Machine, operator: str, left: Value, right: Value) -> Va
             restore(value, other)
             continue
         if operator in ("Mult", "Div") and any(isinstance(atom, WorldSize) for atom in bare(other)):
-            for mark in found:
-                mark.fields["scaled" if operator == "Mult" else "divided"] = TRUE
+            how: Value = (Const("scaled" if operator == "Mult" else "divided"),)
+            tokens = tuple(Resource("rescaled", machine.site(), {"of": (mark,), "how": how}) for mark in found)
+            return (Opaque("", (*tokens, *reaching(value))[:12]),)
         outputs, there = live(other), marks(other)
         met = [mark for mark in found if mark not in there and any(output in mark.get("of") for output in outputs)]
         if operator == "Add":

@@ -220,7 +220,7 @@ def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | No
     is_term, is_part = mark in gradients.terms(loss), mark in gradients.marks(loss)
     if not (is_term or is_part):
         return None
-    scaled = bool(mark.get("scaled"))
+    scaled = gradients.is_rescaled(loss, mark, "scaled")
     doubted = fact.hangs_on_unknown or any(_hides_gradients(output) for output in mark.get("of"))
     if mark.get("reduced"):
         if mark.get("mixed"):
@@ -228,7 +228,7 @@ def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | No
                 INFO if doubted else WARNING,
                 f"autograd does not see `{fact.name}`: the gradient of this loss through it is this rank's share alone",
             )
-        if mark.get("divided") and not scaled:
+        if not scaled and (mark.get("divided") or gradients.is_rescaled(loss, mark, "divided")):
             return (
                 INFO,
                 f"autograd does not see `{fact.name}`: divided by the world size and then averaged by DDP, the "
