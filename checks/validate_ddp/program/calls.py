@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import library, ranks, roles
+from validate_ddp.program import gradients, library, ranks, roles
 from validate_ddp.program.library import attributes
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
@@ -236,12 +236,15 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         who = "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
     if not _worth_walking(machine, function, call):
-        return (Opaque(function.name + "()", carried_by(call.given)),)
+        carried = carried_by(call.given)
+        if "no_grad" in function.marks:
+            carried = gradients.cut_parts(carried)
+        return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
         return machine.results.get(key, UNKNOWN)
-    if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _passes_on(call):
+    if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _passes_on(machine, call):
         return machine.results[key]
     noted = machine.noted
     machine.walked[key] = machine.walked.get(key, 0) + 1
@@ -254,6 +257,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             value = _run(machine, function, frame)
         finally:
             machine.frames.pop()
+    if machine.gathers and "no_grad" in function.marks:
+        value = gradients.cut(value)
     machine.results[key] = join(machine.results.get(key, ()), value)
     if machine.noted == noted and machine.walked[key] == machine.idle.get(key, 0) + 1:
         machine.idle[key] = machine.walked[key]
@@ -320,15 +325,17 @@ def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if machine.library.interesting(function.module, function.node[7]):
         return True
-    return _is_notable(call)
+    return _is_notable(machine, call)
 
 
-def _passes_on(call: Call) -> bool:
+def _passes_on(machine: Machine, call: Call) -> bool:
     """Whether an argument is, or was computed from, something that the result may depend on."""
-    return _is_notable(call) or any(isinstance(atom, Opaque) and atom.carries for atom in bare(call.given))
+    return _is_notable(machine, call) or any(isinstance(atom, Opaque) and atom.carries for atom in bare(call.given))
 
 
-def _is_notable(call: Call) -> bool:
+def _is_notable(machine: Machine, call: Call) -> bool:
+    if machine.gathers and gradients.marks(call.given):
+        return True
     return any(isinstance(atom, (Resource, Rank, Function, Class)) for atom in carried_or_self(call))
 
 

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import calls, conditions, roles
+from validate_ddp.program import calls, conditions, gradients, roles
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
@@ -176,6 +176,10 @@ def _comparison(machine: Machine, node: Node) -> Value:
 
 def _binary(machine: Machine, node: Node) -> Value:
     left, right = machine.evaluate(node[2]), machine.evaluate(node[3])
+    if machine.gathers:
+        total = gradients.arithmetic(machine, node[1], left, right)
+        if total is not None:
+            return total
     number = _rank_arithmetic(node[1], left, right)
     if number is not None:
         return number

@@ -26,12 +26,14 @@ class Guard(NamedTuple):
     """A condition around a fact: only ranks ``who`` pass; ``all`` for one that has nothing to do with the rank.
 
     depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
+    swallows: not a condition but a ``try`` with a handler that catches any error and goes on.
     """
 
     who: str
     site: Site
     depth: int = 0
     exact: bool = True
+    swallows: bool = False
 
 
 class Fact:
@@ -42,7 +44,7 @@ class Fact:
         data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
             transform made)
         model: wrap, shard (in place, FSDP2), forward, backward
-        ranks: collective
+        ranks: collective, gather (of a tensor whose gradient ends there)
         files: save, load, load_state
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
@@ -51,7 +53,8 @@ class Fact:
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role. Of a forward: model, and inputs, the batches that go into it.
     flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
-        conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was started).
+        any_error (a handler that catches what one rank alone may meet); conditional; generator; dataset (a method of
+        one); spawned; alone (before any rank but one was started).
     """
 
     __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")

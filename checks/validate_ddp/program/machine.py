@@ -106,6 +106,7 @@ class Machine:
         self.walk: Callable[[list[Any]], Outcome]
         self.call: Callable[..., Value]
         self.activations = 0
+        self.gathers: list[Any] = []
         self.making = False
         self.defining = False
         self._seen: set[tuple[Any, ...]] = set()

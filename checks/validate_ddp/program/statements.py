@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import binding, conditions, loops, ranks, roles
+from validate_ddp.program import binding, conditions, gradients, handlers, loops, ranks, roles
 from validate_ddp.program.library import contexts, iteration
-from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
     Class,
     Function,
@@ -84,6 +84,8 @@ def _assign(machine: Machine, node: Node) -> Outcome:
             machine.write(machine.frame.scope.names, name, (Lazy("", name, None, node, machine.frame.module),))
             return RUNS_ON
     value = machine.evaluate(node[3])
+    if machine.gathers and gradients.is_off(machine):
+        value = gradients.cut(value)
     for target in node[2]:
         binding.assign(machine, target, value)
     return RUNS_ON
@@ -173,22 +175,27 @@ def _with(machine: Machine, node: Node) -> Outcome:
 
 
 def _try(machine: Machine, node: Node) -> Outcome:
-    _, _, body, handlers, orelse, final = node
-    outcome = walk(machine, body)
+    _, _, body, caught, orelse, final = node
+    broad = [handlers.catches_any(row[0]) for row in caught]
+    swallowing = any(any_error and handlers.goes_on(row[2]) for any_error, row in zip(broad, caught, strict=True))
+    tried = machine.guard("all", machine.site(node[1]))._replace(swallows=True)
+    with Pushed(machine.guards, (tried,) if swallowing else ()):
+        outcome = walk(machine, body)
     if not outcome.ends:
         after = walk(machine, orelse)
         outcome = after if after.ends else outcome
     rows: list[Any] = [(outcome, {}, "all")]
-    for _, name, handler in handlers:
+    for (_, name, handler), any_error in zip(caught, broad, strict=True):
+        flags = ("handler", "any_error") if any_error and not handlers.only_imports(body) else ("handler",)
 
-        def run(name: str = name, handler: list[Node] = handler) -> Outcome:
+        def run(name: str = name, handler: list[Node] = handler, flags: tuple[str, ...] = flags) -> Outcome:
             if name:
                 machine.write(machine.frame.scope.names, name, (Opaque(name),))
-            with machine.flagged("handler"):
+            with machine.flagged(*flags):
                 return walk(machine, handler)
 
-        caught, changes = machine.try_out(run)
-        rows.append((caught, changes, "all"))
+        ended, changes = machine.try_out(run)
+        rows.append((ended, changes, "all"))
     machine.merge(rows)
     after = walk(machine, final)
     if after.ends:

@@ -49,6 +49,9 @@ def _derivation(program: Program, fact: Fact) -> tuple[str, ...]:
         for site in fact.chain
     ]
     for guard in fact.guards:
+        if guard.swallows:
+            steps.append(f"try at {guard.site.path}:{guard.site.span.line}: its handler goes on")
+            continue
         passed = phrase(guard.who) if guard.who != "all" else "not known to hold"
         steps.append(f"condition at {guard.site.path}:{guard.site.span.line}: {passed}")
     steps += [f"loop at {loop.site.path}:{loop.site.span.line}" for loop in fact.loops]

@@ -45,7 +45,7 @@ def _find(name: str) -> Model:
     """The model of a function or class of a library; ``unresolved`` where there is none."""
     from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models, randomness
 
-    for models_of in (distributed, data, models, randomness, files, frameworks, builtin):
+    for models_of in (distributed, data, randomness, models, files, frameworks, builtin):
         model: Model | None = models_of.find(name)
         if model is not None:
             return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import roles, vocabulary
+from validate_ddp.program import gradients, roles, vocabulary
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -72,7 +72,8 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
             return (Symbol(f"{atom.name}.{name}"),) if name == "__name__" else roles.suggested(name)
         return bound(member, atom) if _is_classmethod(member) else member
     if isinstance(atom, Opaque):
-        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, atom.carries)
+        carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
+        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries)
     if isinstance(atom, Function):
         return (Opaque(f"{atom.name}.{name}"),)
     return (Opaque(name, carried_by((atom,))),)

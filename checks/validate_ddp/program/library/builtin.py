@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions
+from validate_ddp.program import conditions, gradients
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -64,7 +64,7 @@ def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
             return (Const(int(number)),)
         except ValueError:
             return UNKNOWN
-    return tuple(atom for atom in value if isinstance(atom, Opaque)) or UNKNOWN
+    return gradients.cut(tuple(atom for atom in value if isinstance(atom, Opaque))) or UNKNOWN
 
 
 def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -163,7 +163,9 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
                 machine.write(atom.members, name, call.argument(2))
         return NONE
     for atom in bare(call.argument(0)):  # an override by names that only a run knows: any constant may have changed
-        held = atom.members if isinstance(atom, Class) else atom.fields if isinstance(atom, (Instance, Resource)) else {}
+        held = (
+            atom.members if isinstance(atom, Class) else atom.fields if isinstance(atom, (Instance, Resource)) else {}
+        )
         for field, value in list(held.items()):
             if all(isinstance(known, Const) for known in value):
                 machine.write(held, field, join(value, (Opaque(field),)))
@@ -217,7 +219,7 @@ def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
             last = atom.name.rpartition(".")[2].lower()
             if any(word in last for word in ("gpu", "device_ids", "devices", "local_ranks")):
                 return (WorldSize(),)
-    return (Opaque("len", carried_by(call.argument(0))),)
+    return (Opaque("len", gradients.cut_parts(carried_by(call.argument(0)))),)
 
 
 def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:

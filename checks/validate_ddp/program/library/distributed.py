@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from validate_ddp.program import vocabulary
+from validate_ddp.program import gradients, vocabulary
+from validate_ddp.program.library import uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -61,20 +62,70 @@ def find(name: str) -> Model | None:
 
 def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A function that every rank of its group must call."""
-    values = {"arguments": call.given}
+    values: dict[str, Value] = {"arguments": call.given, "function": (symbol,)}
     for name in ("group", "device_ids", "timeout"):
         if name in call.keywords:
             values[name] = call.keywords[name]
     if "timeout" in values:
         values["timeout_text"] = _written(call, "timeout")
+    if uses.is_dropped(call):
+        values["dropped"] = _lost(machine, symbol, call)
+    elif "async_op" in call.keywords and constant(call.keywords["async_op"]) is True:
+        values["dropped"] = (Const("handle"),) if uses.is_unwaited(machine, call) else ()
     machine.record("collective", symbol.last, call.site, **values)
-    for value in (*call.args, *call.keywords.values()):
-        for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind == "list" and symbol.last.startswith("all_gather"):
-                machine.write(atom.fields, "*", (Opaque("gathered", carried_by(call.given)),))
+    if symbol.name.rpartition(".")[0] in _BLIND:
+        if symbol.last in _GATHERING:
+            tensor = call.argument(1, "tensor") or call.argument(-1, "input_tensor")
+            destination = call.argument(0, "tensor_list") or call.argument(-1, "output_tensor")
+            gradients.receive(machine, destination, gradients.collect(machine, call, symbol.last, tensor))
+        elif symbol.last == "all_reduce":
+            gradients.reduce_in_place(machine, call, symbol.last)
+        elif symbol.last == "all_gather_object":
+            gradients.receive(machine, call.argument(0), gradients.cut_parts(carried_by(call.given)))
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
     return (Opaque(symbol.last + "()", carried_by(call.given)),)
+
+
+_BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
+"""Whose collectives autograd does not see."""
+_GATHERING = frozenset({"all_gather", "all_gather_into_tensor", "_all_gather_base"})
+
+
+def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """What is lost with the result of a call that is a statement of its own: a ``handle``, a ``result``, or nothing."""
+    if constant(call.argument(-1, "async_op")) is True or "_async" in symbol.last:
+        return (Const("handle"),) if uses.is_unwaited(machine, call) else ()
+    return out_of_place(machine, call) if is_out_of_place(symbol) else ()
+
+
+def is_out_of_place(symbol: Symbol) -> bool:
+    """Whether a collective leaves its argument alone and returns the result."""
+    root, last = symbol.name.partition(".")[0], symbol.last
+    if root == "torch":
+        return not last.startswith("_") and last != "barrier" and symbol.name.rpartition(".")[0] in _OUT_OF_PLACE
+    if symbol.name.startswith("horovod.torch."):
+        return last in _HOROVOD_OUT_OF_PLACE
+    return root == "mpi4py" and last.islower() and last != "barrier"
+
+
+def out_of_place(machine: Machine, call: Call) -> Value:
+    """``result`` where the tensor that went in is used again, as though it held the result.
+
+    An argument that nobody uses again is one way to write a barrier.
+    """
+    used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
+    return (Const("result"),) if used else ()
+
+
+_OUT_OF_PLACE = (
+    "torch.distributed.nn",
+    "torch.distributed.nn.functional",
+    "torch.distributed._functional_collectives",
+)
+_HOROVOD_OUT_OF_PLACE = frozenset(
+    "allreduce allgather allgather_object broadcast broadcast_object alltoall reducescatter grouped_allreduce".split()
+)
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import vocabulary
+from validate_ddp.program import gradients, vocabulary
+from validate_ddp.program.library import distributed, uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -64,8 +65,30 @@ def _made(kind: str) -> Model:
 
 
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("collective", symbol.last, call.site, arguments=call.given)
-    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+    dropped = _lost(machine, symbol.last, call)
+    machine.record("collective", symbol.last, call.site, arguments=call.given, function=(symbol,), dropped=dropped)
+    return (Opaque(symbol.last + "()", _collected(machine, symbol.last, call)),)
+
+
+def _collected(machine: Machine, name: str, call: Call) -> tuple[Any, ...]:
+    """What the result of a collective of Accelerate or Fabric carries."""
+    if name in ("gather", "gather_for_metrics", "all_gather"):
+        if constant(call.argument(-1, "sync_grads")) is True:
+            return carried_by(call.given)
+        return gradients.collect(machine, call, name, call.argument(0, "tensor") or call.given)
+    if name == "reduce":
+        return gradients.collect(machine, call, name, call.argument(0, "tensor"), reduces=True)
+    return carried_by(call.given)
+
+
+_OUT_OF_PLACE = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across_processes", "all_gather"})
+"""Collectives of Accelerate and Fabric that only return their result; Fabric's ``all_reduce`` also works in place."""
+
+
+def _lost(machine: Machine, name: str, call: Call) -> Value:
+    if name in _OUT_OF_PLACE and uses.is_dropped(call):
+        return distributed.out_of_place(machine, call)
+    return ()
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -114,8 +137,10 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         return (Resource("context", call.site, {"name": (Const(name),)}),)
     collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
     if name in collectives:
-        machine.record("collective", name, call.site, arguments=call.given)
-        return (Opaque(name + "()", carried_by(call.given)),)
+        dropped = _lost(machine, name, call)
+        values: dict[str, Value] = {"arguments": call.given, "launcher": (launcher,), "dropped": dropped}
+        machine.record("collective", name, call.site, **values)
+        return (Opaque(name + "()", _collected(machine, name, call)),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
         held = Resource("list", call.site, {"*": call.args[0]})
         machine.write(launcher.fields, name, join(launcher.get(name), (held,)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions, roles, vocabulary
+from validate_ddp.program import conditions, gradients, roles, vocabulary
 from validate_ddp.program.library import attributes, files, frameworks, iteration, models, options
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -316,6 +316,21 @@ def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
     return None
 
 
+def _cut(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``x.detach()``, ``x.argmax(1)``: no gradient flows on."""
+    if not isinstance(atom, Opaque) or not any(isinstance(part, Resource) for part in atom.carries):
+        return None
+    if called.name in ("detach", "detach_"):
+        return gradients.cut((atom,))
+    carries = gradients.cut_parts(carried_by((atom, *called.given)))
+    return (Opaque(f"{atom.name}.{called.name}()" if atom.name else f"{called.name}()", carries),)
+
+
+def _clone(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """A copy: what happens to it in place does not happen to the original."""
+    return (Opaque(atom.name, atom.carries),) if isinstance(atom, Opaque) and gradients.live((atom,)) else None
+
+
 def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``executor.submit(trainer)``: the object is called on the cluster."""
     from validate_ddp.program import calls
@@ -328,6 +343,8 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 _UNKNOWN_METHODS = {
     "add_argument": options.declared,
+    **dict.fromkeys(gradients.CUTTING_METHODS, _cut),
+    "clone": _clone,
     "backward": _backward,
     "state_dict": _state_dict,
     "load_state_dict": _load_state_dict,

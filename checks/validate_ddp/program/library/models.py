@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.program import gradients
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -51,7 +52,22 @@ def find(name: str) -> Model | None:
         return _device
     if last in ("no_grad", "inference_mode") and root == "torch":
         return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("no_grad"),)}),)
+    if root == "torch" and last in gradients.CUTTING_FUNCTIONS:
+        return _cut
+    if root == "torch" and last in gradients.JOINING_FUNCTIONS:
+        return _joined
     return None
+
+
+def _cut(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A function whose result has no gradient: ``torch.zeros_like(x)``."""
+    return (Opaque(symbol.name + "()", gradients.cut_parts(carried_by(call.given))),)
+
+
+def _joined(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    if machine.gathers:
+        gradients.restore(call.given, call.given)
+    return (Opaque(symbol.name + "()", carried_by(call.given)),)
 
 
 def _wrap(kind: str) -> Model:
@@ -109,7 +125,9 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
         if atom.kind not in (*WRAPPERS, "prepared"):
             return (Opaque("", (*carried, *carried_by((atom,)))[:12]),)
         machine.record("forward", atom.kind, call.site, model=(atom,), inputs=_batches(carried))
-        output = Resource("output", call.site, {"model": (atom,)})
+        if gradients.is_off(machine):
+            carried = gradients.cut_parts(carried)
+        output = Resource("output", call.site, {"model": (atom,), "live": gradients.is_trained(machine, atom, call)})
         return (Opaque("output", (output, *carried)[:12]),)
     if isinstance(atom, Instance):
         result: Value = ()
@@ -120,9 +138,15 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
             from validate_ddp.program.library import attributes
 
             for function in bare(attributes.bound(member, atom)):
-                if hasattr(function, "node") and machine.library.interesting(function.module, function.node[7]):
+                if not hasattr(function, "node"):
+                    continue
+                if "no_grad" in function.marks:
+                    carried = gradients.cut_parts(carried)
+                if machine.gathers or machine.library.interesting(function.module, function.node[7]):
                     result = calls.call_atom(machine, function, call)
         output = Resource("output", call.site, {"model": (atom,)})
+        if machine.gathers:
+            return _parted(result, (output,), carried)
         return (Opaque("output", (output, *carried_by(result), *carried)[:12]),)
     return (Opaque("", carried),)
 
@@ -137,6 +161,18 @@ def unknown_forward(machine: Machine, atom: Opaque, call: Call) -> Value:
 
 def _batches(carried: tuple[Any, ...]) -> Value:
     return tuple(part for part in carried if isinstance(part, Resource) and part.kind == "batch")
+
+
+def _parted(result: Value, output: tuple[Any, ...], carried: tuple[Any, ...]) -> Value:
+    """What a forward returns, part by part: what is logged beside a loss is not part of the loss."""
+    for atom in bare(result):
+        if isinstance(atom, Resource) and atom.kind in ("dict", "tuple") and len(result) == 1:
+            parts: dict[str, Value] = {
+                key: (Opaque("output", (*output, *carried_by(value), *carried)[:12]),)
+                for key, value in atom.fields.items()
+            }
+            return (Resource(atom.kind, atom.site, parts),)
+    return (Opaque("output", (*output, *carried_by(result), *carried)[:12]),)
 
 
 def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Resource]]:

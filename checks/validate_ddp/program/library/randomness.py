@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from validate_ddp.program import gradients
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import NONE, Const, Opaque, Resource, Symbol, Value, bare, carried_by, constant
 
@@ -50,7 +51,8 @@ def _draw(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Noise, time steps and latents: what is drawn outside of loops initialises something."""
     if machine.loops and "no_grad" not in machine.flags and not _is_single(call):
         machine.record("draw", symbol.last, call.site, generator=call.argument(-1, "generator"))
-    return (Opaque(f"torch.{symbol.last}()", carried_by(call.given)),)
+    value: Value = (Opaque(f"torch.{symbol.last}()", carried_by(call.given)),)
+    return gradients.cut(value) if machine.gathers else value
 
 
 def _is_single(call: Call) -> bool:
