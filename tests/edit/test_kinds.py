@@ -184,7 +184,7 @@ def test_an_argument_that_is_not_there_is_not_removed() -> None:
 
 
 IMPORTED = {
-    "behind the others": ("import torch\nx\n", "import torch\nimport os\nx\n"),
+    "behind the others": ("import torch\nuse()\n", "import torch\nimport os\nuse()\n"),
     "behind the head's, not a later one": (
         "import torch\nx = 1\nimport sys\ndef f(): pass\nimport re\nuse()\n",
         "import torch\nx = 1\nimport sys\nimport os\ndef f(): pass\nimport re\nuse()\n",
