@@ -183,6 +183,38 @@ def test_an_argument_that_is_not_there_is_not_removed() -> None:
         assert edit(text, "remove_argument", nodes(text, ast.Call)[0], "a").declined
 
 
+@pytest.mark.parametrize(
+    ("call", "code", "expected"),
+    [
+        ("f(x, a=True)", "a, a=b is None", "f(x, a=b is None)"),
+        ("f(x, a=(True), c=1)", "a, b=g(x)", "f(x, b=g(x), c=1)"),
+        ("f(\n  a = True,  # c\n)", "a, b=1", "f(\n  b=1,  # c\n)"),
+        ("f(a=1, b=2)", "a, b=1", None),
+        ("f(a=1)", "b, b=1", None),
+        ("f(a=1)", "a", None),
+    ],
+)
+def test_replace_argument(call: str, code: str, expected: str | None) -> None:
+    text = f"é = x; y = {call}; z\n"
+    result = edit(text, "replace_argument", nodes(text, ast.Call)[0], code)
+    assert result.texts == ({} if expected is None else {"x.py": text.replace(call, expected)}), result.declined
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("f(r)", "f(l)"),
+        ("r.f(a.r, [r], k=g(r), **r)", "r.f(a.r, [l], k=g(l), **l)"),
+        ("f(f'{r}', lambda: r)", None),
+        ("f(a)", None),
+    ],
+)
+def test_rename_in_arguments(call: str, expected: str | None) -> None:
+    text = f"é = r; y = {call}; r\n"
+    result = edit(text, "rename_in_arguments", nodes(text, ast.Call)[0], "r, l")
+    assert result.texts == ({} if expected is None else {"x.py": text.replace(call, expected)}), result.declined
+
+
 IMPORTED = {
     "behind the others": ("import torch\nuse()\n", "import torch\nimport os\nuse()\n"),
     "behind the head's, not a later one": (

@@ -41,6 +41,9 @@ class Edit(NamedTuple):
       replace        span of an expression; text is the expression which replaces it
       add_argument   span of a call; text is a keyword argument, ``name=value``, added after the last argument
       remove_argument  span of a call; text is the name of a keyword argument, which is taken out
+      replace_argument  span of a call; text is ``name, new=value``: the keyword argument takes the place of that name
+      rename_in_arguments  span of a call; text is ``name, new``: each use of the name (``a`` or ``a.b``) in the
+                     arguments becomes the new expression
       add_import     span ignored; text is an import statement, added once after the last import at the top of the
                      file if what it binds is not there, above everything else that the fix changes
     """

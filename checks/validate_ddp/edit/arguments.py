@@ -6,13 +6,14 @@ import ast
 import io
 import re
 import tokenize
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import libcst
 
 from validate_ddp.catalogue import Edit
 from validate_ddp.catalogue.positions import line_starts, with_plain_ends
-from validate_ddp.edit.layout import BLANK, REST, Declined, Plan, Splice, Text, expression_at
+from validate_ddp.edit.layout import BLANK, REST, Declined, Plan, Splice, Text, expression_at, new_expression
 from validate_ddp.edit.tree import parse
 
 
@@ -144,3 +145,79 @@ def _cut(text: Text, before: _Token, after: _Token, start: int, end: int) -> Spl
     while text.text[start - 1] in " \t" and start > before.end:
         start -= 1
     return Splice(start, end, "")
+
+
+def replaced(text: Text, edit: Edit) -> Plan:
+    """``replace_argument``: one keyword argument takes the place of another."""
+    call = expression_at(text, edit).node
+    pair: Any = parse(f"f({edit.text.strip()})")
+    pair = pair.body[0].value if pair is not None and isinstance(pair.body[0], ast.Expr) else None
+    if not isinstance(pair, ast.Call) or [len(pair.args), len(pair.keywords)] != [1, 1]:
+        raise Declined("the new code is not a name and an argument")
+    name, new = ast.unparse(pair.args[0]), pair.keywords[0]
+    old = next((item for item in getattr(call, "keywords", ()) if item.arg == name), None)
+    if not isinstance(call, ast.Call) or old is None:
+        raise Declined(f"there is no call with an argument `{name}` at the place")
+    if new.arg is None or any(item is not old and item.arg == new.arg for item in call.keywords):
+        raise Declined(f"the call has an argument `{new.arg}`")
+    start = text.offset(old.lineno, old.col_offset)
+    end = text.offset(old.value.end_lineno or 0, old.value.end_col_offset or 0)
+    first = text.offset(*edit.span[:2])
+    tokens = _tokens(text.text[first : text.offset(*edit.span[2:])])
+    separator = _separator(tokens, end - first)
+    end = first + max(item.end for item in tokens if item.end <= separator)
+    rendered = libcst.parse_expression(f"f({edit.text.strip()})")
+    assert isinstance(rendered, libcst.Call)
+    code = libcst.Module([]).code_for_node(rendered.args[1].with_changes(comma=libcst.MaybeSentinel.DEFAULT))
+
+    def change() -> None:
+        old.arg, old.value = new.arg, new.value
+
+    return Plan((Splice(start, end, code),), change)
+
+
+def _separator(tokens: list[_Token], end: int) -> int:
+    """Where the comma or the last bracket begins that ends an argument whose value ends at ``end``."""
+    return next(item.start for item in tokens if item.start >= end and (item.string == "," or item is tokens[-1]))
+
+
+def renamed(text: Text, edit: Edit) -> Plan:
+    """``rename_in_arguments``: each use of one name in the arguments of a call becomes another expression."""
+    call = expression_at(text, edit).node
+    old, _, code = edit.text.partition(",")
+    value, code = new_expression(code)
+    if not isinstance(call, ast.Call) or not isinstance(value, (ast.Name, ast.Attribute, ast.Call)):
+        raise Declined("there is no call at the place, or the new code is not a name or a call")
+    found = list(_uses(call, old.strip()))
+    if not found:
+        raise Declined(f"`{old.strip()}` is not an argument of the call")
+    splices = [
+        Splice(text.offset(node.lineno, node.col_offset), text.offset(node.end_lineno, node.end_col_offset), code)
+        for _, _, _, node in found
+    ]
+
+    def change() -> None:
+        for parent, field, index, _ in found:
+            if index is None:
+                setattr(parent, field, value)
+            else:
+                getattr(parent, field)[index] = value
+
+    return Plan(tuple(splices), change)
+
+
+def _uses(call: ast.Call, name: str) -> Iterator[tuple[ast.AST, str, int | None, Any]]:
+    """Where a name, with dots or without, hangs in the arguments of a call: parent, field, index and node."""
+    todo: list[ast.AST] = [call]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.JoinedStr, ast.Lambda)):
+            continue
+        for field, held in ast.iter_fields(node):
+            if node is call and field == "func":
+                continue
+            for index, child in enumerate(held) if isinstance(held, list) else [(None, held)]:
+                if isinstance(child, (ast.Name, ast.Attribute)) and ast.unparse(child) == name:
+                    yield node, field, index, child
+                elif isinstance(child, ast.AST):
+                    todo.append(child)

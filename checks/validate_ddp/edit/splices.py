@@ -7,7 +7,7 @@ import ast
 import libcst
 
 from validate_ddp.catalogue import Edit
-from validate_ddp.edit.arguments import added, removed
+from validate_ddp.edit.arguments import added, removed, renamed, replaced
 from validate_ddp.edit.guards import guarded
 from validate_ddp.edit.imports import imported
 from validate_ddp.edit.insertion import insertion
@@ -56,5 +56,7 @@ _KINDS = {
     "guard": guarded,
     "add_argument": added,
     "remove_argument": removed,
+    "replace_argument": replaced,
+    "rename_in_arguments": renamed,
     "add_import": imported,
 }

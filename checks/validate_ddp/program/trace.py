@@ -84,6 +84,11 @@ class Program:
         nearest = next((name for name in callers if name in running or name in training), None)
         return nearest in training
 
+    def body(self, path: str) -> list[Any]:
+        """The lowered statements of a file of the program, by the path that sites name."""
+        body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
+        return body
+
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""
         return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)

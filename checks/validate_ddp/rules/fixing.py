@@ -1,0 +1,84 @@
+"""What the fixes of several rules are made of: conditions for rank zero, and code that has the program's own names."""
+
+from __future__ import annotations
+
+from validate_ddp.catalogue import Edit, Span
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.surroundings import held_by_names, written
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Const, Rank, RankTest, Resource, Value, bare
+
+_NOWHERE = Span(1, 0, 1, 0)
+
+
+def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | None:
+    """A condition that holds on rank zero alone at a fact's place, and the imports that it needs.
+
+    What the program has there already: a flag of the main process, a rank, an accelerator; else ``get_rank()``.
+    """
+    body = program.body(fact.site.path)
+    for name in held_by_names(body, fact, _is_flag):
+        return name, ()
+    for name in held_by_names(body, fact, _is_rank):
+        return f"{name} == 0", ()
+    for name in held_by_names(body, fact, _is_accelerator):
+        return f"{name}.is_main_process", ()
+    if not program.facts("process_group") or any(launch.name == "horovod" for launch in program.facts("launch")):
+        return None
+    dist, imports = distributed(program, fact.site.path, fact.site.statement)
+    if dist is None:
+        return None
+    test = f"{dist}.get_rank() == 0"
+    return (test if always_initialised(program) else f"not {dist}.is_initialized() or {test}"), imports
+
+
+def _is_flag(value: Value) -> bool:
+    """Whether it is true on rank zero only; or for all, where a default for a single process joins it."""
+    tests = [atom for atom in bare(value) if isinstance(atom, RankTest)]
+    rest = [atom for atom in bare(value) if not isinstance(atom, RankTest)]
+    return bool(tests) and all(test.who == "zero" and test.exact for test in tests) and all(map(_is_true, rest))
+
+
+def _is_true(atom: object) -> bool:
+    return isinstance(atom, Const) and atom.value is True
+
+
+def _is_rank(value: Value) -> bool:
+    ranks = [atom for atom in bare(value) if isinstance(atom, Rank)]
+    rest = [atom for atom in bare(value) if not isinstance(atom, Rank)]
+    return (
+        bool(ranks)
+        and all(rank.scope == "global" and rank.sure for rank in ranks)
+        and all(isinstance(atom, Const) and type(atom.value) is int and atom.value == 0 for atom in rest)
+    )
+
+
+def is_local_rank(value: Value) -> bool:
+    """Whether it is the rank within the node, or zero for a single process."""
+    ranks = [atom for atom in bare(value) if isinstance(atom, Rank)]
+    rest = [atom for atom in bare(value) if not isinstance(atom, Rank)]
+    return (
+        bool(ranks)
+        and all(rank.scope == "local" and rank.sure for rank in ranks)
+        and all(isinstance(atom, Const) and type(atom.value) is int and atom.value == 0 for atom in rest)
+    )
+
+
+def _is_accelerator(value: Value) -> bool:
+    return len(value) == 1 and isinstance(value[0], Resource) and value[0].kind == "accelerator"
+
+
+def distributed(program: Program, path: str, place: Span) -> tuple[str | None, tuple[Edit, ...]]:
+    """How to write ``torch.distributed`` at a place, with an import of it where the file has none."""
+    body = program.body(path)
+    name = written(body, "torch.distributed", place)
+    if name is not None:
+        return name, ()
+    statement = "import torch.distributed as dist"
+    return "dist", (Edit("add_import", path, _NOWHERE, statement),)
+
+
+def always_initialised(program: Program) -> bool:
+    """Whether every run of the script starts its process group."""
+    started = [fact for fact in program.facts("process_group") if fact.name == "init"]
+    return any("conditional" not in fact.flags and not fact.guards for fact in started)
