@@ -29,7 +29,7 @@ class Level(NamedTuple):
     """A body round a place: its statements, the one that holds the place, and whose body it is (None: the module's)."""
 
     body: list[Node]
-    index: int
+    at: int
     owner: Node | None
 
 
@@ -86,10 +86,17 @@ def span_of(node: Node, outer: Span) -> Span | None:
     return Span(*node[4]) if node[0] == "call" else None
 
 
+def statement_at(body: list[Node], place: Span) -> Node | None:
+    """The innermost lowered statement that begins where ``place`` does."""
+    held = levels(body, place)
+    node = held[-1].body[held[-1].at] if held else None
+    return node if node is not None and tuple(node[1][:2]) == tuple(place[:2]) else None
+
+
 def call_at(body: list[Node], span: Span) -> Node | None:
     """The lowered call with exactly this span."""
     held = levels(body, span)
-    statement = held[-1].body[held[-1].index] if held else None
+    statement = held[-1].body[held[-1].at] if held else None
     todo: list[Any] = [statement] if statement else []
     while todo:
         node = todo.pop()
@@ -117,7 +124,7 @@ def imported_as(body: list[Node], wanted: str, place: Span | None = None) -> str
 def _imports(body: list[Node], place: Span | None) -> Iterator[tuple[str, str]]:
     rows = [body]
     if place is not None:
-        rows += [level.body[: level.index] for level in levels(body, place)[1:]]
+        rows += [level.body[: level.at] for level in levels(body, place)[1:]]
     for statements in rows:
         for node in statements:
             if node[0] == "import":
@@ -145,7 +152,7 @@ def bound_names(body: list[Node], place: Span) -> list[str]:
         if level.owner is not None and not inside_class:
             names += _bound_by_header(level.owner)
         # Of the module, a function sees everything when it runs; of its own body, what came before.
-        seen = level.body if number < function and number == 0 else level.body[: level.index]
+        seen = level.body if number < function and number == 0 else level.body[: level.at]
         if not inside_class:
             for node in seen:
                 names += bound_by(node)
@@ -204,7 +211,7 @@ def is_main_block(level: Level) -> bool:
 
 
 def held_by_names(body: list[Node], fact: Fact, wanted: Callable[[Value], bool]) -> Iterator[str]:
-    """The names at a fact's place, ``self.`` and ``args.`` ones included, whose value is ``wanted``; the nearest first."""
+    """The names at a fact's place, also as ``self.x`` or ``args.x``, whose value is ``wanted``; the nearest first."""
     for name in reversed(bound_names(body, fact.site.statement)):
         value = _looked_up(fact.scope, name)
         if not value:
