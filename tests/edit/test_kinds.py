@@ -120,6 +120,18 @@ def test_a_guard_goes_with_edits_inside_of_the_statement() -> None:
     assert set(result.done) == set(fixes)
 
 
+def test_neighbours_under_one_condition_share_it() -> None:
+    text = "if a:\n  save(x)\n\n  save(y,\n    z)\n  # c\n  save(z)\n  b()\n"
+    fixes = [
+        Fix("t", True, (Edit("guard", "x.py", span_of(node), "r"),))
+        for node in nodes(text, ast.Expr)
+        if "save" in ast.unparse(node)
+    ]
+    result = apply(text, fixes, "x.py")
+    expected = "if a:\n  if r:\n    save(x)\n\n    save(y,\n      z)\n  # c\n  if r:\n    save(z)\n  b()\n"
+    assert result.texts == {"x.py": expected} and result.done == tuple(fixes)
+
+
 APPENDED = {
     "to a module": ("save(x)\ny\n", "save(x)\ny\nN\n"),
     "to a module without a newline": ("save(x)", "save(x)\nN"),

@@ -41,16 +41,35 @@ def guarded(text: Text, edit: Edit) -> Plan:
         raise Declined("an `elif` cannot stand alone")
     node = slot.node
 
+    joined = _guarded_before(text, slot, code)
+    text.conditions[id(node)] = code
+
     def change() -> None:
         siblings = getattr(slot.parent, slot.field)
+        if joined is not None:
+            above = next(item for item in siblings if isinstance(item, ast.If) and joined in item.body)
+            siblings.remove(node)
+            above.body.append(node)
+            return
         position = next(index for index, sibling in enumerate(siblings) if sibling is node)
         siblings[position] = ast.If(test=value, body=[node], orelse=[])
 
-    splices = _splices(text, slot, f"if {code}:")
+    splices = _splices(text, slot, f"if {code}:", joined)
     return Plan(tuple(splices), change, TAKES_IN)
 
 
-def _splices(text: Text, slot: Slot, header: str) -> Iterator[Splice]:
+def _guarded_before(text: Text, slot: Slot, code: str) -> Any:
+    """The statement right above, where it goes under the same condition; else None."""
+    siblings = getattr(slot.parent, slot.field)
+    index = next(number for number, sibling in enumerate(siblings) if sibling is slot.node)
+    above = siblings[index - 1] if index else None
+    if above is None or text.conditions.get(id(above)) != code:
+        return None
+    between = text.text[text.offset(above.end_lineno, above.end_col_offset) : start_of(text, slot.node)]
+    return above if between.strip(" \t\f") and not between.strip() else None
+
+
+def _splices(text: Text, slot: Slot, header: str, joined: Any = None) -> Iterator[Splice]:
     start = start_of(text, slot.node)
     end = text.offset(slot.node.end_lineno, slot.node.end_col_offset)
     line_start = line_start_of(text, start)
@@ -65,7 +84,7 @@ def _splices(text: Text, slot: Slot, header: str) -> Iterator[Splice]:
         return
     indent = text.text[line_start:start]
     unit = _unit(text, slot, indent)
-    yield Splice(start, start, header + text.newline(start) + indent + unit)
+    yield Splice(start, start, unit if joined is not None else header + text.newline(start) + indent + unit)
     first = start_of(text, slot.node)
     in_strings = _lines_in_strings(text.text[first:end], indent)
     row = _row(text, first)

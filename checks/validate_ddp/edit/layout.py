@@ -42,9 +42,12 @@ class Plan(NamedTuple):
 
 
 class Text:
-    """A text to be edited: its lines and its tree. ``first_line``: the first one that needs what is imported."""
+    """A text to be edited: its lines and its tree.
 
-    __slots__ = ("first_line", "starts", "text", "tree")
+    first_line: the first line that needs what is imported. conditions: those of the guards so far, by statement.
+    """
+
+    __slots__ = ("conditions", "first_line", "starts", "text", "tree")
 
     def __init__(self, text: str, first_line: int | None = None) -> None:
         module = parse(text)
@@ -52,6 +55,7 @@ class Text:
             raise Declined("the file does not parse")
         self.text = text
         self.first_line = first_line
+        self.conditions: dict[int, str] = {}
         self.starts = line_starts(text)
         self.tree = Tree(module)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.values import Instance, Lazy, Resource, Value, bare
+from validate_ddp.program.values import Instance, Lazy, Value, bare
 
 Node = list[Any]
 
@@ -219,10 +219,26 @@ def held_by_names(body: list[Node], fact: Fact, wanted: Callable[[Value], bool])
         if wanted(value):
             yield name
         for atom in bare(value) if len(value) == 1 else ():
-            if isinstance(atom, Instance) or (isinstance(atom, Resource) and atom.kind == "namespace"):
-                for field, held in atom.fields.items():
-                    if held and field.isidentifier() and wanted(held):
-                        yield f"{name}.{field}"
+            if isinstance(atom, Instance):
+                always = _always_set(atom)
+                yield from (f"{name}.{field}" for field in always if wanted(atom.fields.get(field) or ()))
+
+
+def _always_set(instance: Instance) -> list[str]:
+    """The fields that the constructor sets whatever happens: others may be missing in another kind of run."""
+    for method in instance.cls.node[4]:
+        if method[0] == "def" and method[2] == "__init__" and not any(map(returns_within, method[4])):
+            myself = method[3][0][0][0] if method[3][0] else ""
+            targets = [target for node in method[4] if node[0] == "assign" for target in node[2]]
+            return [target[2] for target in targets if target[0] == "attr" and target[1] == ["name", myself]]
+    return []
+
+
+def returns_within(node: Node) -> bool:
+    """Whether a statement holds a ``return`` of the function that it stands in."""
+    if node[0] in ("def", "class"):
+        return False
+    return node[0] == "return" or any(returns_within(inner) for body in bodies_of(node) for inner in body)
 
 
 def _looked_up(scope: Any, name: str) -> Value:

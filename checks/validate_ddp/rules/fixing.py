@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validate_ddp.catalogue import Edit, Span
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.surroundings import held_by_names, written
+from validate_ddp.program.surroundings import held_by_names, levels, returns_within, written
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Const, Rank, RankTest, Resource, Value, bare
 
@@ -81,4 +81,17 @@ def distributed(program: Program, path: str, place: Span) -> tuple[str | None, t
 def always_initialised(program: Program) -> bool:
     """Whether every run of the script starts its process group."""
     started = [fact for fact in program.facts("process_group") if fact.name == "init"]
-    return any("conditional" not in fact.flags and not fact.guards for fact in started)
+    return any(is_certain(program, fact) for fact in started)
+
+
+def is_certain(program: Program, fact: Fact) -> bool:
+    """Whether every run comes to a fact: no condition is round it, and no ``return`` ahead of it or of its callers."""
+    if "conditional" in fact.flags or fact.guards:
+        return False
+    for site in (*fact.chain, fact.site):
+        held = levels(program.body(site.path), site.statement)
+        functions = [number for number, level in enumerate(held) if level.owner is not None and level.owner[0] == "def"]
+        for level in held[functions[-1] if functions else 0 :]:
+            if any(returns_within(node) for node in level.body[: level.at]):
+                return False
+    return True

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.surroundings import Level, dotted, is_main_block, levels
+from validate_ddp.program.surroundings import Level, bodies_of, dotted, imported_as, is_main_block, levels, statement_at
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Site
 
@@ -44,7 +44,7 @@ def ending(program: Program, started: Fact) -> Ending | None:
     last = inner.body[-1]
     if last[0] in ("raise", "return", "try", "while") or _exits(last):
         return None
-    alive = any(_made_at_top(fact, program.entry) for fact in program.facts("wrap"))
+    alive = any(_is_kept(program, (*fact.chain, fact.site), 0) for fact in program.facts("wrap"))
     return Ending(first.path, Span(*inner.body[0][1]), False, alive)
 
 
@@ -64,9 +64,7 @@ def _of_worker(program: Program, started: Fact) -> Ending | None:
     worker = functions[0]
     if worker.owner is None or worker.owner[6] or any(_returns_early(node) for node in worker.body[:-1]):
         return None
-    alive = any(
-        fact.site.path == inside.path and fact.site.function == inside.function for fact in program.facts("wrap")
-    )
+    alive = any(_is_kept(program, (*fact.chain, fact.site), at + 1) for fact in program.facts("wrap"))
     last = worker.body[-1]
     if last[0] in ("raise", "try", "while") or _exits(last):
         return None
@@ -76,8 +74,19 @@ def _of_worker(program: Program, started: Fact) -> Ending | None:
     return Ending(inside.path, Span(*worker.body[0][1]), False, alive)
 
 
-def _made_at_top(fact: Fact, entry: str) -> bool:
-    return fact.site.path == entry and not fact.site.function
+def _is_kept(program: Program, sites: tuple[Site, ...], at: int) -> bool:
+    """Whether what a call of the outermost function makes may outlive it: its result is kept, or it is a method.
+
+    at: which of the sites, from the outermost call to the thing itself, is in that function.
+    """
+    if at >= len(sites) - 1:
+        return True
+    body = program.body(sites[at].path)
+    statement = statement_at(body, sites[at].statement)
+    if statement is None or statement[0] != "expr" or statement[2][0] != "call":
+        return True
+    callee = statement[2][1]
+    return callee[0] != "name" and imported_as(body, dotted(callee) or "", sites[at].statement) is None
 
 
 def _statement(level: Level) -> Node:
@@ -101,8 +110,6 @@ def _returns(body: list[Node], statement: Node) -> bool:
 
 def _returns_early(node: Node) -> bool:
     """Whether a statement holds a ``return`` or an exit, behind which the last statement is not reached."""
-    from validate_ddp.program.surroundings import bodies_of
-
     if node[0] == "return" or _exits(node):
         return True
     if node[0] in ("def", "class"):

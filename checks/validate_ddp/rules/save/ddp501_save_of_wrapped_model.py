@@ -130,6 +130,7 @@ def check(program: Program) -> Iterator[Proposal]:
 def _fix(program: Program, fact: Fact, statement: Span) -> Fix | None:
     """Unwrap every wrapper whose state this statement takes; none where one of them is not plainly written."""
     from validate_ddp.program.surroundings import call_at, dotted, span_of
+    from validate_ddp.rules.fixing import is_certain
 
     edits: dict[Span, Edit] = {}
     for taken, wrapper in wrapped_state(fact.value("object")):
@@ -141,10 +142,7 @@ def _fix(program: Program, fact: Fact, statement: Span) -> Fix | None:
         receiver, name = span_of(call[1][1], taken.span), dotted(call[1][1])
         if receiver is None or name is None:
             return None
-        surely = any(
-            wrap.site == wrapper.site and "conditional" not in wrap.flags and not wrap.guards
-            for wrap in program.facts("wrap")
-        )
+        surely = any(wrap.site == wrapper.site and is_certain(program, wrap) for wrap in program.facts("wrap"))
         text = f"{name}.module" if surely else f'getattr({name}, "module", {name})'
         edits[receiver] = Edit("replace", taken.path, receiver, text)
     if not edits:
