@@ -23,7 +23,8 @@ def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | No
         return f"{name} == 0", ()
     for name in held_by_names(body, fact, _is_accelerator):
         return f"{name}.is_main_process", ()
-    if not program.facts("process_group") or any(launch.name == "horovod" for launch in program.facts("launch")):
+    before = [other for other in program.facts("process_group") if other.name == "init" and other.order < fact.order]
+    if not before or any(launch.name == "horovod" for launch in program.facts("launch")):
         return None
     dist, imports = distributed(program, fact.site.path, fact.site.statement)
     if dist is None:
