@@ -44,9 +44,11 @@ def derivation(program: Program, fact: Fact) -> tuple[str, ...]:
     taken_as = _TAKEN_AS.get(fact.kind, f"{fact.kind.replace('_', ' ')} `{fact.name}`")
     steps.append(f"{_at(program, fact.site)} is reached on {phrase(fact.who)}, and taken as {taken_as}")
     for role, value in fact.values.items():
-        itself = len(value) == 1 and getattr(value[0], "site", None) == fact.site
-        if value and role not in _INTERNAL and not itself:
-            steps.append(f"its {role.replace('_', ' ')} is {described(value)}")
+        if not value or role in _INTERNAL:
+            continue
+        if role in ("sampler", "loader", "loaded", "wrapper") and getattr(value[0], "site", None) == fact.site:
+            continue  # that is the thing itself
+        steps.append(f"its {role.replace('_', ' ')} is {described(value)}")
     return tuple(steps)
 
 
