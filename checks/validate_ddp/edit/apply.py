@@ -89,7 +89,7 @@ class _Round:
         self.first_lines: dict[str, int] = {}
         for fix in fixes:
             for edit in fix.edits:
-                if edit.kind != "add_import":
+                if edit.kind not in ("add_import", "append"):  # what is appended runs last
                     line = self.first_lines.get(edit.path, edit.span.line)
                     self.first_lines[edit.path] = min(line, edit.span.line)
         self.texts: dict[str, Text] = {}
