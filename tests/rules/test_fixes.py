@@ -84,6 +84,19 @@ def test_a_write_is_guarded_by_what_the_program_has(condition: str, fixes: type[
     assert made.fix is not None and condition in made.after and not made.left, made.after
 
 
+def test_a_name_of_the_main_block_is_not_counted_on_in_a_function(fixes: type[Proposed]) -> None:
+    script = """
+def save(model):
+    torch.save(model.module.state_dict(), "model.pt")
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    save(DDP(torch.nn.Linear(2, 2)))
+"""
+    assert "if dist.get_rank() == 0:" in fixes(script, "DDP502").after
+
+
 def test_no_rank_is_asked_for_before_there_is_a_group(fixes: type[Proposed]) -> None:
     made = fixes('torch.save({"model": 1}, "model.pt")\ndist.init_process_group("gloo")\n', "DDP502")
     assert made.fix is None

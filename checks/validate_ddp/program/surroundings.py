@@ -187,9 +187,7 @@ def bound_by(node: Node) -> list[str]:
         return [name for inner in node[2] for name in bound_by(inner)]
     if kind == "if":
         first, second = ({name for inner in node[index] for name in bound_by(inner)} for index in (3, 4))
-        if _is_main_test(node):
-            return sorted(first)
-        return sorted(first & second)
+        return sorted(first & second)  # the names of a main block too are there only sometimes
     return []
 
 
