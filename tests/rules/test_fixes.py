@@ -78,6 +78,12 @@ SAVE
 }
 
 
+def test_a_single_process_whose_rank_is_minus_one_goes_on_to_write(fixes: type[Proposed]) -> None:
+    script = 'rank = int(os.getenv("RANK", -1))\nif rank != -1:\n    dist.init_process_group("gloo")\nSAVE\n'
+    made = fixes(script.replace("SAVE", 'torch.save({"model": 1}, "model.pt")'), "DDP502")
+    assert "if rank in (-1, 0):" in made.after and not made.left
+
+
 @pytest.mark.parametrize("condition", RANK_ZERO)
 def test_a_write_is_guarded_by_what_the_program_has(condition: str, fixes: type[Proposed]) -> None:
     made = fixes(RANK_ZERO[condition].replace("SAVE", 'torch.save({"model": 1}, "model.pt")'), "DDP502")
@@ -288,6 +294,27 @@ def test_a_device_is_chosen_by_the_local_rank(expected: str, fixes: type[Propose
     made = fixes("dist.init_process_group('nccl')\nrank = dist.get_rank()\n" + DEVICES[expected], "DDP103")
     assert expected in made.after
     assert made.fix is None or not made.fix.safe
+
+
+def test_a_local_rank_that_is_needed_often_gets_a_name(fixes: type[Proposed]) -> None:
+    script = """
+def main():
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    model = torch.nn.Linear(2, 2).to(rank)
+    ddp = DDP(model, device_ids=[rank], output_device=rank)
+main()
+"""
+    after = fixes(script, "DDP103").after
+    assert (
+        """    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    model = torch.nn.Linear(2, 2).to(local_rank)
+    ddp = DDP(model, device_ids=[local_rank], output_device=local_rank)
+"""
+        in after
+    )
 
 
 def test_the_wrapper_is_called(fixes: type[Proposed]) -> None:

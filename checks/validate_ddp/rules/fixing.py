@@ -9,6 +9,16 @@ from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Const, Rank, RankTest, Resource, Value, bare
 
 _NOWHERE = Span(1, 0, 1, 0)
+_ALONE = (
+    *(b"RANK" + quote + b", " + default for quote in (b'"', b"'") for default in (b"-1", b'"-1"', b"'-1'")),
+    *(b"ank " + operator + b" -1" for operator in (b"==", b"!=", b"=", b">")),
+    *(b"ANK " + operator + b" -1" for operator in (b"==", b"!=", b"=", b">")),
+    b"ank=-1",
+    b"{-1, 0}",
+    b"[-1, 0]",
+    b"(-1, 0)",
+)
+"""How scripts write that the rank of a single process is -1."""
 
 
 def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | None:
@@ -20,7 +30,7 @@ def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | No
     for name in held_by_names(body, fact, _is_flag):
         return name, ()
     for name in held_by_names(body, fact, _is_rank):
-        return f"{name} == 0", ()
+        return f"{name} in (-1, 0)" if program.mentions(*_ALONE) else f"{name} == 0", ()
     for name in held_by_names(body, fact, _is_accelerator):
         return f"{name}.is_main_process", ()
     before = [other for other in program.facts("process_group") if other.name == "init" and other.order < fact.order]

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import WARNING, Edit, Fix, Proposal
+from validate_ddp.catalogue import WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Rank, WorldSize, bare, reaching
@@ -136,7 +136,7 @@ def check(program: Program) -> Iterator[Proposal]:
             "the global rank is used as a device index: from the second node on there is no such device; "
             "use the local rank",
             evidence=evidence,
-            fix=_fix(program, facts),
+            fix=_fix(program, [first, *others]),
         )
 
 
@@ -156,7 +156,11 @@ def _fix(program: Program, facts: list[Fact]) -> Fix | None:
         if environ is None:
             environ, imports = "os.environ", (Edit("add_import", path, place, "import os"),)
         local = f'int({environ}["LOCAL_RANK"])'
-    edits = []
+    edits: list[Edit] = []
+    several = len({fact.site for fact in facts}) > 1
+    if several and "(" in local and _dominates(program, facts) is not None:
+        edits.append(Edit("insert_before", path, place, f"local_rank = {local}"))
+        local = "local_rank"
     for site in dict.fromkeys(fact.site for fact in facts):
         call = call_at(body, site.span)
         name = None if call is None else _rank_argument(call)
@@ -164,6 +168,20 @@ def _fix(program: Program, facts: list[Fact]) -> Fix | None:
             return None
         edits.append(Edit("rename_in_arguments", path, site.span, f"{name}, {local}"))
     return Fix(f"use the local rank, `{local}`", False, (*imports, *edits))
+
+
+def _dominates(program: Program, facts: list[Fact]) -> Span | None:
+    """The function's span, where its first such statement runs before the others and it has no `local_rank` yet."""
+    from validate_ddp.program.surroundings import end_of, levels
+
+    path = facts[0].site.path
+    body = program.body(path)
+    first, *others = (levels(body, fact.site.statement) for fact in facts)
+    owners = [level.owner for level in first if level.owner is not None and level.owner[0] == "def"]
+    if not owners or any(len(held) < len(first) or held[len(first) - 1].body is not first[-1].body for held in others):
+        return None
+    whole = Span(owners[-1][1][0], owners[-1][1][1], *end_of(owners[-1]))
+    return None if "local_rank" in program.code(path, whole) else whole
 
 
 def _rank_argument(call: list[Any]) -> str | None:
