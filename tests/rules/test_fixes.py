@@ -125,6 +125,7 @@ SAFETY = {
     "loaded afterwards": ("torch.save(model.module.state_dict(), path)", "torch.load('model.pt')", False),
     "reaching a collective": ("torch.save(gathered(model), path)", "", False),
     "in a block": ("with open(path, 'w') as file:\n        file.write('x')", "", False),
+    "taken away afterwards": ("with open(path, 'w'):\n        pass\n    os.remove(path)", "", None),
     "bound to a name": ("file = open(path, 'w')", "", None),
     "a logger": ("import logging\n    logging.basicConfig(filename=path)", "", None),
 }

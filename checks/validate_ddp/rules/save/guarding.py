@@ -16,9 +16,12 @@ _PASSED_ON = ("copy", "copy2", "copyfile", "copytree", "move")
 
 
 def can_be_left_out(program: Program, fact: Fact) -> bool:
-    """Whether the statement gives no name a value that what follows could need."""
-    node = statement_at(program.body(fact.site.path), fact.site.statement)
-    return node is not None and _binds_nothing(node)
+    """Whether the statement gives no name a value that what follows could need, and the function leaves its file be."""
+    body = program.body(fact.site.path)
+    node = statement_at(body, fact.site.statement)
+    if node is None or not _binds_nothing(node):
+        return False
+    return fact.name != "open" or not _is_used_again(body, fact)
 
 
 def _binds_nothing(node: Node) -> bool:
@@ -63,7 +66,8 @@ def _is_used_again(body: list[Node], fact: Fact) -> bool:
     call = call_at(body, fact.site.span)
     if call is None:
         return True
-    given = [*call[2][1:2], *(value for name, value in call[3] if name in ("f", "filename"))]
+    at = 0 if fact.name == "open" else 1
+    given = [*call[2][at : at + 1], *(value for name, value in call[3] if name in ("f", "filename", "file"))]
     if not given:
         return True
     path = _without_places(given[0])
