@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.values import Site, Value
@@ -55,9 +55,10 @@ class Fact:
     flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
         any_error (a handler that catches what one rank alone may meet); conditional; generator; dataset (a method of
         one); spawned; alone (before any rank but one was started).
+    scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
     """
 
-    __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")
+    __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "scope", "site", "values", "who")
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class Fact:
         values: dict[str, Value],
         flags: frozenset[str],
         order: int,
+        scope: Any = None,
     ) -> None:
         self.kind = kind
         self.name = name
@@ -82,6 +84,7 @@ class Fact:
         self.values = values
         self.flags = flags
         self.order = order
+        self.scope = scope
 
     def value(self, role: str) -> Value:
         """What plays ``role`` here; empty where nothing does."""

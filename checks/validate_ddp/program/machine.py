@@ -160,6 +160,7 @@ class Machine:
             values,
             frozenset(self.flags),
             len(self.facts),
+            self.frames[-1].scope,
         )
         self.facts.append(fact)
 

@@ -7,6 +7,7 @@ import sys
 from types import MethodType
 from typing import Any
 
+from validate_ddp.catalogue import Span
 from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
@@ -83,6 +84,22 @@ class Program:
         callers = [iterate.site.function, *(site.function for site in iterate.chain[-1:])]
         nearest = next((name for name in callers if name in running or name in training), None)
         return nearest in training
+
+    def body(self, path: str) -> list[Any]:
+        """The lowered statements of a file of the program, by the path that sites name."""
+        body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
+        return body
+
+    def code(self, path: str, span: Span) -> str:
+        """The text of a span in a file of the program."""
+        source = self._summaries.source(os.path.abspath(path))
+        if source is None:
+            return ""
+        from validate_ddp.catalogue.positions import line_starts, offset_of
+
+        text: str = source.text
+        starts = line_starts(text)
+        return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
 
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""

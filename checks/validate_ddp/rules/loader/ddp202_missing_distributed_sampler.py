@@ -19,6 +19,11 @@ model = DistributedDataParallel(model)
 loader = DataLoader(dataset, batch_size=32, sampler=DistributedSampler(dataset))
 ```
 
+## Fix safety
+The fix gives the loader a `DistributedSampler` of its data set, which shuffles as the loader did. It is offered where
+data set and `shuffle` are plainly written and every run starts a process group. It is unsafe: steps an epoch become
+fewer by the number of ranks, and schedules that count them change. The epoch loop then needs `set_epoch` (DDP201).
+
 ## References
 - [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler)
 """
@@ -28,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import ERROR, Proposal
+from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Const, Instance, Opaque, Resource, Site, bare, differs_by_rank
@@ -36,7 +41,7 @@ from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
-FIX = "-"
+FIX = "unsafe"
 
 _HEAD = """
 import torch
@@ -148,6 +153,7 @@ def check(program: Program) -> Iterator[Proposal]:
             ERROR,
             "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
             evidence=[*evidence, place(forward.site, "and trained on it here")],
+            fix=_fix(program, fact),
         )
 
 
@@ -156,6 +162,36 @@ def _wrapped_at(program: Program, forward: Fact) -> list[Site]:
     wrappers = [atom.site for atom in models if isinstance(atom, Resource)]
     shards = [fact.site for fact in program.facts("shard") if any(fact.value("model") == (atom,) for atom in models)]
     return wrappers or shards
+
+
+def _fix(program: Program, fact: Fact) -> Fix | None:
+    from validate_ddp.program.surroundings import call_at, dotted, written
+    from validate_ddp.rules.fixing import always_initialised
+
+    path, span = fact.site.path, fact.site.span
+    body = program.body(path)
+    call = call_at(body, span)
+    if call is None or not always_initialised(program) or len(call[2]) > 2:
+        return None
+    keywords = dict(call[3])
+    dataset = dotted(call[2][0] if call[2] else keywords.get("dataset", ["const", None]))
+    shuffle = keywords.get("shuffle", ["const", False])
+    how = {"True": "", "False": ", shuffle=False"}.get(str(shuffle[1]), "") if shuffle[0] == "const" else None
+    if how is None and dotted(shuffle) is not None:
+        how = f", shuffle={dotted(shuffle)}"
+    if dataset is None or how is None or keywords.keys() & {None, "sampler", "batch_sampler"}:
+        return None
+    sampler = written(body, "torch.utils.data.distributed.DistributedSampler", fact.site.statement)
+    sampler = written(body, "torch.utils.data.DistributedSampler", fact.site.statement) or sampler
+    imports: tuple[Edit, ...] = ()
+    if sampler is None or sampler.startswith("torch."):
+        sampler = "DistributedSampler"
+        imports = (Edit("add_import", path, span, "from torch.utils.data import DistributedSampler"),)
+    new = f"sampler={sampler}({dataset}{how})"
+    edit = Edit("add_argument", path, span, new)
+    if "shuffle" in keywords:
+        edit = Edit("replace_argument", path, span, f"shuffle, {new}")
+    return Fix(f"split the data: `{new}`", False, (*imports, edit))
 
 
 def _training_inputs(program: Program) -> dict[Any, Fact]:
