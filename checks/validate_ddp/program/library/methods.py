@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, roles, vocabulary
-from validate_ddp.program.library import attributes, files, frameworks, iteration, models
+from validate_ddp.program.library import attributes, files, frameworks, iteration, models, sharded
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -114,6 +114,8 @@ def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
 
 def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     name = called.name
+    if resource.kind in ("fsdp", "engine"):
+        sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
         return (resource,)
@@ -340,4 +342,5 @@ _UNKNOWN_METHODS = {
     "wait_for_everyone": _barrier,
     "barrier": _barrier,
     "submit": _submit,
+    "consolidate_state_dict": lambda machine, atom, called: sharded.consolidate(machine, called),
 }

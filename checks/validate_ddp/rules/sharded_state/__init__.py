@@ -1,0 +1,1 @@
+"""Rules on state that lies in shards on all ranks."""
