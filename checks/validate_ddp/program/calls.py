@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import library, ranks, roles
+from validate_ddp.program import library, presence, ranks, roles
 from validate_ddp.program.library import attributes
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
@@ -72,6 +72,8 @@ def call_node(machine: Machine, node: Node) -> Value:
     if function[0] == "attr":
         call.name = function[2]
         call.receiver = machine.evaluate(function[1])
+        if presence.marked(call.receiver):
+            presence.note(machine, function[1], call.receiver, call.name, span)
         targets: list[Any] = []
     else:
         call.name = function[1] if function[0] == "name" else ""

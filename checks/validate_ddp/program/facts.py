@@ -38,7 +38,8 @@ class Fact:
     """Something that the program does.
 
     kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed, launch or sharded_state (a call that gathers, saves or loads shards of all ranks).
+        save, load, load_state, seed, launch, sharded_state (a call that gathers, saves or loads shards of all ranks)
+        or absence (something is taken from a value that some of the ranks here do not have).
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.
@@ -46,7 +47,8 @@ class Fact:
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role.
     flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
-        conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was started).
+        conditional; tried (where a failure is caught); shorted (behind another part of a condition); generator;
+        dataset (a method of one); spawned; alone (before any rank but one was started).
     """
 
     __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")

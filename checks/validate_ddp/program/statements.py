@@ -157,9 +157,20 @@ def _with(machine: Machine, node: Node) -> Outcome:
             manager.__exit__(None, None, None)
 
 
+_CAUGHT = ("Exception", "BaseException", "AttributeError", "NameError", "UnboundLocalError", "TypeError")
+
+
+def _catches(kind: Node | None) -> bool:
+    """Whether a handler catches what a missing object raises."""
+    if kind is None or kind[0] not in ("name", "attr"):
+        return True
+    return kind[1 if kind[0] == "name" else 2] in _CAUGHT
+
+
 def _try(machine: Machine, node: Node) -> Outcome:
     _, _, body, handlers, orelse, final = node
-    outcome = walk(machine, body)
+    with machine.flagged(*(("tried",) if any(_catches(kind) for kind, _, _ in handlers) else ())):
+        outcome = walk(machine, body)
     if not outcome.ends:
         after = walk(machine, orelse)
         outcome = after if after.ends else outcome

@@ -11,6 +11,7 @@ from validate_ddp.program.values import (
     NONE,
     TRUE,
     UNKNOWN,
+    Const,
     Function,
     Opaque,
     Rank,
@@ -69,9 +70,16 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         for atom in bare(value):
             if isinstance(atom, Resource) and atom.kind == "list" and symbol.last.startswith("all_gather"):
                 machine.write(atom.fields, "*", (Opaque("gathered", carried_by(call.given)),))
+            elif isinstance(atom, Resource) and atom.kind == "list" and "object_list" in symbol.last:
+                for key, held in list(atom.fields.items()):  # now every rank has what one had
+                    machine.write(atom.fields, key, tuple(a for a in bare(held) if not _is_none(a)) or UNKNOWN)
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
     return (Opaque(symbol.last + "()", carried_by(call.given)),)
+
+
+def _is_none(atom: object) -> bool:
+    return isinstance(atom, Const) and atom.value is None
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:

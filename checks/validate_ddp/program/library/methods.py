@@ -25,6 +25,7 @@ from validate_ddp.program.values import (
     WorldSize,
     bare,
     carried_by,
+    completed,
     constant,
     counted,
     join,
@@ -174,7 +175,7 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
         key = iteration.key_of(called.argument(0))
         if name in ("get", "pop", "setdefault"):
             if key is not None and key in fields:
-                return fields[key]
+                return completed(fields[key], called.argument(1) or NONE)
             return fields.get("*") or roles.suggested(key or "")
         if name == "update":
             for atom in bare(called.argument(0)):

@@ -9,6 +9,9 @@ path that is the same on every node.
 clusters have, one process a node writes into the same file at the same time, and the result can be a mix. The global
 rank is zero once.
 
+A script which nothing shows to be for more than one node (it reads no global rank, node rank or number of nodes), or
+whose guard does not say `local` (`rank % devices == 0`), gets this as advice.
+
 Not reported: scripts that spawn the ranks of one node themselves, paths that hold the rank or the node, and folders of
 the node itself (`/tmp`).
 
@@ -35,7 +38,20 @@ from collections.abc import Iterator
 from validate_ddp.catalogue import INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, Opaque, Rank, Resource, WorldSize, bare, constant, reaching
+from validate_ddp.program.values import (
+    WRAPPERS,
+    Const,
+    Instance,
+    Opaque,
+    Rank,
+    Resource,
+    Site,
+    WorldSize,
+    bare,
+    constant,
+    contents,
+    reaching,
+)
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING, INFO)
@@ -49,14 +65,14 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("nccl")
-local_rank = int(os.environ["LOCAL_RANK"])
+rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local_rank)
 model = DDP(torch.nn.Linear(2, 2).cuda())
 """
 VALID = (
     _HEAD
     + """
-if dist.get_rank() == 0:
+if rank == 0:
     torch.save(model.module.state_dict(), "model.pt")
 dist.destroy_process_group()
 """,
@@ -130,21 +146,35 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     reported = set()
     for fact in program.facts("save"):
-        if fact.who != "local-zero" or constant(fact.value("role")) != "checkpoint" or fact.site in reported:
+        reach = fact.under_split
+        if fact.who != "local-zero" or constant(fact.value("role")) != "checkpoint" or reach in reported:
             continue
-        if not program.runs_on_many(fact) or fact.flags & {"process_first", "locked"} or _is_apart(fact):
+        if not _holds_state(fact) or not program.runs_on_many(fact) or fact.flags & {"process_first", "locked"}:
             continue
-        reported.add(fact.site)
+        if _is_apart(fact) or "local_" in program.text(fact.site):
+            continue
+        reported.add(reach)
+        guards = [guard.site for guard in fact.guards if guard.who == "local-zero"]
+        inside = [] if reach is fact.site else [place(fact.site, "it is written here")]
         yield propose(
             program,
-            fact,
-            INFO if fact.is_open else WARNING,
+            fact.moved(reach),
+            WARNING if _is_for_several_nodes(program, guards) else INFO,
             f"on several nodes the first rank of each writes this checkpoint (`{fact.name}`) to the same path; guard "
             "it with the global rank",
-            evidence=[
-                place(guard.site, "passes once on each node") for guard in fact.guards if guard.who == "local-zero"
-            ],
+            evidence=[*(place(site, "passes once on each node") for site in guards), *inside],
         )
+
+
+_SEVERAL = (b'"RANK"', b"'RANK'", b"global_rank", b"nnodes", b"num_nodes", b"node_rank", b"NODE_RANK", b"GROUP_RANK")
+
+
+def _is_for_several_nodes(program: Program, guards: list[Site]) -> bool:
+    """Whether the script is meant for more than one node, and its guard does not choose one rank of each on purpose."""
+    texts = [program.text(site).lower() for site in guards]
+    if not all("local" in text for text in texts):
+        return False  # such as `rank % devices == 0`, or a function of the script's own: it may mean more than a node
+    return any("local_main" in text for text in texts) or program.mentions(*_SEVERAL, b"SLURM_")
 
 
 def _is_of_one_node(program: Program) -> bool:
@@ -156,6 +186,17 @@ def _is_of_one_node(program: Program) -> bool:
         if any(isinstance(atom, Rank) and atom.scope in ("local", "spawn") for atom in bare(fact.value("rank"))):
             return True
     return program.mentions(b"save_on_each_node")
+
+
+def _holds_state(fact: Fact) -> bool:
+    """Whether what is written is the state of a model or an optimizer, rather than arguments or a cache of features."""
+    held = fact.value("object")
+    for part in (*bare(held), *reaching(held), *contents(held)):
+        if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
+            return True
+        if isinstance(part, Opaque) and any(word in part.name.lower() for word in ("state_dict", "model", "ckpt")):
+            return True
+    return not held and fact.name != "save"
 
 
 def _is_apart(fact: Fact) -> bool:

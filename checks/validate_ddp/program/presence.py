@@ -1,0 +1,80 @@
+"""Uses of a value that some of the ranks at hand do not have: None there, or a name that was never bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.catalogue import Span
+from validate_ddp.program import ranks
+from validate_ddp.program.machine import Machine
+from validate_ddp.program.values import FALSE, TRUE, Const, Instance, OnRanks, Symbol, Value
+
+Node = list[Any]
+_HOLDERS = ("zero", "local-zero", "nonzero", "local-nonzero")
+_ITSELF = frozenset({"__class__", "__name__", "__doc__", "__dict__"})
+
+
+def marked(value: Value) -> bool:
+    """Whether a value may be one that only some ranks hold. Cheap: the marks of a merge are first or last."""
+    return bool(value) and (type(value[0]) is OnRanks or type(value[-1]) is OnRanks)
+
+
+def note(machine: Machine, node: Node, value: Value, name: str, span: list[int]) -> None:
+    """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where some ranks here have none."""
+    if "tried" in machine.flags or "shorted" in machine.flags or name in _ITSELF:
+        return
+    said = _dotted(node)
+    holder = next((atom.who for atom in value if isinstance(atom, OnRanks) and not _is_none(atom.atom)), "")
+    if holder not in _HOLDERS or not said:
+        return
+    others = ranks.opposite(holder)
+    if machine.who not in ("all", others):
+        return
+    held = [atom for atom in value if not isinstance(atom, OnRanks) or ranks.both(others, atom.who) != "none"]
+    if not all(_is_none(atom.atom if isinstance(atom, OnRanks) else atom) for atom in held):
+        return
+    if not held and not _is_bound_nowhere_else(machine, node):
+        return
+    site = machine.site(span)
+    whole = Span(*span) == site.statement
+    machine.record(
+        "absence",
+        name,
+        site,
+        object=tuple(atom for atom in value if isinstance(atom, OnRanks) and not _is_none(atom.atom)),
+        said=(Const(said),),
+        holder=(Const(holder),),
+        none=TRUE if held else FALSE,
+        whole=TRUE if whole else FALSE,
+    )
+
+
+def _is_none(atom: Any) -> bool:
+    return isinstance(atom, Const) and atom.value is None
+
+
+def _dotted(node: Node) -> str:
+    """``self.writer`` as written; empty for anything but a name and its attributes."""
+    parts: list[str] = []
+    while node[0] == "attr":
+        parts.append(node[2])
+        node = node[1]
+    return ".".join([node[1], *reversed(parts)]) if node[0] == "name" else ""
+
+
+def _is_bound_nowhere_else(machine: Machine, node: Node) -> bool:
+    """Whether ranks that did not bind this name or field surely lack it: no class has it, nothing makes it up."""
+    if node[0] == "name":
+        return True
+    base = machine.evaluate(node[1])
+    if len(base) != 1 or not isinstance(base[0], Instance):
+        return False
+    instance = base[0]
+    if instance.base is not None or any(_is_unknown(cls) for cls in instance.cls.lineage()):
+        return False
+    return all(instance.cls.find(name)[0] is None for name in (node[2], "__getattr__", "__getattribute__"))
+
+
+def _is_unknown(cls: Any) -> bool:
+    """Whether a class outside the program may have the field."""
+    return isinstance(cls, Symbol) and cls.last not in ("object", "ABC", "Module", "Generic", "Protocol")

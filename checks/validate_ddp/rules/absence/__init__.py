@@ -1,0 +1,1 @@
+"""Rules on objects that only some ranks have."""
