@@ -38,8 +38,9 @@ class Fact:
     """Something that the program does.
 
     kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed, launch, sharded_state (a call that gathers, saves or loads shards of all ranks)
-        or absence (something is taken from a value that some of the ranks here do not have).
+        save, load, load_state, seed, launch, sharded_state (a call that gathers, saves or loads shards of all ranks),
+        absence (something is taken from a value that some of the ranks here do not have) or exit (some ranks leave a
+        loop, a function or the program).
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.

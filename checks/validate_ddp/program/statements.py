@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.catalogue import Span
-from validate_ddp.program import binding, conditions, loops, ranks, roles
+from validate_ddp.program import binding, conditions, exits, loops, ranks, roles
 from validate_ddp.program.library import contexts, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.values import (
@@ -50,21 +50,15 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
 
 def _expr(machine: Machine, node: Node) -> Outcome:
     machine.evaluate(node[2])
-    if node[2][0] == "call" and _leaves(node[2][1]):
+    if node[2][0] == "call" and exits.name_of_exit(node[2][1]):
+        exits.note(machine, node)
         return Outcome("raise")
     return RUNS_ON
 
 
-_EXITS = (["name", "exit"], ["name", "quit"])
-
-
-def _leaves(function: Node) -> bool:
-    if function in _EXITS:
-        return True
-    return function[0] == "attr" and [function[1], function[2]] in (
-        [["name", "sys"], "exit"],
-        [["name", "os"], "_exit"],
-    )
+def _leave_loop(machine: Machine, node: Node) -> Outcome:
+    exits.note(machine, node)
+    return Outcome("loop")
 
 
 def _assign(machine: Machine, node: Node) -> Outcome:
@@ -100,6 +94,8 @@ def _if(machine: Machine, node: Node) -> Outcome:
         conditions.refine(machine, node[2], truth)
         with machine.flagged(*flags):
             return walk(machine, node[3] if truth else node[4])
+    if truth is None:
+        exits.note_unsure(machine, node[2], (node[3], node[4]))
     who = truth.who if isinstance(truth, RankTest) else "all"
     exact = isinstance(truth, RankTest) and truth.exact
     other = truth.rest if isinstance(truth, RankTest) else "all"
@@ -160,8 +156,10 @@ def _with(machine: Machine, node: Node) -> Outcome:
 _CAUGHT = ("Exception", "BaseException", "AttributeError", "NameError", "UnboundLocalError", "TypeError")
 
 
-def _catches(kind: Node | None) -> bool:
-    """Whether a handler catches what a missing object raises."""
+def _catches(kind: Node | None, name: str, body: list[Node]) -> bool:
+    """Whether a handler catches what a missing object raises, and keeps it."""
+    if any(statement[0] == "raise" for statement in body):
+        return False
     if kind is None or kind[0] not in ("name", "attr"):
         return True
     return kind[1 if kind[0] == "name" else 2] in _CAUGHT
@@ -169,7 +167,7 @@ def _catches(kind: Node | None) -> bool:
 
 def _try(machine: Machine, node: Node) -> Outcome:
     _, _, body, handlers, orelse, final = node
-    with machine.flagged(*(("tried",) if any(_catches(kind) for kind, _, _ in handlers) else ())):
+    with machine.flagged(*(("tried",) if any(_catches(*handler) for handler in handlers) else ())):
         outcome = walk(machine, body)
     if not outcome.ends:
         after = walk(machine, orelse)
@@ -198,6 +196,7 @@ def _return(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(node[2])
     who = machine.who
     if who in ranks.PARTIAL and who != machine.frame.who:
+        exits.note(machine, node)
         value = on_ranks(value, who)
     machine.frame.returned = join(machine.frame.returned, value)
     return Outcome("return")
@@ -294,8 +293,8 @@ _STATEMENTS: dict[str, Callable[[Machine, Node], Outcome]] = {
     "try": _try,
     "return": _return,
     "raise": _raise,
-    "break": lambda machine, node: Outcome("loop"),
-    "continue": lambda machine, node: Outcome("loop"),
+    "break": _leave_loop,
+    "continue": _leave_loop,
     "def": _define,
     "class": _class,
     "import": _import,

@@ -1,1 +1,1 @@
-"""Rules on objects that only some ranks have."""
+"""Rules for programs with absence facts."""

@@ -1,1 +1,1 @@
-"""Rules on state that lies in shards on all ranks."""
+"""Rules for programs with sharded_state facts."""
