@@ -95,6 +95,7 @@ class Machine:
         self.budget = budget
         self.complete = True
         self.environment: dict[str, Value] = {}
+        self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
         self.evaluate: Callable[[list[Any]], Value]
         self.walk: Callable[[list[Any]], Outcome]
         self.call: Callable[..., Value]
@@ -207,6 +208,8 @@ class Machine:
             for _, changes, who in staying:
                 new = changes[key][2] if key in changes else before
                 if new is MISSING:
+                    if who in ranks.PARTIAL:
+                        self.unbound[id(names), name] = names
                     continue
                 if who in ranks.PARTIAL and len(staying) > 1:
                     new = on_ranks(new, who)

@@ -42,7 +42,7 @@ from validate_ddp.catalogue import ERROR, INFO, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Resource, bare, constant, reaching
+from validate_ddp.program.values import Resource, Site, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, INFO)
@@ -192,18 +192,23 @@ def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact]) -> Fact | N
     for other in exits:
         if other is not fact and complementary(fact.who, other.who) and _same_stretch(fact, other):
             return None  # the others leave too
-    behind = [other for other in meetings if any(guard.site == split.site for guard in other.guards)]
+    behind = [other for other in meetings if any(_same_place(guard.site, split.site) for guard in other.guards)]
     if any(other.kind != "backward" and other.who in PARTIAL for other in behind):
         return None  # DDP401 tells of it
     for other in meetings:
-        alone = other in behind
-        if alone and not (other.kind == "backward" and complementary(fact.who, other.who)):
-            continue  # the same branch
-        if not alone and (other.who != "all" or _shares_unknown(fact, other)):
+        rest = next((guard.who for guard in other.guards if _same_place(guard.site, split.site)), "")
+        if rest:  # behind the way out, or in its other branch
+            if rest != "unclear" and not (other.kind == "backward" and complementary(fact.who, rest)):
+                continue
+        elif other.who != "all":
             continue
-        if "no_grad" not in other.flags and _comes_after(fact, other):
+        if "no_grad" not in other.flags and not _shares_unknown(fact, other) and _comes_after(fact, other):
             return other
     return None
+
+
+def _same_place(first: Site, second: Site) -> bool:
+    return (first.path, first.span) == (second.path, second.span)
 
 
 def _comes_after(fact: Fact, other: Fact) -> bool:
@@ -221,9 +226,9 @@ def _comes_after(fact: Fact, other: Fact) -> bool:
     return later or fact.name == "break"
 
 
-def _is_within(site: object, fact: Fact) -> bool:
+def _is_within(site: Site, fact: Fact) -> bool:
     """Whether a loop is of the function that is left, not of one of its callers."""
-    return getattr(site, "path", "") == fact.site.path and getattr(site, "function", "") == fact.site.function
+    return site.path == fact.site.path and site.function == fact.site.function
 
 
 def _same_stretch(fact: Fact, other: Fact) -> bool:
@@ -235,8 +240,8 @@ def _same_stretch(fact: Fact, other: Fact) -> bool:
 
 def _shares_unknown(fact: Fact, other: Fact) -> bool:
     """Whether both lie under one condition of unknown truth: they may be its two branches."""
-    sites = {guard.site for guard in fact.guards if guard.who == "all" and not guard.exact}
-    return any(guard.site in sites for guard in other.guards)
+    unknown = [guard.site for guard in fact.guards if guard.who == "all" and not guard.exact]
+    return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
 
 
 def _missed(fact: Fact, meetings: list[Fact]) -> Fact | None:
