@@ -1,4 +1,4 @@
-"""Ways out that some ranks may take while others go on: under a condition on the rank, or on this rank's own numbers."""
+"""Ways out that only some ranks may take: under a condition on the rank, or on this rank's own numbers."""
 
 from __future__ import annotations
 

@@ -343,5 +343,5 @@ _UNKNOWN_METHODS = {
     "wait_for_everyone": _barrier,
     "barrier": _barrier,
     "submit": _submit,
-    "consolidate_state_dict": lambda machine, atom, called: sharded.consolidate(machine, called),
+    "consolidate_state_dict": sharded.consolidate,
 }

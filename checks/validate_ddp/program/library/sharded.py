@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import FALSE, NONE, TRUE, Opaque, Resource, Symbol, Value, bare, constant
@@ -64,16 +64,16 @@ def _of_fsdp(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def wrapper_method(machine: Machine, resource: Resource, call: Call) -> None:
     """Note a method of an FSDP wrapper or a DeepSpeed engine that every rank must call."""
     name = call.name
-    if resource.kind == "engine" and name in _OF_ENGINE:
-        _record(machine, call, name, call.receiver, sure=True)
-    elif resource.kind == "fsdp" and name in ("state_dict", "summon_full_params"):
+    wanted = _OF_ENGINE if resource.kind == "engine" else ("state_dict", "summon_full_params")
+    if name in wanted:
         _record(machine, call, name, call.receiver, sure=True)
 
 
 def launcher_method(machine: Machine, launcher: Resource, call: Call) -> None:
     """Note a method of an Accelerator or a Fabric that shares the state's shards between the ranks."""
     if call.name in _OF_LAUNCHER.get(launcher.kind, ()) and not launcher.get("single"):
-        _record(machine, call, call.name, call.receiver, sure=launcher.kind == "fabric" or bool(launcher.get("sharded")))
+        sure = launcher.kind == "fabric" or bool(launcher.get("sharded"))
+        _record(machine, call, call.name, call.receiver, sure)
 
 
 def note_plugins(launcher: Resource, call: Call) -> None:
@@ -84,7 +84,7 @@ def note_plugins(launcher: Resource, call: Call) -> None:
             launcher.fields["sharded"] = TRUE
 
 
-def consolidate(machine: Machine, call: Call) -> Value:
+def consolidate(machine: Machine, atom: Any, call: Call) -> Value:
     """``ZeroRedundancyOptimizer.consolidate_state_dict()``: every rank sends its shard."""
     _record(machine, call, call.name, (), sure=True)
     return NONE

@@ -162,6 +162,7 @@ _JOINED = ("collective", "sharded_state", "backward")
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such way out."""
     exits = program.facts("exit")
+    launching = {loop.serial for launch in program.facts("launch") for loop in launch.loops}
     meetings = program.facts(*_JOINED)
     reported = set()
     for fact in exits:
@@ -169,7 +170,7 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         if fact.name in _LEAVE and constant(fact.value("code")) not in (0, None):
             continue  # the launcher ends the job
-        waiting = _waited_for(fact, exits, meetings) if fact.who in PARTIAL else _missed(fact, meetings)
+        waiting = _waited_for(fact, exits, meetings, launching) if fact.who in PARTIAL else _missed(fact, meetings)
         if waiting is None:
             continue
         reported.add(fact.site)
@@ -180,13 +181,19 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact,
-            INFO if fact.is_open else ERROR,
+            INFO if _is_open(fact) else ERROR,
             f"`{fact.name}` on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
             evidence=[*evidence, place(waiting.site, "the others wait here")],
         )._replace(expects=("statement", ""))
 
 
-def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact]) -> Fact | None:
+def _is_open(fact: Fact) -> bool:
+    """Whether it also hangs on a condition of unknown truth in a function called under the condition on the rank."""
+    split = next((guard for guard in reversed(fact.guards) if guard.who in PARTIAL), None)
+    return split is not None and any(guard.depth > split.depth and not guard.exact for guard in fact.guards)
+
+
+def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact], launching: set[int]) -> Fact | None:
     """What the other ranks go on to after a way out under a condition on the rank."""
     split = next(guard for guard in reversed(fact.guards) if guard.who in PARTIAL)
     for other in exits:
@@ -200,9 +207,11 @@ def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact]) -> Fact | N
         if rest:  # behind the way out, or in its other branch
             if rest != "unclear" and not (other.kind == "backward" and complementary(fact.who, rest)):
                 continue
-        elif other.who != "all":
+        elif other.who != "all" and not (other.kind == "backward" and complementary(fact.who, other.who)):
             continue
-        if "no_grad" not in other.flags and not _shares_unknown(fact, other) and _comes_after(fact, other):
+        if "no_grad" in other.flags or _shares_unknown(fact, other):
+            continue
+        if _comes_after(fact, other, launching):
             return other
     return None
 
@@ -211,10 +220,10 @@ def _same_place(first: Site, second: Site) -> bool:
     return (first.path, first.span) == (second.path, second.span)
 
 
-def _comes_after(fact: Fact, other: Fact) -> bool:
+def _comes_after(fact: Fact, other: Fact, launching: set[int]) -> bool:
     """Whether the ranks that stay meet ``other`` once this one has left."""
     later = other.order > fact.order
-    serials = [loop.serial for loop in other.loops]
+    serials = {loop.serial for loop in other.loops} - launching  # one turn of those is one rank
     if fact.name in _LEAVE:
         return later or any(loop.serial in serials for loop in fact.loops)
     if fact.name == "return":
