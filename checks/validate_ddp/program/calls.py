@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import gradients, library, ranks, roles
+from validate_ddp.program import gradients, library, presence, ranks, roles
 from validate_ddp.program.library import attributes
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
@@ -71,9 +71,12 @@ def call_node(machine: Machine, node: Node) -> Value:
     site = machine.site(span)
     call = Call("", [], {}, site)
     call.node = node
+    who = "all"
     if function[0] == "attr":
         call.name = function[2]
         call.receiver = machine.evaluate(function[1])
+        if presence.marked(call.receiver):
+            who = presence.note(machine, function[1], call.receiver, call.name, span)
         targets: list[Any] = []
     else:
         call.name = function[1] if function[0] == "name" else ""
@@ -95,8 +98,9 @@ def call_node(machine: Machine, node: Node) -> Value:
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
     if function[0] == "attr":
-        for atom in bare(call.receiver):
-            result = join(result, call_method(machine, atom, call))
+        with machine.guarded(who):
+            for atom in bare(call.receiver):
+                result = join(result, call_method(machine, atom, call))
     for atom in targets:
         result = join(result, call_atom(machine, atom, call))
     return result or UNKNOWN

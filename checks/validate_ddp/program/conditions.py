@@ -107,10 +107,12 @@ def test(machine: Machine, node: Node) -> Truth:
     if kind == "bool":
         truths: list[Truth] = []
         deciding = node[1] == "or"
-        for part in node[2]:
-            truths.append(test(machine, part))
-            if truths[-1] is deciding:
-                return deciding
+        with machine.flagged():  # what it marks ends with it
+            for part in node[2]:
+                truths.append(test(machine, part))
+                if truths[-1] is deciding:
+                    return deciding
+                machine.flags.append("shorted")
         return _all_of(truths) if node[1] == "and" else _any_of(truths)
     if kind == "cmp":
         return _comparison(machine, node)

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import calls, conditions, gradients, roles
+from validate_ddp.program import calls, conditions, gradients, presence, roles
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
@@ -79,7 +79,10 @@ def _call(machine: Machine, node: Node) -> Value:
 
 def _attribute(machine: Machine, node: Node) -> Value:
     value: Value = ()
-    for atom in bare(machine.evaluate(node[1])):
+    receiver = machine.evaluate(node[1])
+    if presence.marked(receiver):
+        presence.note(machine, node[1], receiver, node[2], node[3])
+    for atom in bare(receiver):
         value = join(value, attributes.get(machine, atom, node[2]))
     return value or UNKNOWN
 
@@ -152,7 +155,8 @@ def _boolean(machine: Machine, node: Node) -> Value:
     truth = conditions.test(machine, node)
     if isinstance(truth, RankTest):
         return (truth,)
-    values = [machine.evaluate(part) for part in node[2]]
+    with machine.flagged("shorted"):
+        values = [machine.evaluate(part) for part in node[2]]
     if node[1] == "or":  # `a or b`: a unless it is false
         value: Value = ()
         for part in values:

@@ -44,8 +44,9 @@ class Fact:
         data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
             transform made)
         model: wrap, shard (in place, FSDP2), forward, backward
-        ranks: collective, gather (of a tensor whose gradient ends there)
-        files: save, load, load_state
+        ranks: collective, gather (of a tensor whose gradient ends there), absence (something is taken from a value
+            that some of the ranks here do not have), exit (some ranks leave a loop, a function or the program)
+        files: save, load, load_state, sharded_state (a call that gathers, saves or loads shards of all ranks)
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.
@@ -53,8 +54,9 @@ class Fact:
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role. Of a forward: model, and inputs, the batches that go into it.
     flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
-        any_error (a handler that catches what one rank alone may meet); conditional; generator; dataset (a method of
-        one); spawned; alone (before any rank but one was started).
+        any_error (a handler that catches what one rank alone may meet); conditional; tried (where a failure is
+        caught); shorted (behind another part of a condition); generator; dataset (a method of one); spawned; alone
+        (before any rank but one was started).
     scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
     """
 

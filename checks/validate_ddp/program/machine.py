@@ -102,6 +102,7 @@ class Machine:
         self.environment: dict[str, Value] = {}
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
+        self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
         self.evaluate: Callable[[list[Any]], Value]
         self.walk: Callable[[list[Any]], Outcome]
         self.call: Callable[..., Value]
@@ -220,6 +221,8 @@ class Machine:
             before = names.get(name, MISSING)
             for _, changes, who in staying:
                 new = changes[key][2] if key in changes else before
+                if new is MISSING and who in ranks.PARTIAL:
+                    self.unbound[id(names), name] = names
                 if new is MISSING or new is value:
                     continue
                 if who in ranks.PARTIAL and len(staying) > 1:

@@ -13,7 +13,7 @@ from validate_ddp.program.values import Const, Lazy, ModuleRef, Opaque, Symbol, 
 Node = list[Any]
 
 _ALIASES = {"np": "numpy"}
-_WORDS = vocabulary.KEYS | {'"' + key for key in vocabulary.KEYS}
+_WORDS = vocabulary.KEYS | {'"' + key for key in vocabulary.OPTIONS}
 _RESOLVING: Value = (Opaque("resolving"),)
 
 

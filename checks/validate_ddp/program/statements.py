@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import binding, conditions, gradients, handlers, loops, ranks, roles
+from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, ranks, roles
 from validate_ddp.program.library import contexts, iteration
 from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
@@ -55,21 +55,15 @@ def _expr(machine: Machine, node: Node) -> Outcome:
     if len(node) > 3 and _is_idle(machine, node):
         return RUNS_ON
     machine.evaluate(node[2])
-    if node[2][0] == "call" and _leaves(node[2][1]):
+    if node[2][0] == "call" and exits.name_of_exit(node[2][1]):
+        exits.note(machine, node)
         return Outcome("raise")
     return RUNS_ON
 
 
-_EXITS = (["name", "exit"], ["name", "quit"])
-
-
-def _leaves(function: Node) -> bool:
-    if function in _EXITS:
-        return True
-    return function[0] == "attr" and [function[1], function[2]] in (
-        [["name", "sys"], "exit"],
-        [["name", "os"], "_exit"],
-    )
+def _leave_loop(machine: Machine, node: Node) -> Outcome:
+    exits.note(machine, node)
+    return Outcome("loop")
 
 
 _SIMPLE = ("const", "name", "attr")
@@ -117,6 +111,8 @@ def _if(machine: Machine, node: Node) -> Outcome:
         conditions.refine(machine, node[2], truth)
         with machine.flagged(*flags):
             return walk(machine, node[3] if truth else node[4])
+    if truth is None:
+        exits.note_unsure(machine, node[2], (node[3], node[4]))
     who = truth.who if isinstance(truth, RankTest) else "all"
     exact = isinstance(truth, RankTest) and truth.exact
     other = truth.rest if isinstance(truth, RankTest) else "all"
@@ -174,12 +170,25 @@ def _with(machine: Machine, node: Node) -> Outcome:
             manager.__exit__(None, None, None)
 
 
+_CAUGHT = ("Exception", "BaseException", "AttributeError", "NameError", "UnboundLocalError", "TypeError")
+
+
+def _catches(kind: Node | None, name: str, body: list[Node]) -> bool:
+    """Whether a handler catches what a missing object raises, and keeps it."""
+    if any(statement[0] == "raise" for statement in body):
+        return False
+    if kind is None or kind[0] not in ("name", "attr"):
+        return True
+    return kind[1 if kind[0] == "name" else 2] in _CAUGHT
+
+
 def _try(machine: Machine, node: Node) -> Outcome:
     _, _, body, caught, orelse, final = node
     broad = [handlers.catches_any(row[0]) for row in caught]
     swallowing = any(any_error and handlers.goes_on(row[2]) for any_error, row in zip(broad, caught, strict=True))
     tried = machine.guard("all", machine.site(node[1]))._replace(swallows=True)
-    with Pushed(machine.guards, (tried,) if swallowing else ()):
+    missing = ("tried",) if any(_catches(*handler) for handler in caught) else ()
+    with Pushed(machine.guards, (tried,) if swallowing else ()), machine.flagged(*missing):
         outcome = walk(machine, body)
     if not outcome.ends:
         after = walk(machine, orelse)
@@ -209,6 +218,7 @@ def _return(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(node[2])
     who = machine.who
     if who in ranks.PARTIAL and who != machine.frame.who:
+        exits.note(machine, node)
         value = on_ranks(value, who)
     machine.frame.returned = join(machine.frame.returned, value)
     return Outcome("return")
@@ -317,8 +327,8 @@ _STATEMENTS: dict[str, Callable[[Machine, Node], Outcome]] = {
     "try": _try,
     "return": _return,
     "raise": _raise,
-    "break": lambda machine, node: Outcome("loop"),
-    "continue": lambda machine, node: Outcome("loop"),
+    "break": _leave_loop,
+    "continue": _leave_loop,
     "def": _define,
     "class": _class,
     "import": _import,

@@ -12,7 +12,7 @@ from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
 from validate_ddp.program.modules import Library
-from validate_ddp.program.values import Const, constant
+from validate_ddp.program.values import Const, Site, constant
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
 """Python frames: an elif takes six. Before 3.11 each of them takes its share of the native stack too."""
@@ -104,6 +104,19 @@ class Program:
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""
         return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)
+
+    def text(self, site: Site) -> str:
+        """The source text at a place, on one line; for a condition or a loop that of its header."""
+        source = self._summaries.source(os.path.abspath(site.path))
+        if source is None:
+            return ""
+        line, column, end_line, end_column = site.span
+        lines = [row.encode() for row in source.text.split("\n")[line - 1 : end_line]]
+        if not lines:
+            return ""
+        lines[-1] = lines[-1][:end_column]
+        lines[0] = lines[0][column:]
+        return " ".join(b" ".join(lines).decode(errors="replace").split())
 
 
 def trace(summaries: Any, entry: str) -> Program:

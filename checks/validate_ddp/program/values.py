@@ -300,6 +300,12 @@ def on_ranks(value: Value, who: str) -> Value:
     return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who) for atom in value)
 
 
+def completed(value: Value, default: Value) -> Value:
+    """A value that may be there on some ranks only, with the default that the others get."""
+    held = {atom.who if isinstance(atom, OnRanks) else "all" for atom in value}
+    return join(value, on_ranks(default, opposite(held.pop()))) if len(held) == 1 and "all" not in held else value
+
+
 def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any, ...]:
     """The atoms worth following through a computation that the walk does not understand."""
     found: list[Any] = []

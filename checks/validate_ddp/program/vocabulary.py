@@ -110,7 +110,11 @@ KEYS = (
         write_text write_bytes safe_dump yaml_save main_process_first is_avail parse_args parse_known_args
         manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model
         randn_like RandomResizedCrop RandomCrop RandomHorizontalFlip
-        --local_rank --local-rank --backend --dist_backend --dist-backend""".split()
+        consolidate_state_dict get_model_state_dict get_optimizer_state_dict full_optim_state_dict
+        optim_state_dict summon_full_params save_16bit_model""".split()
     )
 )
 """A function none of whose identifiers is one of these, and which uses no function that has one, cannot matter."""
+
+OPTIONS = KEYS | frozenset("local-rank backend dist_backend dist-backend".split())
+"""The same of short strings, such as the names of options, without their hyphens in front."""

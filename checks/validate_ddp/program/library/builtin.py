@@ -25,6 +25,7 @@ from validate_ddp.program.values import (
     WorldSize,
     bare,
     carried_by,
+    completed,
     constant,
     join,
 )
@@ -93,6 +94,8 @@ def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     result = ()
     for atom in bare(call.argument(0)):
         result = join(result, attributes.get(machine, atom, name))
+    if len(call.args) == 3:
+        result = completed(result, call.args[2])
     return result or UNKNOWN
 
 

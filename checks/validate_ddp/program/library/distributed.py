@@ -82,9 +82,24 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
             gradients.reduce_in_place(machine, call, symbol.last)
         elif symbol.last == "all_gather_object":
             gradients.receive(machine, call.argument(0), gradients.cut_parts(carried_by(call.given)))
+    if symbol.last in ("broadcast_object_list", "scatter_object_list"):
+        _share(machine, call)
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
     return (Opaque(symbol.last + "()", carried_by(call.given)),)
+
+
+def _share(machine: Machine, call: Call) -> None:
+    """After a broadcast of objects every rank has what one had."""
+    for value in (*call.args, *call.keywords.values()):
+        for atom in bare(value):
+            if isinstance(atom, Resource) and atom.kind == "list":
+                for key, held in list(atom.fields.items()):
+                    machine.write(atom.fields, key, tuple(a for a in bare(held) if not _is_none(a)) or UNKNOWN)
+
+
+def _is_none(atom: object) -> bool:
+    return isinstance(atom, Const) and atom.value is None
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import gradients, vocabulary
-from validate_ddp.program.library import distributed, uses
+from validate_ddp.program.library import distributed, sharded, uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -59,6 +59,7 @@ def _made(kind: str) -> Model:
         made = Resource(kind, call.site)
         if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
             made.fields["single"] = TRUE
+        sharded.note_plugins(made, call)
         return (made,)
 
     return make
@@ -117,6 +118,7 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         if call.open:
             fields = {"*": (Opaque("prepared"),)}
         return (Resource("tuple", call.site, fields),)
+    sharded.launcher_method(machine, launcher, call)
     if name in ("unwrap_model", "extract_model_from_parallel"):
         return unwrapped(call.argument(0, "model"))
     if name == "get_state_dict":

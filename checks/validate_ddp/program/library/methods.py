@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, gradients, roles, vocabulary
-from validate_ddp.program.library import attributes, files, frameworks, iteration, models, options
+from validate_ddp.program.library import attributes, files, frameworks, iteration, models, options, sharded
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -25,6 +25,7 @@ from validate_ddp.program.values import (
     WorldSize,
     bare,
     carried_by,
+    completed,
     constant,
     counted,
     join,
@@ -114,6 +115,8 @@ def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
 
 def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     name = called.name
+    if resource.kind in ("fsdp", "engine"):
+        sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
         return (resource,)
@@ -180,7 +183,7 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
         key = iteration.key_of(called.argument(0))
         if name in ("get", "pop", "setdefault"):
             if key is not None and key in fields:
-                return fields[key]
+                return completed(fields[key], called.argument(1) or NONE)
             return fields.get("*") or roles.suggested(key or "")
         if name == "update":
             for atom in bare(called.argument(0)):
@@ -361,4 +364,5 @@ _UNKNOWN_METHODS = {
     "wait_for_everyone": _barrier,
     "barrier": _barrier,
     "submit": _submit,
+    "consolidate_state_dict": sharded.consolidate,
 }

@@ -129,7 +129,8 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each unmatched collective."""
     collectives = program.facts("collective")
     started = [fact.split.site for fact in program.facts("process_group") if fact.name == "init" and fact.split]
-    reported = set()
+    sharded = [fact for fact in program.facts("sharded_state") if fact.who in PARTIAL and not fact.is_open]
+    reported = {fact.under_split for fact in sharded}  # DDP506 tells of these
     for fact in collectives:
         reach = fact.under_split
         if fact.split is not None and fact.split.site in started:
