@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import library, ranks, roles
-from validate_ddp.program.library import attributes
+from validate_ddp.program.library import attributes, lengths
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
@@ -225,6 +225,8 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
     key = id(function.node)
+    if function.node[0] == "def" and "schedul" in function.node[2]:
+        lengths.note_schedule(machine, function.name, None, call)
     who = "all"
     if "rank-zero" in function.marks:
         who = "zero"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import calls, conditions, roles
-from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
 from validate_ddp.program.values import (
@@ -181,7 +181,10 @@ def _binary(machine: Machine, node: Node) -> Value:
     name = "".join(
         str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
     )
-    return (Opaque(name[-200:], carried_by((*left, *right))),)
+    carries = carried_by((*left, *right))
+    if any(isinstance(part, Resource) and part.kind == "length" for part in carries):
+        carries = lengths.combined(node[1], left, right, carries, machine.site())
+    return (Opaque(name[-200:], carries),)
 
 
 def _rank_arithmetic(operator: str, left: Value, right: Value) -> Value | None:

@@ -38,7 +38,7 @@ class Fact:
     """Something that the program does.
 
     kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed or launch.
+        save, load, load_state, seed, launch or scheduler (a learning rate schedule made from a length).
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.

@@ -43,9 +43,9 @@ def call_symbol(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _find(name: str) -> Model:
     """The model of a function or class of a library; ``unresolved`` where there is none."""
-    from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models
+    from validate_ddp.program.library import builtin, data, distributed, files, frameworks, lengths, models
 
-    for models_of in (distributed, data, models, files, frameworks, builtin):
+    for models_of in (distributed, data, models, files, frameworks, lengths, builtin):
         model: Model | None = models_of.find(name)
         if model is not None:
             return model

@@ -56,6 +56,10 @@ _WORKING = frozenset(
 def _made(kind: str) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         made = Resource(kind, call.site)
+        if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
+            made.fields["split"] = TRUE  # its loaders may cut batches up instead of dealing them out
+        if "step_scheduler_with_optimizer" in call.keywords:
+            made.fields["own_schedule"] = TRUE
         if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
             made.fields["single"] = TRUE
         return (made,)
@@ -88,6 +92,8 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         if launcher.get("single"):
             return call.args[0] if len(call.args) == 1 else None
         prepared = [_prepared(machine, value, call) for value in call.args]
+        if call.open and not call.args:
+            launcher.fields["unseen"] = TRUE
         if len(prepared) == 1 and not call.open:
             return prepared[0]
         fields = {str(index): value for index, value in enumerate(prepared)}
@@ -156,6 +162,8 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
             machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
+            if atom.kind == "scheduler":
+                atom.fields["prepared"] = (Const(True),)
             result = join(result, (atom,))
         else:
             result = join(result, (Resource("prepared", call.site, {"inner": (atom,)}),))
