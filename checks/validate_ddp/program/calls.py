@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import library, ranks, roles
-from validate_ddp.program.library import attributes, lengths
+from validate_ddp.program.library import attributes, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
@@ -234,10 +234,14 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         who = "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
     if not _worth_walking(machine, function, call):
-        return (Opaque(function.name + "()", carried_by(call.given)),)
+        carries = carried_by(call.given)
+        if carries and function.bound is not None:
+            metrics.taken_in(machine, function.bound, carries)
+        return (Opaque(function.name + "()", carries),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
+        metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)

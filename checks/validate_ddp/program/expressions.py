@@ -163,7 +163,8 @@ def _boolean(machine: Machine, node: Node) -> Value:
 
 
 def _comparison(machine: Machine, node: Node) -> Value:
-    return conditions.as_value(conditions.test(machine, node))
+    truth, operands = conditions.compared(machine, node)
+    return conditions.as_value(truth) if truth is not None else (Opaque("", carried_by(operands)),)
 
 
 def _binary(machine: Machine, node: Node) -> Value:

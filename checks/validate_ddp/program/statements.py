@@ -7,7 +7,7 @@ from typing import Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import binding, conditions, loops, ranks, roles
-from validate_ddp.program.library import contexts, iteration
+from validate_ddp.program.library import contexts, iteration, metrics
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.values import (
     Class,
@@ -76,6 +76,8 @@ def _assign(machine: Machine, node: Node) -> Outcome:
 
 def _augment(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(["bin", node[3], node[2], node[4]])
+    if machine.loops and node[3] == "Add":
+        value = metrics.marked(value, metrics.SUMMED)
     for atom in bare(machine.evaluate(node[2])):
         if isinstance(atom, Resource) and atom.kind == "list":  # `items += more` keeps the list and its items
             machine.write(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import roles, vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     Class,
@@ -74,7 +75,13 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
         machine.record("save", symbol.last, call.site, object=call.given, role=(Const("unresolved"),))
     called_back(machine, call, root)
-    return (Opaque(symbol.name + "()", carried_by(call.given)),)
+    carries = metrics.aggregated(call, carried_by(call.given))
+    if carries:
+        if root not in ("torch", "einops", "numpy", "math"):
+            if metrics.may_reduce(symbol.last):
+                carries = metrics.reduced(call, carries)
+            metrics.report(machine, call)
+    return (Opaque(symbol.name + "()", carries),)
 
 
 def called_back(machine: Machine, call: Call, root: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -65,13 +66,19 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if group:
         values["group"] = group
     machine.record("collective", symbol.last, call.site, **values)
+    carries = carried_by(call.given)
+    if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
+        carries = (metrics.REDUCED, *carries)[:12]  # out of place
+    elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
+        carries = metrics.reduced(call, carries)
+        metrics.collective_in_method(machine)
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
             if isinstance(atom, Resource) and atom.kind == "list" and symbol.last.startswith("all_gather"):
-                machine.write(atom.fields, "*", (Opaque("gathered", carried_by(call.given)),))
+                machine.write(atom.fields, "*", (Opaque("gathered", carries),))
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
-    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+    return (Opaque(symbol.last + "()", carries),)
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -69,7 +70,7 @@ def _made(kind: str) -> Model:
 
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     machine.record("collective", symbol.last, call.site, arguments=call.given)
-    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+    return (Opaque(symbol.last + "()", metrics.reduced(call, carried_by(call.given))),)
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -121,7 +122,7 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
     if name in collectives:
         machine.record("collective", name, call.site, arguments=call.given)
-        return (Opaque(name + "()", carried_by(call.given)),)
+        return (Opaque(name + "()", metrics.reduced(call, carried_by(call.given))),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
         held = Resource("list", call.site, {"*": call.args[0]})
         machine.write(launcher.fields, name, join(launcher.get(name), (held,)))
@@ -133,6 +134,9 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
 
         calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
         return NONE
+    if name in ("print", "log"):
+        with machine.guarded("zero"):
+            metrics.report(machine, call)
     if name in ("print", "log", "wait_for_everyone", "free_memory", "end_training", "clear"):
         return NONE
     return None
