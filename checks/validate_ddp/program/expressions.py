@@ -248,6 +248,11 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
+        if key is None and atom.kind == "dict":
+            held: Value = ()
+            for value in atom.fields.values():
+                held = join(held, value)
+            return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key)

@@ -39,7 +39,8 @@ class Fact:
 
     kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
         save, load, load_state, seed, launch, scheduler (a learning rate schedule made from
-        a length), report or decision (of a number summed up over batches).
+        a length), report or decision (of a number summed up over batches), or no_grad (entered
+        in a loop).
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.

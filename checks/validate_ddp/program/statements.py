@@ -78,6 +78,10 @@ def _augment(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(["bin", node[3], node[2], node[4]])
     if machine.loops and node[3] == "Add":
         value = metrics.marked(value, metrics.SUMMED)
+        if node[2][0] == "sub" and node[2][1][0] in ("name", "attr"):
+            held = metrics.with_item(machine.evaluate(node[2][1]), value)
+            if held:
+                binding.assign(machine, node[2][1], held)
     for atom in bare(machine.evaluate(node[2])):
         if isinstance(atom, Resource) and atom.kind == "list":  # `items += more` keeps the list and its items
             machine.write(

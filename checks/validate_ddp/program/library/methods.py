@@ -56,8 +56,10 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
             return result
     if name == "set_epoch":
         return _set_epoch(machine, (resource,), called)
-    if kind == "scheduler" and name == "step" and called.args:
-        metrics.report(machine, called, called.args[0])
+    if kind == "scheduler" and name == "step":
+        counted(resource, "stepped")
+        if called.args:
+            metrics.report(machine, called, called.args[0])
     if kind in WRAPPERS or kind == "prepared":
         return _wrapper(machine, resource, called)
     if kind == "handler" and name == "setLevel":

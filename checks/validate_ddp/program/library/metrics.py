@@ -43,10 +43,20 @@ def marked(value: Value, mark: Resource) -> Value:
     )
 
 
+def with_item(holder: Value, value: Value) -> Value:
+    """An array one of whose items is now ``value``, a sum over batches; empty where it is nothing of the kind."""
+    carries = carried_by(value)
+    if SUMMED not in carries or not all(isinstance(atom, Opaque) for atom in holder):
+        return ()
+    return (Opaque(holder[0].name, (*carries, *carried_by(holder))[:12]),)
+
+
 def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
     """What the result of an unknown function carries: the mean of a list is a sum over its batches."""
     if not carries or not _is_of_batches(carries):
         return carries
+    if call.name == "append":  # of numpy: all batches so far
+        return carries if SUMMED in carries else (SUMMED, *carries)[:12]
     if call.name in _AGGREGATES and any(isinstance(a, Resource) and a.kind == "list" for a in bare(call.given)):
         return (SUMMED, *carries)[:12]
     return carries

@@ -229,13 +229,13 @@ def check(program: Program) -> Iterator[Proposal]:
         used = [row for row in _uses(program, iterate) if not _put_together_between(program, iterate, row[0])]
         if not used:
             continue
-        fact, message = min(used, key=lambda row: ("checkpoint" not in row[1], row[0].order))
+        fact, message = min(used, key=lambda row: (row[0].kind != "save", row[0].who not in PARTIAL, row[0].order))
         others = [place(other.site, what) for other, what in used if other is not fact]
-        unsure = not sure or fact.hangs_on_unknown and fact.kind != "save" or iterate.hangs_on_unknown
+        weak = not sure or (fact.kind == "report" and fact.name != "step" and fact.who not in PARTIAL)
         yield propose(
             program,
             fact,
-            INFO if unsure else WARNING,
+            INFO if weak else WARNING,
             f"{message} is that of one rank's share of the data: no collective puts the ranks' numbers together",
             evidence=[
                 place(iterate.site, "each rank goes over its share here"),
@@ -252,8 +252,8 @@ def _is_evaluation(program: Program, iterate: Fact, iterates: list[Fact]) -> boo
         return False
     if "no_grad" in iterate.flags:
         return True
-    forwards = [fact for fact in program.facts("forward") if any(loop.serial == serial for loop in fact.loops)]
-    return bool(forwards) and all("no_grad" in fact.flags for fact in forwards)
+    inside = [f for f in program.facts("forward", "no_grad") if any(loop.serial == serial for loop in f.loops)]
+    return bool(inside) and all("no_grad" in fact.flags or fact.kind == "no_grad" for fact in inside)
 
 
 def _sharding(loader: Resource) -> tuple[Place | None, bool]:
@@ -263,14 +263,14 @@ def _sharding(loader: Resource) -> tuple[Place | None, bool]:
         given = bare(loader.get("sampler") + loader.get("batch_sampler"))
         return place(samplers[0].site, "this sampler deals the data out"), len(given) == len(samplers)
     if loader.get("prepared"):
-        return place(loader.site, "Accelerate deals the batches of this loader out"), True
+        return place(loader.site, "the loader made here deals its batches out once it is prepared"), True
     return None, False
 
 
 def _uses(program: Program, iterate: Fact) -> list[tuple[Fact, str]]:
     """What is done with numbers of the loader: the facts, and the number in words."""
     found: list[tuple[Fact, str]] = []
-    saves = [fact for fact in program.facts("save") if constant(fact.value("role")) == "checkpoint"]
+    saves = [fact for fact in program.facts("save") if constant(fact.value("role")) != "unresolved"]
     for fact in program.facts("report", "decision"):
         if not _is_local(fact.value("value"), iterate) or _is_inside(fact, iterate):
             continue
@@ -280,10 +280,10 @@ def _uses(program: Program, iterate: Fact) -> list[tuple[Fact, str]]:
                 for save in saves
                 if any(g.site.path == fact.site.path and g.site.statement == fact.site.statement for g in save.guards)
             ]
-            found += [(save, "the metric that picks this checkpoint") for save in chosen]
+            found += [(save, "the metric that picks what is saved here") for save in chosen]
         elif fact.name == "step":
             found.append((fact, "the metric that steers the learning rate"))
-        elif fact.who in PARTIAL:
+        else:
             found.append((fact, "the metric reported here"))
     return found
 

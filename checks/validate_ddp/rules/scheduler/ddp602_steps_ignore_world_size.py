@@ -197,7 +197,8 @@ def check(program: Program) -> Iterator[Proposal]:
                 continue
             reported.add(id(length.site))
             message, evidence = judged
-            unsure = fact.hangs_on_unknown or any(isinstance(atom, Const) for atom in bare(steps))
+            stepped = any(scheduler.get("stepped") for scheduler in fact.value("scheduler"))
+            unsure = not stepped or fact.hangs_on_unknown or any(isinstance(atom, Const) for atom in bare(steps))
             yield propose(program, fact, INFO if unsure else WARNING, message, evidence=evidence)
 
 
@@ -230,7 +231,7 @@ def _accelerated_wrongly(
     """Whether the length is that of a loader on the wrong side of Accelerate's ``prepare``."""
     schedulers = [atom for atom in fact.value("scheduler") if isinstance(atom, Resource)]
     launchers = [atom for launch in program.facts("launch") for atom in launch.value("launcher")]
-    if not schedulers or not launchers or any(launcher.kind != "accelerator" for launcher in launchers):
+    if not any(scheduler.get("stepped") for scheduler in schedulers) or not launchers or any(launcher.kind != "accelerator" for launcher in launchers):
         return None
     if any(launcher.get(mark) for launcher in launchers for mark in ("split", "unseen", "own_schedule")):
         return None
