@@ -253,6 +253,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             value = _run(machine, function, frame)
         finally:
             machine.frames.pop()
+    if metrics.may_reduce(function.name):
+        value = metrics.put_together(call, value)
     machine.results[key] = join(machine.results.get(key, ()), value)
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:

@@ -70,6 +70,13 @@ def reduced(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
     return (REDUCED, *carries)[:12] if _is_of_batches(carries) else carries
 
 
+def put_together(call: Call, value: Value) -> Value:
+    """What a function gives back whose name says that it puts the ranks' values together: by files, say."""
+    if not _is_of_batches(carried_by(call.given)):
+        return value
+    return join(value, (Opaque("", (REDUCED,)),))
+
+
 def _held(value: Value) -> list[Any]:
     found = []
     for atom in bare(value):
