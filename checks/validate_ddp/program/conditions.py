@@ -116,12 +116,12 @@ def test(machine: Machine, node: Node) -> Truth:
     if kind == "cmp":
         truth, operands = compared(machine, node)
         if truth is None:
-            metrics.noted(machine, "decision", "if", operands, machine.site())
+            metrics.decided(machine, operands)
         return truth
     value = machine.evaluate(node)
     truth = truth_of(value)
-    if truth is None and any(isinstance(atom, Opaque) and atom.carries for atom in value):
-        metrics.noted(machine, "decision", "if", value, machine.site())
+    if truth is None:
+        metrics.decided(machine, value)
     if truth is None and kind in ("name", "attr"):
         return hinted(node[1] if kind == "name" else node[2])
     return truth

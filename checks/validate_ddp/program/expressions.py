@@ -183,8 +183,10 @@ def _binary(machine: Machine, node: Node) -> Value:
         str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
     )
     carries = carried_by((*left, *right))
-    if any(isinstance(part, Resource) and part.kind == "length" for part in carries):
-        carries = lengths.combined(node[1], left, right, carries, machine.site())
+    for part in carries:
+        if type(part) is Resource and part.kind == "length":
+            carries = lengths.combined(node[1], left, right, carries, machine.site())
+            break
     return (Opaque(name[-200:], carries),)
 
 

@@ -30,7 +30,10 @@ _known: dict[str, bool] = {}
 
 
 def _is_of_batches(carries: tuple[Any, ...]) -> bool:
-    return any(isinstance(part, Resource) and part.kind == "batch" for part in carries)
+    for part in carries:  # noqa: SIM110 - on the way of every call, where a generator costs thrice as much
+        if type(part) is Resource and part.kind == "batch":
+            return True
+    return False
 
 
 def marked(value: Value, mark: Resource) -> Value:
@@ -120,6 +123,14 @@ def report(machine: Machine, call: Call, value: Value = ()) -> None:
     """Record that a number summed up over batches is printed, logged, or steers a schedule."""
     if call.name in _REPORTS or value:
         noted(machine, "report", call.name, value or call.given, call.site)
+
+
+def decided(machine: Machine, value: Value) -> None:
+    """Record that a condition which cannot be settled hangs on a number summed up over batches."""
+    for atom in value:
+        if type(atom) is Opaque and SUMMED in atom.carries:
+            machine.record("decision", "if", machine.site(), value=value)
+            return
 
 
 def noted(machine: Machine, kind: str, name: str, value: Value, site: Site) -> None:
