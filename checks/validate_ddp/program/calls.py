@@ -327,7 +327,9 @@ def carried_or_self(call: Call) -> list[Any]:
     return [
         atom
         for atom in bare(call.given)
-        if not (isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace", "scheduler"))
+        if not (
+            isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace", "scheduler")
+        )
         and not isinstance(atom, Const)
     ]
 

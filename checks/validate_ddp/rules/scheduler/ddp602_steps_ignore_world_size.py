@@ -231,7 +231,11 @@ def _accelerated_wrongly(
     """Whether the length is that of a loader on the wrong side of Accelerate's ``prepare``."""
     schedulers = [atom for atom in fact.value("scheduler") if isinstance(atom, Resource)]
     launchers = [atom for launch in program.facts("launch") for atom in launch.value("launcher")]
-    if not any(scheduler.get("stepped") for scheduler in schedulers) or not launchers or any(launcher.kind != "accelerator" for launcher in launchers):
+    if (
+        not any(scheduler.get("stepped") for scheduler in schedulers)
+        or not launchers
+        or any(launcher.kind != "accelerator" for launcher in launchers)
+    ):
         return None
     if any(launcher.get(mark) for launcher in launchers for mark in ("split", "unseen", "own_schedule")):
         return None
