@@ -74,8 +74,9 @@ def reduced(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def put_together(call: Call, value: Value) -> Value:
-    """What a function gives back whose name says that it puts the ranks' values together: by files, say."""
-    if not _is_of_batches(carried_by(call.given)):
+    """What a function gives back whose name says that it puts the ranks' values together, by files say: the walk has
+    then lost sight of what went in."""
+    if not _is_of_batches(carried_by(call.given)) or _is_of_batches(carried_by(value)):
         return value
     return join(value, (Opaque("", (REDUCED,)),))
 
