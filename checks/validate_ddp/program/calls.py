@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import gradients, library, presence, ranks, roles
-from validate_ddp.program.library import attributes
+from validate_ddp.program.library import attributes, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
@@ -233,6 +233,8 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
     key = id(function.node)
+    if function.node[0] == "def" and "schedul" in function.node[2]:
+        lengths.note_schedule(machine, function.name, None, call)
     who = "all"
     if "rank-zero" in function.marks:
         who = "zero"
@@ -243,10 +245,13 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
+        if carried and function.bound is not None:
+            metrics.taken_in(machine, function.bound, carried)
         return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
+        metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
     if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _passes_on(machine, call):
         return machine.results[key]
@@ -263,6 +268,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             machine.frames.pop()
     if machine.gathers and "no_grad" in function.marks:
         value = gradients.cut(value)
+    if metrics.may_reduce(function.name):
+        value = metrics.put_together(call, value)
     machine.results[key] = join(machine.results.get(key, ()), value)
     if machine.noted == noted and machine.walked[key] == machine.idle.get(key, 0) + 1:
         machine.idle[key] = machine.walked[key]
@@ -348,7 +355,9 @@ def carried_or_self(call: Call) -> list[Any]:
     return [
         atom
         for atom in bare(call.given)
-        if not (isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace"))
+        if not (
+            isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace", "scheduler")
+        )
         and not isinstance(atom, Const)
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import ranks, vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
     WRAPPERS,
@@ -115,9 +116,14 @@ def test(machine: Machine, node: Node) -> Truth:
                 machine.flags.append("shorted")
         return _all_of(truths) if node[1] == "and" else _any_of(truths)
     if kind == "cmp":
-        return _comparison(machine, node)
+        truth, operands = compared(machine, node)
+        if truth is None:
+            metrics.decided(machine, operands)
+        return truth
     value = machine.evaluate(node)
     truth = truth_of(value)
+    if truth is None:
+        metrics.decided(machine, value)
     if truth is None and kind in ("name", "attr"):
         return hinted(node[1] if kind == "name" else node[2])
     return truth
@@ -145,15 +151,17 @@ def _any_of(truths: list[Truth]) -> Truth:
     return None if any(truth is None for truth in truths) else any(truths)
 
 
-def _comparison(machine: Machine, node: Node) -> Truth:
+def compared(machine: Machine, node: Node) -> tuple[Truth, Value]:
+    """What a comparison is, and its operands."""
     _, left_node, operators, right_nodes = node
-    left = machine.evaluate(left_node)
+    operands = left = machine.evaluate(left_node)
     truths: list[Truth] = []
     for operator, right_node in zip(operators, right_nodes, strict=True):
         right = machine.evaluate(right_node)
         truths.append(_compared(left, operator, right))
         left = right
-    return _all_of(truths)
+        operands += right
+    return _all_of(truths), operands
 
 
 _MIRROR = {"Lt": "Gt", "Gt": "Lt", "LtE": "GtE", "GtE": "LtE"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import calls, conditions, gradients, presence, roles
-from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
 from validate_ddp.program.values import (
@@ -175,7 +175,8 @@ def _boolean(machine: Machine, node: Node) -> Value:
 
 
 def _comparison(machine: Machine, node: Node) -> Value:
-    return conditions.as_value(conditions.test(machine, node))
+    truth, operands = conditions.compared(machine, node)
+    return conditions.as_value(truth) if truth is not None else (Opaque("", carried_by(operands)),)
 
 
 def _binary(machine: Machine, node: Node) -> Value:
@@ -197,7 +198,12 @@ def _binary(machine: Machine, node: Node) -> Value:
     name = "".join(
         str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
     )
-    return (Opaque(name[-200:], carried_by((*left, *right))),)
+    carries = carried_by((*left, *right))
+    for part in carries:
+        if type(part) is Resource and part.kind == "length":
+            carries = lengths.combined(node[1], left, right, carries, machine.site())
+            break
+    return (Opaque(name[-200:], carries),)
 
 
 def _rank_arithmetic(operator: str, left: Value, right: Value) -> Value | None:
@@ -268,6 +274,11 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
+        if key is None and atom.kind == "dict":
+            held: Value = ()
+            for value in atom.fields.values():
+                held = join(held, value)
+            return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key)

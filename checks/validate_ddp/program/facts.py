@@ -46,6 +46,8 @@ class Fact:
         model: wrap, shard (in place, FSDP2), forward, backward
         ranks: collective, gather (of a tensor whose gradient ends there), absence (something is taken from a value
             that some of the ranks here do not have), exit (some ranks leave a loop, a function or the program)
+        numbers: scheduler (a learning rate schedule made from a length), report or decision (of a number summed up
+            over batches), no_grad (entered in a loop)
         files: save, load, load_state, sharded_state (a call that gathers, saves or loads shards of all ranks)
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, ranks, roles
-from validate_ddp.program.library import contexts, iteration
+from validate_ddp.program.library import contexts, iteration, metrics
 from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
     Class,
@@ -87,6 +87,12 @@ def _assign(machine: Machine, node: Node) -> Outcome:
 
 def _augment(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(["bin", node[3], node[2], node[4]])
+    if machine.loops and node[3] == "Add":
+        value = metrics.marked(value, metrics.SUMMED)
+        if node[2][0] == "sub" and node[2][1][0] in ("name", "attr"):
+            held = metrics.with_item(machine.evaluate(node[2][1]), value)
+            if held:
+                binding.assign(machine, node[2][1], held)
     for atom in bare(machine.evaluate(node[2])):
         if isinstance(atom, Resource) and atom.kind == "list":  # `items += more` keeps the list and its items
             machine.write(

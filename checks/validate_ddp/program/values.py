@@ -322,7 +322,7 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
             parts = carried_by((part for value in held for part in value), seen)
         elif isinstance(atom, Resource) and atom.kind == "state":
             parts = (atom, *carried_by(atom.get("of"), seen))
-        elif isinstance(atom, (Resource, Instance, Rank, RankTest)):
+        elif isinstance(atom, (Resource, Instance, Rank, RankTest, WorldSize)):
             parts = (atom,)
         else:
             continue

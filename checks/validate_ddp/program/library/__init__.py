@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import roles, vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     Class,
@@ -43,9 +44,19 @@ def call_symbol(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _find(name: str) -> Model:
     """The model of a function or class of a library; ``unresolved`` where there is none."""
-    from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models, randomness, sharded
+    from validate_ddp.program.library import (
+        builtin,
+        data,
+        distributed,
+        files,
+        frameworks,
+        lengths,
+        models,
+        randomness,
+        sharded,
+    )
 
-    for models_of in (sharded, distributed, data, randomness, models, files, frameworks, builtin):
+    for models_of in (sharded, distributed, data, randomness, models, files, frameworks, lengths, builtin):
         model: Model | None = models_of.find(name)
         if model is not None:
             return model
@@ -76,7 +87,13 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
         machine.record("save", symbol.last, call.site, object=call.given, role=(Const("unresolved"),))
     called_back(machine, call, root)
-    return (Opaque(symbol.name + "()", carried_by(call.given)),)
+    carries = metrics.aggregated(call, carried_by(call.given))
+    if carries:
+        if root not in ("torch", "einops", "numpy", "math"):
+            if metrics.may_reduce(symbol.last):
+                carries = metrics.reduced(call, carries)
+            metrics.report(machine, call)
+    return (Opaque(symbol.name + "()", carries),)
 
 
 def called_back(machine: Machine, call: Call, root: str) -> None:

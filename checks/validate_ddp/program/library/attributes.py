@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import gradients, roles, vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -98,7 +99,10 @@ def _symbol(machine: Machine, atom: Symbol, name: str) -> Value:
 
 def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     if name in atom.fields:
-        return atom.fields[name]
+        held = atom.fields[name]
+        if "*given" in atom.fields and len(held) == 1 and isinstance(held[0], Const):
+            return join(held, metrics.told(atom, name))
+        return held
     member, _ = atom.cls.find(name)
     if member is not None:
         result: Value = ()
@@ -112,6 +116,8 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
         return _resource(machine, atom.base, name)
     if name == "__class__":
         return (atom.cls,)
+    if "*given" in atom.fields:
+        return metrics.told(atom, name)
     if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
         return roles.suggested(name)
     return roles.suggested(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, gradients
-from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     FALSE,
@@ -222,7 +222,7 @@ def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
             last = atom.name.rpartition(".")[2].lower()
             if any(word in last for word in ("gpu", "device_ids", "devices", "local_ranks")):
                 return (WorldSize(),)
-    return (Opaque("len", gradients.cut_parts(carried_by(call.argument(0)))),)
+    return gradients.cut(lengths.of(call.argument(0), call.site))
 
 
 def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -50,6 +50,8 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
                 if member is not None:
                     result = calls.call_method(machine, atom, _method(machine, name))
                     held = result if name == "__enter__" else held
+    if "no_grad" in flags and machine.loops:
+        machine.record("no_grad", "no_grad", machine.site())
     with machine.flagged(*flags):
         yield held
 

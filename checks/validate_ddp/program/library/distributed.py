@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from validate_ddp.program import gradients, vocabulary
-from validate_ddp.program.library import uses
+from validate_ddp.program.library import metrics, uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -84,9 +84,15 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
             gradients.receive(machine, call.argument(0), gradients.cut_parts(carried_by(call.given)))
     if symbol.last in ("broadcast_object_list", "scatter_object_list"):
         _share(machine, call)
+    carries = carried_by(call.given)
+    if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
+        carries = (metrics.REDUCED, *carries)[:12]  # out of place
+    elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
+        carries = metrics.reduced(call, carries)
+        metrics.collective_in_method(machine)
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
-    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+    return (Opaque(symbol.last + "()", carries),)
 
 
 def _share(machine: Machine, call: Call) -> None:

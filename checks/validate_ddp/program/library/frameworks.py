@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import gradients, vocabulary
-from validate_ddp.program.library import distributed, sharded, uses
+from validate_ddp.program.library import distributed, metrics, sharded, uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -57,6 +57,10 @@ _WORKING = frozenset(
 def _made(kind: str) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         made = Resource(kind, call.site)
+        if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
+            made.fields["split"] = TRUE  # its loaders may cut batches up instead of dealing them out
+        if "step_scheduler_with_optimizer" in call.keywords:
+            made.fields["own_schedule"] = TRUE
         if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
             made.fields["single"] = TRUE
         sharded.note_plugins(made, call)
@@ -68,7 +72,7 @@ def _made(kind: str) -> Model:
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     dropped = _lost(machine, symbol.last, call)
     machine.record("collective", symbol.last, call.site, arguments=call.given, function=(symbol,), dropped=dropped)
-    return (Opaque(symbol.last + "()", _collected(machine, symbol.last, call)),)
+    return (Opaque(symbol.last + "()", metrics.reduced(call, _collected(machine, symbol.last, call))),)
 
 
 def _collected(machine: Machine, name: str, call: Call) -> tuple[Any, ...]:
@@ -112,6 +116,8 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         if launcher.get("single"):
             return call.args[0] if len(call.args) == 1 else None
         prepared = [_prepared(machine, value, call) for value in call.args]
+        if call.open and not call.args:
+            launcher.fields["unseen"] = TRUE
         if len(prepared) == 1 and not call.open:
             return prepared[0]
         fields = {str(index): value for index, value in enumerate(prepared)}
@@ -142,7 +148,7 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         dropped = _lost(machine, name, call)
         values: dict[str, Value] = {"arguments": call.given, "launcher": (launcher,), "dropped": dropped}
         machine.record("collective", name, call.site, **values)
-        return (Opaque(name + "()", _collected(machine, name, call)),)
+        return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
         held = Resource("list", call.site, {"*": call.args[0]})
         machine.write(launcher.fields, name, join(launcher.get(name), (held,)))
@@ -154,6 +160,9 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
 
         calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
         return NONE
+    if name in ("print", "log"):
+        with machine.guarded("zero"):
+            metrics.report(machine, call)
     if name in ("print", "log", "wait_for_everyone", "free_memory", "end_training", "clear"):
         return NONE
     return None
@@ -183,6 +192,8 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
             machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
+            if atom.kind == "scheduler":
+                atom.fields["prepared"] = (Const(True),)
             result = join(result, (atom,))
         else:
             result = join(result, (Resource("prepared", call.site, {"inner": (atom,)}),))

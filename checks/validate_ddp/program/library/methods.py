@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, gradients, roles, vocabulary
-from validate_ddp.program.library import attributes, files, frameworks, iteration, models, options, sharded
+from validate_ddp.program.library import attributes, files, frameworks, iteration, metrics, models, options, sharded
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -57,6 +57,10 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
             return result
     if name == "set_epoch":
         return _set_epoch(machine, (resource,), called)
+    if kind == "scheduler" and name == "step":
+        counted(resource, "stepped")
+        if called.args:
+            metrics.report(machine, called, called.args[0])
     if kind in WRAPPERS or kind == "prepared":
         return _wrapper(machine, resource, called)
     if kind == "handler" and name == "setLevel":
@@ -67,6 +71,7 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
     if kind == "writer":
         if name.startswith("add_") and machine.who == "all":
             counted(resource, "used")
+        metrics.report(machine, called)
         return (Opaque(name, ()),)
     if name in resource.fields:
         from validate_ddp.program import calls
@@ -235,7 +240,12 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     from validate_ddp.program import library
 
     library.called_back(machine, called, "")
-    return (Opaque(full + "()", carried_by((atom, *called.given))),)
+    carries = carried_by((atom, *called.given))
+    if carries:
+        if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
+            carries = metrics.reduced(called, carries)
+        metrics.report(machine, called)
+    return (Opaque(full + "()", carries),)
 
 
 def _hint(name: str) -> Value | None:
