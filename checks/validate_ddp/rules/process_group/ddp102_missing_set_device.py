@@ -24,8 +24,9 @@ dist.barrier()
 ```
 
 ## Fix safety
-Where no device is chosen at all, the fix inserts `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before the
-process group is initialised. It is unsafe, since it takes for granted that torchrun starts the script.
+The fix chooses the device of the local rank, where there are GPUs, before the early collective, or before the process
+group is initialised where none is chosen at all. It takes the script's own local rank if there is one, else torchrun's
+`LOCAL_RANK`; it is unsafe, since another launcher may not set that.
 
 ## References
 - [barrier](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.barrier)
@@ -200,6 +201,7 @@ def _too_early(program: Program, started: Fact, chosen: Fact) -> Iterator[Propos
             f"`{fact.name}` comes before this rank has chosen its device: it runs on GPU 0 on every rank, where NCCL "
             "hangs or fails",
             evidence=[place(chosen.site, "the device is chosen only here")],
+            fix=_fix(program, fact),
         )
 
 
@@ -224,11 +226,20 @@ def _is_never_chosen(program: Program) -> bool:
 
 
 def _fix(program: Program, fact: Fact) -> Fix | None:
-    if not program.mentions(b"import torch\n"):
-        return None
+    """Choose the device before the fact, by the program's own local rank where it has one there."""
+    from validate_ddp.program.surroundings import held_by_names, written
+    from validate_ddp.rules.fixing import is_local_rank
+
     path, statement = fact.site.path, fact.site.statement
-    edits = (
-        Edit("add_import", path, statement, "import os"),
-        Edit("insert_before", path, statement, 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'),
-    )
-    return Fix('insert `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before it', False, edits)
+    body = program.body(path)
+    torch = written(body, "torch", statement)
+    if torch is None:
+        return None
+    imports: tuple[Edit, ...] = ()
+    rank = next(iter(held_by_names(body, fact, is_local_rank)), None)
+    if rank is None:
+        rank = 'int(os.environ["LOCAL_RANK"])'
+        imports = (Edit("add_import", path, statement, "import os"),)
+    choice = f"{torch}.cuda.set_device({rank})"
+    guarded = f"if {torch}.cuda.is_available():\n    {choice}"
+    return Fix(f"insert `{choice}` before it", False, (*imports, Edit("insert_before", path, statement, guarded)))

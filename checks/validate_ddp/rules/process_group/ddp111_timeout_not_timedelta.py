@@ -124,7 +124,6 @@ def _fix(fact: Fact) -> Fix | None:
     path, span = fact.site.path, fact.site.span
     edits = (
         Edit("add_import", path, span, "from datetime import timedelta"),
-        Edit("remove_argument", path, span, "timeout"),
-        Edit("add_argument", path, span, f"timeout=timedelta(seconds={text})"),
+        Edit("replace_argument", path, span, f"timeout, timeout=timedelta(seconds={text})"),
     )
     return Fix(f"pass `timedelta(seconds={text})`", True, edits)
