@@ -32,7 +32,7 @@ _MOST_WALKS = 5
 _MOST_WALKS_OF_SHORT = 40
 """How often one function is walked; after that, its earlier results stand for it."""
 _ENOUGH = 2
-"""After so many walks that met nothing of note, a function's earlier results stand for it."""
+"""After so many walks in such surroundings that met nothing new, a function's earlier results stand for it."""
 _DEEPEST = 40
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
@@ -253,9 +253,10 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
-    if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _passes_on(machine, call):
+    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    if function.bound is None and machine.fruitless.get(here, 0) >= _ENOUGH and not _passes_on(machine, call):
         return machine.results[key]
-    noted = machine.noted
+    known = len(machine.facts)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
     scope = Scope(names, function.scope)
@@ -271,8 +272,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if metrics.may_reduce(function.name):
         value = metrics.put_together(call, value)
     machine.results[key] = join(machine.results.get(key, ()), value)
-    if machine.noted == noted and machine.walked[key] == machine.idle.get(key, 0) + 1:
-        machine.idle[key] = machine.walked[key]
+    machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
             atom.fields["asked_for"] = (Resource("call", call.site),)

@@ -95,8 +95,7 @@ class Machine:
         self.journals: list[dict[tuple[int, str], tuple[dict[str, Value], str, Value]]] = []
         self.walked: dict[int, int] = {}
         self.results: dict[int, Value] = {}
-        self.idle: dict[int, int] = {}
-        self.noted = 0
+        self.fruitless: dict[tuple[Any, ...], int] = {}
         self.budget = budget
         self.complete = True
         self.environment: dict[str, Value] = {}
@@ -138,7 +137,6 @@ class Machine:
 
     def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
-        self.noted += 1
         who = self.who
         around: tuple[Any, ...] = (who, len(self.loops) > 0, "spawned" in self.flags)
         if kind == "backward" and self.loops:
