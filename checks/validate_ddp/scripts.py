@@ -94,6 +94,7 @@ def propose(
 
     work = partial(_examine_portion, cache=summaries.cache, enabled=enabled)
     _OWN[:] = [summaries]  # what the files hold is known by now: a forked process need not read them again
+    _prepare(enabled)
     try:
         with ProcessPoolExecutor(min(workers, 8)) as pool:
             for rows in pool.map(work, _portions(missing, workers)):
@@ -102,6 +103,18 @@ def propose(
                     yield proposals, files
     finally:
         _OWN.clear()
+
+
+def _prepare(enabled: frozenset[str]) -> None:
+    """Import what every process needs, before there are several."""
+    import validate_ddp.program.library.builtin
+    import validate_ddp.program.trace
+    import validate_ddp.source.lowering
+    import validate_ddp.source.parsing  # noqa: F401 - all for their being there
+
+    for stub in stubs():
+        if stub.code in enabled:
+            load(stub)
 
 
 def _portions(scripts: list[str], workers: int) -> list[list[str]]:
@@ -159,7 +172,8 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     found: list[Proposal] = []
     files: list[str] = []
     try:
-        program = trace(summaries, script) if Finder(summaries, script).starts(script) else None
+        runs = summaries.acts(script) and Finder(summaries, script).starts(script)
+        program = trace(summaries, script) if runs else None
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from validate_ddp.catalogue import Span
 from validate_ddp.program import gradients, library, presence, ranks, roles
 from validate_ddp.program.library import attributes, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
@@ -41,16 +42,34 @@ _SHORT = 2
 class Call:
     """A call about to happen: what is called, on what, with which arguments, where."""
 
-    __slots__ = ("args", "keywords", "name", "node", "open", "receiver", "site")
+    __slots__ = ("_place", "_site", "args", "keywords", "name", "node", "open", "receiver")
 
-    def __init__(self, name: str, args: list[Value], keywords: dict[str, Value], site: Site) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: list[Value],
+        keywords: dict[str, Value],
+        site: Site | None,
+        place: tuple[Frame, list[int], Any] | None = None,
+    ) -> None:
         self.name = name
         self.receiver: Value = ()
         self.args = args
         self.keywords = keywords
         self.open = False
-        self.site = site
         self.node: Node = []
+        self._site = site
+        self._place = place
+
+    @property
+    def site(self) -> Site:
+        """Where the call is; made when somebody asks, as most calls are of no note."""
+        if self._site is None:
+            assert self._place is not None
+            frame, span, statement = self._place
+            function = frame.function.name if frame.function else ""
+            self._site = Site(frame.module.path, Span(*span), Span(*statement), function)
+        return self._site
 
     def argument(self, index: int, name: str = "") -> Value:
         """The argument at a position or by name; empty where it is not given."""
@@ -68,8 +87,8 @@ class Call:
 
 def call_node(machine: Machine, node: Node) -> Value:
     _, function, arguments, keywords, span = node
-    site = machine.site(span)
-    call = Call("", [], {}, site)
+    frame = machine.frames[-1]
+    call = Call("", [], {}, None, (frame, span, frame.statement))
     call.node = node
     who = "all"
     if function[0] == "attr":
