@@ -130,6 +130,8 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
     member, _ = instance.cls.find(call.name)
+    if instance.base is not None and call.name in ("step", "zero_grad"):  # of a derived optimizer
+        library.call_resource(machine, instance.base, call)
     if member is not None:
         result = ()
         for target in bare(attributes.bound(member, instance)):

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import calls, conditions, roles
+from validate_ddp.program import calls, conditions, roles, turns
 from validate_ddp.program.library import attributes, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
@@ -163,7 +163,10 @@ def _boolean(machine: Machine, node: Node) -> Value:
 
 
 def _comparison(machine: Machine, node: Node) -> Value:
-    return conditions.as_value(conditions.test(machine, node))
+    truth = conditions.test(machine, node)
+    if truth is None and machine.loops:
+        return (Opaque(turns.turn(machine, node)),)
+    return conditions.as_value(truth)
 
 
 def _binary(machine: Machine, node: Node) -> Value:

@@ -26,27 +26,30 @@ class Guard(NamedTuple):
     """A condition around a fact: only ranks ``who`` pass; ``all`` for one that has nothing to do with the rank.
 
     depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
+    every: of an unknown one, in which turns of a loop it holds (``turns``), where that is known.
     """
 
     who: str
     site: Site
     depth: int = 0
     exact: bool = True
+    every: str = ""
 
 
 class Fact:
     """Something that the program does.
 
     kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed or launch.
+        save, load, load_state, seed, launch, optimizer, step, zero_grad, data_parallel or rewrap.
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.
     chain: the calls that lead to it from the entry, outermost first.
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role.
-    flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
-        conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was started).
+    flags: marks of its surroundings: no_grad, no_sync, perhaps_no_sync, accumulate, process_first, locked (contexts);
+        handler; conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was
+        started).
     """
 
     __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")

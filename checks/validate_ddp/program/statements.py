@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.catalogue import Span
-from validate_ddp.program import binding, conditions, loops, ranks, roles
+from validate_ddp.program import binding, conditions, loops, ranks, roles, turns
 from validate_ddp.program.library import contexts, iteration
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.values import (
@@ -104,10 +104,13 @@ def _if(machine: Machine, node: Node) -> Outcome:
     exact = isinstance(truth, RankTest) and truth.exact
     other = truth.rest if isinstance(truth, RankTest) else "all"
 
+    every = turns.turn(machine, node[2]) if truth is None and machine.loops else ""
+
     def branch(body: list[Node], positive: bool, members: str) -> Callable[[], Outcome]:
         def run() -> Outcome:
             conditions.refine(machine, node[2], positive)
-            with machine.guarded(members, site, exact), machine.flagged(*flags):
+            holds = every if positive or not every else turns.OPPOSITE[every]
+            with machine.guarded(members, site, exact, holds), machine.flagged(*flags):
                 return walk(machine, body)
 
         return run

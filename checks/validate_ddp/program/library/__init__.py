@@ -43,9 +43,9 @@ def call_symbol(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _find(name: str) -> Model:
     """The model of a function or class of a library; ``unresolved`` where there is none."""
-    from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models
+    from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models, optimizers
 
-    for models_of in (distributed, data, models, files, frameworks, builtin):
+    for models_of in (distributed, data, models, optimizers, files, frameworks, builtin):
         model: Model | None = models_of.find(name)
         if model is not None:
             return model
@@ -131,6 +131,10 @@ def base_object(machine: Machine, base: Symbol, call: Call) -> Resource | None:
                 if isinstance(atom, Resource):
                     atom.fields["derived"] = (Opaque("derived"),)
                     return atom
+    if base.name.startswith("torch.optim."):
+        from validate_ddp.program.library import optimizers
+
+        return optimizers.made(machine, base, call) if optimizers.is_base(base) else None
     return None
 
 

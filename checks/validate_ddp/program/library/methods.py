@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, roles, vocabulary
-from validate_ddp.program.library import attributes, files, frameworks, iteration, models
+from validate_ddp.program.library import attributes, files, frameworks, iteration, models, optimizers
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -139,6 +139,8 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
         return (Opaque(name, (resource,)),)
+    if name in ("step", "zero_grad"):
+        return _UNKNOWN_METHODS[name](machine, resource, called) or UNKNOWN
     return (Opaque(name + "()", carried_by((resource, *called.given))),)
 
 
@@ -340,4 +342,6 @@ _UNKNOWN_METHODS = {
     "wait_for_everyone": _barrier,
     "barrier": _barrier,
     "submit": _submit,
+    "step": optimizers.step,
+    "zero_grad": optimizers.zero_grad,
 }

@@ -73,6 +73,8 @@ def _wrap(kind: str) -> Model:
             fields["device_ids"] = call.args[1]
         wrapper = Resource(kind, call.site, fields)
         machine.record("wrap", kind, call.site, wrapper=(wrapper,), **fields)
+        if kind == "dp":
+            machine.record("data_parallel", symbol.last, call.site, wrapper=(wrapper,), **fields)
         if kind in ("ddp", "fsdp"):
             machine.record("collective", symbol.last, call.site, wrapper=(wrapper,), arguments=inner)
         for atom in bare(fields.get("device_ids", ())):
