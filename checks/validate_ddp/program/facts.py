@@ -40,7 +40,8 @@ class Fact:
     """Something that the program does.
 
     kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed, launch, optimizer, step, zero_grad, data_parallel or rewrap.
+        save, load, load_state, seed, launch, optimizer, step, zero_grad, data_parallel or rework
+        (something done to a wrapper that belongs before wrapping).
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.

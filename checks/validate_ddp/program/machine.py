@@ -16,6 +16,7 @@ MISSING: Value = ("missing",)
 _NO_SPAN = Span(1, 0, 1, 0)
 _TURNING = ("backward", "step", "zero_grad")
 """Facts for which it matters in which loop, and in which of its turns, they happen."""
+_SYNCED = ("backward", "forward")
 
 
 class Scope:
@@ -132,6 +133,8 @@ class Machine:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
         who = self.who
         around: tuple[Any, ...] = (who, len(self.loops) > 0, "spawned" in self.flags)
+        if kind in _SYNCED:
+            around = (*around, "no_sync" in self.flags)
         if kind in _TURNING and self.loops:
             around = (*around, self.loops[-1].serial, any(guard.every for guard in self.guards))
         if kind in ("collective", "forward"):

@@ -122,6 +122,8 @@ def _if(machine: Machine, node: Node) -> Outcome:
     second, other_changes = machine.try_out(branch(node[4], False, other))
     _set_apart(machine, second, known)
     machine.merge([(first, changes, who), (second, other_changes, other)])
+    if every and first.ends == "loop" and not second.ends:  # `if (i + 1) % k != 0: continue`
+        machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
     return _joined(first, who, second, other)
 
 

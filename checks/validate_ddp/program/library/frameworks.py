@@ -56,6 +56,9 @@ _WORKING = frozenset(
 def _made(kind: str) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         made = Resource(kind, call.site)
+        turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
+        if turns and constant(turns) != 1:
+            made.fields["accumulating"] = turns
         if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
             made.fields["single"] = TRUE
         return (made,)

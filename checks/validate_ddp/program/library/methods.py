@@ -116,6 +116,7 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     name = called.name
     if name in ("to", "cuda"):
         _moved(machine, called)
+        machine.record("rework", name, called.site, wrapper=(resource,), device=called.argument(0, "device"))
         return (resource,)
     if name in _SELF:
         return (resource,)
@@ -210,6 +211,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         if name in ("train", "eval") and isinstance(atom, Instance):
             mode = (Const(False),) if name == "eval" else called.argument(0, "mode") or (Const(True),)
             machine.write(atom.fields, "training", mode)
+        elif name in ("to", "cuda") and isinstance(atom, Instance):
+            machine.write(atom.fields, models.MOVED, (Const(True),))
         return (atom,)
     if name in _PARSED:
         return _parsed(machine, atom, called)

@@ -142,7 +142,8 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 def _on_one_device(fact: Fact) -> bool:
-    return any(
-        isinstance(atom, Resource) and atom.kind in ("list", "tuple") and len(atom.fields) == 1 and "*" not in atom.fields
-        for atom in bare(fact.value("device_ids"))
-    )
+    """Whether the call itself names a single device; one from elsewhere is the default of a configuration."""
+    for atom in bare(fact.value("device_ids")):
+        if isinstance(atom, Resource) and atom.kind in ("list", "tuple") and "*" not in atom.fields:
+            return len(atom.fields) == 1 and atom.site.statement == fact.site.statement
+    return False
