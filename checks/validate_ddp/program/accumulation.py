@@ -120,3 +120,17 @@ def seen_from_loop(fact: Fact, loop: Loop) -> Site:
     if (fact.site.path, fact.site.function) == home:
         return fact.site
     return next((site for site in reversed(fact.chain) if (site.path, site.function) == home), fact.site)
+
+
+def gradients_reduced_by_hand(program: Program) -> bool:
+    """Whether gradients may go through a collective of the script's own."""
+    if program.mentions(b"average_grad", b"sync_grad", b"reduce_grad", b"allreduce_grad", b"grad_sync", b"reduce_param"):
+        return True
+    return any(
+        fact.name.lstrip("_").startswith(("all_reduce", "allreduce", "reduce"))
+        and any(
+            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads", "grads")
+            for atom in bare(fact.value("arguments"))
+        )
+        for fact in program.facts("collective")
+    )
