@@ -234,7 +234,10 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         who = "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
     if not _worth_walking(machine, function, call):
-        return (Opaque(function.name + "()", carried_by(call.given)),)
+        carried = carried_by(call.given)
+        if carried and isinstance(function.bound, Instance):
+            function.bound.given = join(function.bound.given, carried)
+        return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):

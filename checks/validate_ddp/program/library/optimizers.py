@@ -9,6 +9,7 @@ from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
     WRAPPERS,
+    Class,
     Const,
     Instance,
     Opaque,
@@ -38,6 +39,7 @@ _LAYERS = frozenset(
 )
 """Modules of torch.nn that have parameters, or may hold such modules."""
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
+_PARAMETRISED = _LAYERS - _HOLDERS
 
 
 def find(name: str) -> Model | None:
@@ -140,7 +142,7 @@ def parts_of(value: Value) -> list[Any]:
         if isinstance(atom, Instance):
             found.append(atom)
             pending.extend(part for field in atom.fields.values() for part in field)
-            pending.extend(atom.base.get("parts") if atom.base is not None else ())
+            pending.extend(atom.given)
         elif isinstance(atom, Opaque):
             pending.extend(atom.carries)
         elif isinstance(atom, Resource):
@@ -157,5 +159,14 @@ def parts_of(value: Value) -> list[Any]:
 def has_parameters(module: Any) -> bool:
     """Whether a module surely has parameters of its own or of a part."""
     return any(
-        isinstance(part, Resource) and constant(part.get("name")) not in _HOLDERS for part in parts_of((module,))
+        constant(part.get("name")) not in _HOLDERS if isinstance(part, Resource) else _makes_layers(part.cls)
+        for part in parts_of((module,))
+    )
+
+
+def _makes_layers(cls: Class) -> bool:
+    """Whether a module of the program uses a layer by name."""
+    bases = cls.lineage()
+    return any(isinstance(base, Symbol) and base.name == "torch.nn.Module" for base in bases) and any(
+        isinstance(base, Class) and not _PARAMETRISED.isdisjoint(base.node[6]) for base in bases
     )

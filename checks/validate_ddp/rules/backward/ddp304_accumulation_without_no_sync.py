@@ -188,7 +188,7 @@ _MARKS = frozenset({"no_sync", "perhaps_no_sync", "accumulate"})
 
 
 def check(program: Program) -> Iterator[Proposal]:
-    """One finding for each such backward, told from the function with the loop."""
+    """One finding for each such loop, told from the function with the loop."""
     found = accumulations(program)
     if not found or program.mentions(*_BY_HAND):
         return
@@ -196,11 +196,11 @@ def check(program: Program) -> Iterator[Proposal]:
     for row in found:
         backward = row.backward
         site = seen_from_loop(backward, row.loop)
-        if site in reported or backward.flags & _MARKS or zeroed_every_turn(program, row) is not None:
+        if row.loop.site in reported or backward.flags & _MARKS or zeroed_every_turn(program, row) is not None:
             continue
         if not wrappers_behind(backward) and wrapped_forward(program, backward) is None:
             continue
-        reported.add(site)
+        reported.add(row.loop.site)  # a backward each for mixed and full precision is one finding
         yield propose(
             program,
             backward.moved(site),
