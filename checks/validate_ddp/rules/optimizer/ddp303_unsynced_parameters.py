@@ -71,6 +71,13 @@ dist.destroy_process_group()
 VALID = (
     _HEAD
     + """
+model = DDP(Net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.module.scale = nn.Parameter(torch.ones(1))
+"""
+    + _TAIL,
+    _HEAD
+    + """
 net = Net()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 model = DDP(net)
@@ -213,7 +220,7 @@ def _made_late(fact: Fact, wraps: list[Fact]) -> Any:
         if not any(part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.value("parameters"))):
             continue
         for part in parts_of((wrapper,)):
-            if not isinstance(part, Resource) or not has_parameters(part):
+            if not isinstance(part, Resource) or not has_parameters(part) or constant(part.get("order")) > fact.order:
                 continue
             holding = [other for other in wraps if any(own is part for own in parts_of(other.value("wrapper")))]
             if all(constant(part.get("order")) > other.order for other in holding):
