@@ -21,7 +21,9 @@ def _found(script: str, folder: Path, code: str) -> set[tuple[int, str]]:
     file.write_text(script)
     outcome = check([str(file)], Settings(cache_dir=None, root=str(folder)))
     assert all(finding.confirmed for finding in outcome.findings)
-    return {(finding.line, finding.code) for finding in outcome.findings if finding.severity != INFO or finding.code == code}
+    return {
+        (finding.line, finding.code) for finding in outcome.findings if finding.severity != INFO or finding.code == code
+    }
 
 
 def _expected(script: str, code: str) -> set[tuple[int, str]]:

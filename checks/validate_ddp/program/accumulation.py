@@ -51,9 +51,7 @@ def _after_loop(program: Program, backward: Fact, steps: list[Fact]) -> Fact | N
         return None
     serials = [outer.serial for outer in around]
     following = [
-        fact
-        for fact in steps
-        if fact.order > backward.order and [outer.serial for outer in fact.loops] == serials
+        fact for fact in steps if fact.order > backward.order and [outer.serial for outer in fact.loops] == serials
     ]
     if not following:
         return None
@@ -124,7 +122,9 @@ def seen_from_loop(fact: Fact, loop: Loop) -> Site:
 
 def gradients_reduced_by_hand(program: Program) -> bool:
     """Whether gradients may go through a collective of the script's own."""
-    if program.mentions(b"average_grad", b"sync_grad", b"reduce_grad", b"allreduce_grad", b"grad_sync", b"reduce_param"):
+    if program.mentions(
+        b"average_grad", b"sync_grad", b"reduce_grad", b"allreduce_grad", b"grad_sync", b"reduce_param"
+    ):
         return True
     return any(
         fact.name.lstrip("_").startswith(("all_reduce", "allreduce", "reduce"))

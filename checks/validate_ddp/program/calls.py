@@ -32,6 +32,7 @@ _MOST_WALKS = 5
 _MOST_WALKS_OF_SHORT = 40
 """How often one function is walked; after that, its earlier results stand for it."""
 _DEEPEST = 40
+_MOST_GIVEN = 60
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
@@ -187,6 +188,8 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
             instance.base = library.base_object(machine, base, call)
             if instance.base is not None:
                 break
+    if call.args or call.keywords or call.open:
+        instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
     member, _ = cls.find("__init__")
     if member is not None:
         for target in bare(attributes.bound(member, instance)):
@@ -235,8 +238,12 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
     if not _worth_walking(machine, function, call):
         carried = carried_by(call.given)
-        if carried and isinstance(function.bound, Instance):
-            function.bound.given = join(function.bound.given, carried)
+        holders = [atom for atom in (function.bound, *carried) if isinstance(atom, Instance)]
+        if carried and len(holders) + len(carried) > 2:  # it may put one into the other
+            for holder in holders:
+                holder.given = (*holder.given, *carried)[:_MOST_GIVEN]
+        elif carried and holders:
+            holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
         return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]

@@ -138,7 +138,8 @@ class Class:
 class Instance:
     """An object of a class of the program.
 
-    base: what a class outside the program made of it (a loader, say). given: what its methods got that were not walked.
+    base: what a class outside the program made of it (a loader, say). given: what its constructor got, and its
+    methods that were not walked.
     """
 
     __slots__ = ("base", "cls", "fields", "given", "site")

@@ -347,4 +347,10 @@ _UNKNOWN_METHODS = {
     "submit": _submit,
     "step": optimizers.step,
     "zero_grad": optimizers.zero_grad,
+    "append": optimizers.holding,
+    "extend": optimizers.holding,
+    "insert": optimizers.holding,
+    "update": optimizers.holding,
+    "add_module": optimizers.holding,
+    "register_module": optimizers.holding,
 }

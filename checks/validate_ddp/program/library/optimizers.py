@@ -39,6 +39,7 @@ _LAYERS = frozenset(
 )
 """Modules of torch.nn that have parameters, or may hold such modules."""
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
+_MOST_PARTS = 200
 _PARAMETRISED = _LAYERS - _HOLDERS
 
 
@@ -75,9 +76,27 @@ def _layer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Still something unknown, but told from other layers: with its kind, parts and place in the walk's order."""
     parts = tuple(part for part in carried_by(call.given) if isinstance(part, (Resource, Instance)))
     fields: dict[str, Value] = {"name": (Const(symbol.last),), "order": (Const(len(machine.facts)),)}
+    if call.open:
+        parts = (*parts, Resource("open", call.site))
     if parts:
         fields["parts"] = parts
     return (Opaque(symbol.name + "()", (Resource("layer", call.site, fields),)),)
+
+
+def holding(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``layers.append(layer)``: a container of modules, or a module, gets parts."""
+    if isinstance(atom, Opaque):
+        put_into(atom, called.given)
+    elif isinstance(atom, Instance):
+        atom.given = (*atom.given, *carried_by(called.given))
+    return None
+
+
+def put_into(holder: Opaque, value: Value) -> None:
+    """Make ``value`` a part of the layers that the holder is."""
+    for part in holder.carries:
+        if isinstance(part, Resource) and part.kind == "layer":
+            part.fields["parts"] = (*part.get("parts"), *carried_by(value))[:_MOST_PARTS]
 
 
 def step(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -130,7 +149,10 @@ def named_like_one(name: str) -> bool:
 
 
 def parts_of(value: Value) -> list[Any]:
-    """Every layer and instance that a module is or holds, itself included, and the modules inside wrappers."""
+    """Every layer and instance that a module is or holds, itself included, and the modules inside wrappers.
+
+    A resource ``open`` among them says that there are others, which the walk has not seen.
+    """
     found: list[Any] = []
     pending = list(value)
     seen: set[int] = set()
@@ -149,6 +171,8 @@ def parts_of(value: Value) -> list[Any]:
             if atom.kind == "layer":
                 found.append(atom)
                 pending.extend(atom.get("parts"))
+            elif atom.kind == "open":
+                found.append(atom)
             elif atom.kind in (*WRAPPERS, "prepared"):
                 pending.extend(atom.get("inner"))
             elif atom.kind in ("list", "tuple", "dict"):
@@ -159,7 +183,9 @@ def parts_of(value: Value) -> list[Any]:
 def has_parameters(module: Any) -> bool:
     """Whether a module surely has parameters of its own or of a part."""
     return any(
-        constant(part.get("name")) not in _HOLDERS if isinstance(part, Resource) else _makes_layers(part.cls)
+        part.kind == "layer" and constant(part.get("name")) not in _HOLDERS
+        if isinstance(part, Resource)
+        else _makes_layers(part.cls)
         for part in parts_of((module,))
     )
 

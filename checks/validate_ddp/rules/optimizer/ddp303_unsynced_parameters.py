@@ -184,6 +184,8 @@ def _is_plain(program: Program, wraps: list[Fact]) -> bool:
             if isinstance(atom, Opaque) and not any(getattr(part, "kind", "") == "layer" for part in atom.carries):
                 return False
         for part in parts_of(wrap.value("inner")):
+            if isinstance(part, Resource) and part.kind == "open":
+                return False
             if isinstance(part, Instance) and any(
                 {"add_module", "register_module", "setattr", "__dict__"} & set(base.node[6])
                 for base in part.cls.lineage()
@@ -195,9 +197,7 @@ def _is_plain(program: Program, wraps: list[Fact]) -> bool:
 
 def _modules(parameters: Value) -> list[Any]:
     """The modules whose parameters these are."""
-    return [
-        part for part in reaching(parameters) if isinstance(part, Instance) or getattr(part, "kind", "") == "layer"
-    ]
+    return [part for part in reaching(parameters) if isinstance(part, Instance) or getattr(part, "kind", "") == "layer"]
 
 
 def _is_outside(module: Any, wrapped: set[int]) -> bool:
@@ -217,7 +217,9 @@ def _made_late(fact: Fact, wraps: list[Fact]) -> Any:
     """A layer of the wrapped model which the optimizer holds, made after its last wrapping."""
     for wrap in wraps:
         wrapper = wrap.value("wrapper")[0]
-        if not any(part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.value("parameters"))):
+        if not any(
+            part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.value("parameters"))
+        ):
             continue
         for part in parts_of((wrapper,)):
             if not isinstance(part, Resource) or not has_parameters(part) or constant(part.get("order")) > fact.order:

@@ -171,9 +171,7 @@ def _was_on_cpu(inner: Value) -> bool:
             else not {"cuda", "device", "to"} & set(base.node[6])
             for base in atom.cls.lineage()
         )
-        and not any(
-            isinstance(part, (Resource, Instance)) for field in atom.fields.values() for part in bare(field)
-        )
+        and not any(isinstance(part, (Resource, Instance)) for field in atom.fields.values() for part in bare(field))
         for atom in atoms
     )
 
