@@ -14,6 +14,8 @@ from validate_ddp.source.text import Problem
 _BETWEEN_COLLECTIONS = 400
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
+_IN_ONE_PROCESS = frozenset({"data_parallel"})
+"""Kinds of facts that say something of a program which starts no second rank."""
 
 
 def kept(files: list[str], summaries: Summaries) -> list[str]:
@@ -177,8 +179,9 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)
-        if program is not None and program.is_distributed:
-            for stub in _rules_for(program.kinds, enabled):
+        if program is not None:
+            kinds = program.kinds if program.is_distributed else program.kinds & _IN_ONE_PROCESS
+            for stub in _rules_for(kinds, enabled):
                 found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
         summaries.problems[script] = _own_fault(summaries.shown(script), error)

@@ -31,7 +31,7 @@ _ACTS = (
 
 
 _STARTS = (
-    b"DistributedDataParallel",
+    b"DataParallel",
     b"init_process_group",
     b"DistributedSampler",
     b"Accelerator",
