@@ -158,10 +158,22 @@ def compared(machine: Machine, node: Node) -> tuple[Truth, Value]:
     truths: list[Truth] = []
     for operator, right_node in zip(operators, right_nodes, strict=True):
         right = machine.evaluate(right_node)
-        truths.append(_compared(left, operator, right))
-        left = right
+        truths.append(False if _never(left_node, operator, right_node) else _compared(left, operator, right))
+        left, left_node = right, right_node
         operands += right
     return _all_of(truths), operands
+
+
+def _never(left: Node, operator: str, right: Node) -> bool:
+    """``step % k == k``: a remainder is never its divisor."""
+    return operator == "Eq" and left[0] == "bin" and left[1] == "Mod" and _is_same(left[3], right)
+
+
+def _is_same(first: Node, second: Node) -> bool:
+    """Whether two names or fields, such as `args.steps`, are the same one."""
+    if first[0] == second[0] == "attr":
+        return bool(first[2] == second[2]) and _is_same(first[1], second[1])
+    return first[0] in ("name", "const") and first == second
 
 
 _MIRROR = {"Lt": "Gt", "Gt": "Lt", "LtE": "GtE", "GtE": "LtE"}

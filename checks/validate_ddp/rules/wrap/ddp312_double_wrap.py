@@ -181,7 +181,9 @@ def _to_gpu(late: Fact) -> bool:
     if late.name == "cuda":
         return True
     return any(
-        isinstance(atom, Rank) or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
+        isinstance(atom, Rank)
+        or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
+        or (isinstance(atom, Resource) and atom.kind == "device" and bool(atom.get("index")))
         for atom in bare(late.value("device"))
     )
 
