@@ -111,7 +111,9 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
                 result = join(result, machine.call(function))
             else:
                 result = join(result, (function,))
-        return result
+        if any(isinstance(part, Function) for part in bare(member)):
+            return result
+        return roles.joined(name, result)  # a default of the class, which its instances override
     if atom.base is not None:
         return _resource(machine, atom.base, name)
     if name == "__class__":

@@ -122,6 +122,8 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
         if not any(wrapped) and all(isinstance(atom, Instance) for atom in atoms):
             return FALSE
         return UNKNOWN
+    if name in ("state_dict", "parameters") and atoms and all(conditions.is_wrapper(atom) for atom in atoms):
+        return TRUE
     if name == "set_epoch" and any(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
         return TRUE
     return UNKNOWN

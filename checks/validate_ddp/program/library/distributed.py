@@ -51,8 +51,8 @@ def find(name: str) -> Model | None:
         return collective if last in vocabulary.HOROVOD_COLLECTIVES else _HOROVOD.get(last)
     if root == "mpi4py":
         return collective if last in vocabulary.MPI_COLLECTIVES else _MPI.get(last)
-    if root == "deepspeed" and last == "init_distributed":
-        return _initialise
+    if root == "deepspeed" and last in ("init_distributed", "destroy_process_group"):
+        return _initialise if last == "init_distributed" else _destroy
     if root == "atexit" and last == "register":
         return _at_exit
     if root not in _ROOTS and last == "destroy_process_group":

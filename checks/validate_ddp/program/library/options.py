@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, constant
 
@@ -36,7 +37,19 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
                 parser=(Const(parser),),
             )
             break
+    else:
+        if constant(call.argument(-1, "action")) == "store_true":
+            _switch(machine, call)
     return None
+
+
+def _switch(machine: Machine, call: Call) -> None:
+    """``--gpu`` with ``store_true`` is no number of a GPU; one that is on by default is always on."""
+    name = str(constant(call.argument(0))).lstrip("-").replace("-", "_")
+    on = constant(call.argument(-1, "default")) is True
+    if on or name in vocabulary.LOCAL_RANK or name in vocabulary.GLOBAL_RANK:
+        switch = (Const(True),) if on else (Opaque("switched on"),)
+        machine.record("option", name, call.site, switch=switch)
 
 
 def parsed(machine: Machine, atom: Any, call: Call) -> Value:
@@ -45,7 +58,7 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     for fact in machine.facts:
         if fact.kind == "option":
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
-            fields[fact.name] = (asked,)
+            fields[fact.name] = fact.value("switch") or (asked,)
     namespace: Value = (Resource("namespace", call.site, fields),)
     if call.name == "parse_known_args":
         return (Resource("tuple", call.site, {"0": namespace, "1": UNKNOWN}),)

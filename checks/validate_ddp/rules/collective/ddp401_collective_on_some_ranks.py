@@ -37,7 +37,7 @@ from validate_ddp.catalogue import ERROR, INFO, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, bare
+from validate_ddp.program.values import Const, Symbol, bare
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, INFO)
@@ -147,11 +147,17 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            INFO if fact.is_open else ERROR,
+            INFO if fact.is_open or _is_of_another_world(program, fact) else ERROR,
             f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
             "pairs with another call of theirs",
             evidence=evidence,
         )
+
+
+def _is_of_another_world(program: Program, fact: Fact) -> bool:
+    """Whether it is MPI's in a script for torchrun as well: each process may be an MPI world of its own there."""
+    mpi = any(isinstance(atom, Symbol) and atom.name.startswith("mpi4py") for atom in fact.value("function"))
+    return mpi and program.mentions(b"LOCAL_RANK", b"local_rank")
 
 
 def _in_subgroup(fact: Fact) -> bool:

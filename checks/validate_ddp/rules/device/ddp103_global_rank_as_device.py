@@ -203,9 +203,10 @@ def _is_global_rank(fact: Fact) -> bool:
 
 
 def _one_node(program: Program) -> bool:
-    """Whether the script itself says that its world is the devices of one machine."""
+    """Whether the script itself says that its world is the devices, or the spawned processes, of one machine."""
     return any(
-        isinstance(atom, WorldSize) and atom.local
+        (isinstance(atom, WorldSize) and atom.local) or (isinstance(atom, Rank) and atom.scope == "spawn")
         for fact in program.facts("process_group")
-        for atom in bare(fact.value("world_size"))
+        for role in ("world_size", "rank")
+        for atom in bare(fact.value(role))
     )

@@ -177,6 +177,8 @@ def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
     """For each sampler, an iteration over its loader inside a loop of epochs."""
     served: dict[int, Fact] = {}
     for fact in program.facts("iterate"):
+        if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(fact.value("loader"))):
+            continue  # Accelerate's and Fabric's loaders set the epoch of their sampler themselves
         if fact.in_epoch_loop and program.trains(fact):
             for sampler in distributed_samplers(fact.value("loader")):
                 served.setdefault(id(sampler), fact)
