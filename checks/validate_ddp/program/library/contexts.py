@@ -62,7 +62,7 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
 
 
 def _lets_one_go_first(machine: Machine, path: str, function: str) -> bool:
-    """Whether a context of the program has a barrier for the other ranks before its body, and one for the first after."""
+    """Whether a context of the program has a barrier for the others before its body, and one for the first after."""
     waiting = {
         fact.who
         for fact in machine.facts
