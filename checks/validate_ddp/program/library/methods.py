@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, gradients, roles, vocabulary
-from validate_ddp.program.library import attributes, files, frameworks, iteration, metrics, models, options, sharded
+from validate_ddp.program.library import (
+    attributes,
+    files,
+    frameworks,
+    iteration,
+    metrics,
+    models,
+    options,
+    randomness,
+    sharded,
+)
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -109,6 +119,8 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
                 instance.base.fields.update(made.fields)  # it is the same object, told of once
             else:
                 instance.base = made or instance.base
+            if "transform" in called.keywords:  # of torchvision's data sets
+                machine.write(instance.fields, "transform", called.keywords["transform"])
             return NONE
     return call_unknown(machine, instance, called)
 
@@ -245,6 +257,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
         metrics.report(machine, called)
+    if called.keywords and not randomness.AUGMENTING.isdisjoint(called.keywords):
+        carries = randomness.noted(called, carries)
     return (Opaque(full + "()", carries),)
 
 
@@ -358,6 +372,7 @@ _UNKNOWN_METHODS = {
     "add_argument": options.declared,
     **dict.fromkeys(gradients.CUTTING_METHODS, _cut),
     "clone": _clone,
+    "manual_seed": randomness.generator_seeded,
     "backward": _backward,
     "state_dict": _state_dict,
     "load_state_dict": _load_state_dict,
