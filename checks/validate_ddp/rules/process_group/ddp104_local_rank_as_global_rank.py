@@ -131,7 +131,10 @@ dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ[
 dist.destroy_process_group()
 """,
 )
-_OF_NODES = (b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank")
+_OF_NODES = (
+    b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
+    b"SLURM_JOB_NODELIST", b"SLURM_NODELIST",
+)  # fmt: skip
 
 
 def check(program: Program) -> Iterator[Proposal]:
