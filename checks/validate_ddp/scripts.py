@@ -14,6 +14,8 @@ from validate_ddp.source.text import Problem
 _BETWEEN_COLLECTIONS = 400
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
+_IN_ONE_PROCESS = frozenset({"data_parallel"})
+"""Kinds of facts that say something of a program which starts no second rank."""
 
 
 def kept(files: list[str], summaries: Summaries) -> list[str]:
@@ -94,6 +96,7 @@ def propose(
 
     work = partial(_examine_portion, cache=summaries.cache, enabled=enabled)
     _OWN[:] = [summaries]  # what the files hold is known by now: a forked process need not read them again
+    _prepare(enabled)
     try:
         with ProcessPoolExecutor(min(workers, 8)) as pool:
             for rows in pool.map(work, _portions(missing, workers)):
@@ -102,6 +105,18 @@ def propose(
                     yield proposals, files
     finally:
         _OWN.clear()
+
+
+def _prepare(enabled: frozenset[str]) -> None:
+    """Import what every process needs, before there are several."""
+    import validate_ddp.program.library.builtin
+    import validate_ddp.program.trace
+    import validate_ddp.source.lowering
+    import validate_ddp.source.parsing  # noqa: F401 - all for their being there
+
+    for stub in stubs():
+        if stub.code in enabled:
+            load(stub)
 
 
 def _portions(scripts: list[str], workers: int) -> list[list[str]]:
@@ -159,12 +174,14 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     found: list[Proposal] = []
     files: list[str] = []
     try:
-        program = trace(summaries, script) if Finder(summaries, script).starts(script) else None
+        runs = summaries.acts(script) and Finder(summaries, script).starts(script)
+        program = trace(summaries, script) if runs else None
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)
-        if program is not None and program.is_distributed:
-            for stub in _rules_for(program.kinds, enabled):
+        if program is not None:
+            kinds = program.kinds if program.is_distributed else program.kinds & _IN_ONE_PROCESS
+            for stub in _rules_for(kinds, enabled):
                 found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
         summaries.problems[script] = _own_fault(summaries.shown(script), error)

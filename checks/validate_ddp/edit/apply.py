@@ -138,8 +138,11 @@ def _attempt(texts: Mapping[str, str], fixes: list[Fix]) -> Applied | None:
         if not mine:
             continue
         after = _spliced(text.text, [splice for planned in mine for splice in planned.splices])
-        for planned in sorted(mine, key=_in_tree_order):
-            planned.change()
+        try:
+            for planned in sorted(mine, key=_in_tree_order):
+                planned.change()
+        except Declined:  # it took another edit for granted that is not carried out
+            return None
         module = parse(after)
         if module is None or not same(module, text.tree.module):
             return None

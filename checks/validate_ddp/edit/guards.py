@@ -42,20 +42,22 @@ def guarded(text: Text, edit: Edit) -> Plan:
     node = slot.node
 
     joined = _guarded_before(text, slot, code)
-    text.conditions[id(node)] = code
 
     def change() -> None:
         siblings = getattr(slot.parent, slot.field)
         if joined is not None:
-            above = next(item for item in siblings if isinstance(item, ast.If) and joined in item.body)
+            above = next((item for item in siblings if isinstance(item, ast.If) and joined in item.body), None)
+            if above is None:
+                raise Declined("the statement above is not guarded after all")
             siblings.remove(node)
             above.body.append(node)
             return
         position = next(index for index, sibling in enumerate(siblings) if sibling is node)
         siblings[position] = ast.If(test=value, body=[node], orelse=[])
 
-    splices = _splices(text, slot, f"if {code}:", joined)
-    return Plan(tuple(splices), change, TAKES_IN)
+    splices = tuple(_splices(text, slot, f"if {code}:", joined))
+    text.conditions[id(node)] = code
+    return Plan(splices, change, TAKES_IN)
 
 
 def _guarded_before(text: Text, slot: Slot, code: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import gradients, roles
-from validate_ddp.program.library import iteration
+from validate_ddp.program.library import iteration, optimizers
 from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -70,6 +70,8 @@ def _assign_item(machine: Machine, target: Node, value: Value) -> None:
                     machine.write(atom.fields, known, join(old, value))
             else:
                 machine.write(atom.fields, key, roles.named(key, value))
+        elif isinstance(atom, Opaque) and atom.carries:  # an nn.ModuleDict
+            optimizers.put_into(atom, value)
         elif isinstance(atom, Symbol) and atom.name == "os.environ":
             machine.write(machine.environment, str(iteration.key_of(key_value)), value)
 

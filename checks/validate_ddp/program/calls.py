@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import gradients, library, presence, ranks, roles
+from validate_ddp.catalogue import Span
+from validate_ddp.program import gradients, library, presence, ranks, roles, worth
 from validate_ddp.program.library import attributes, autograd, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
     UNKNOWN,
     Class,
-    Const,
     Function,
     Instance,
     ModuleRef,
     Opaque,
-    Rank,
     Resource,
     Site,
     Symbol,
@@ -28,29 +27,41 @@ from validate_ddp.program.values import (
 )
 
 Node = list[Any]
-_MOST_WALKS = 5
-_MOST_WALKS_OF_SHORT = 40
-"""How often one function is walked; after that, its earlier results stand for it."""
-_ENOUGH = 2
-"""After so many walks that met nothing of note, a function's earlier results stand for it."""
 _DEEPEST = 40
-_SHORT = 2
-"""Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
+_MOST_GIVEN = 60
 
 
 class Call:
     """A call about to happen: what is called, on what, with which arguments, where."""
 
-    __slots__ = ("args", "keywords", "name", "node", "open", "receiver", "site")
+    __slots__ = ("_place", "_site", "args", "keywords", "name", "node", "open", "receiver")
 
-    def __init__(self, name: str, args: list[Value], keywords: dict[str, Value], site: Site) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: list[Value],
+        keywords: dict[str, Value],
+        site: Site | None,
+        place: tuple[Frame, list[int], Any] | None = None,
+    ) -> None:
         self.name = name
         self.receiver: Value = ()
         self.args = args
         self.keywords = keywords
         self.open = False
-        self.site = site
         self.node: Node = []
+        self._site = site
+        self._place = place
+
+    @property
+    def site(self) -> Site:
+        """Where the call is; made when somebody asks, as most calls are of no note."""
+        if self._site is None:
+            assert self._place is not None
+            frame, span, statement = self._place
+            function = frame.function.name if frame.function else ""
+            self._site = Site(frame.module.path, Span(*span), Span(*statement), function)
+        return self._site
 
     def argument(self, index: int, name: str = "") -> Value:
         """The argument at a position or by name; empty where it is not given."""
@@ -68,8 +79,8 @@ class Call:
 
 def call_node(machine: Machine, node: Node) -> Value:
     _, function, arguments, keywords, span = node
-    site = machine.site(span)
-    call = Call("", [], {}, site)
+    frame = machine.frames[-1]
+    call = Call("", [], {}, None, (frame, span, frame.statement))
     call.node = node
     who = "all"
     if function[0] == "attr":
@@ -138,6 +149,8 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
     member, _ = instance.cls.find(call.name)
+    if instance.base is not None and call.name in ("step", "zero_grad"):  # of a derived optimizer
+        library.call_resource(machine, instance.base, call)
     if member is not None:
         result = ()
         for target in bare(attributes.bound(member, instance)):
@@ -193,6 +206,8 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
             instance.base = library.base_object(machine, base, call)
             if instance.base is not None:
                 break
+    if call.args or call.keywords or call.open:
+        instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
     member, _ = cls.find("__init__")
     if member is not None:
         for target in bare(attributes.bound(member, instance)):
@@ -241,21 +256,24 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     elif "local-zero" in function.marks:
         who = "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
-    if not _worth_walking(machine, function, call):
+    if not worth.is_worth_walking(machine, function, call):
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
         if carried and function.bound is not None:
             metrics.taken_in(machine, function.bound, carried)
+        if carried:
+            _hand_over(function, carried)
         return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
-    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
+    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= worth.most_walks(function):
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
-    if function.bound is None and machine.idle.get(key, 0) >= _ENOUGH and not _passes_on(machine, call):
+    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.passes_on(machine, call):
         return machine.results[key]
-    noted = machine.noted
+    known = len(machine.facts)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
     scope = Scope(names, function.scope)
@@ -271,12 +289,21 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if metrics.may_reduce(function.name):
         value = metrics.put_together(call, value)
     machine.results[key] = join(machine.results.get(key, ()), value)
-    if machine.noted == noted and machine.walked[key] == machine.idle.get(key, 0) + 1:
-        machine.idle[key] = machine.walked[key]
+    machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
             atom.fields["asked_for"] = (Resource("call", call.site),)
     return value
+
+
+def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:
+    """A function that is not walked may put one of its arguments into another."""
+    holders = [atom for atom in (function.bound, *carried) if isinstance(atom, Instance)]
+    if len(holders) + len(carried) > 2:
+        for holder in holders:
+            holder.given = (*holder.given, *carried)[:_MOST_GIVEN]
+    elif holders:
+        holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
 
 
 def _received(machine: Machine, name: str, value: Value, annotation: Node | None) -> Value:
@@ -288,11 +315,6 @@ def _received(machine: Machine, name: str, value: Value, annotation: Node | None
         if not isinstance(annotated[0], Opaque):
             return annotated
     return roles.named(name, value)
-
-
-def _most_walks(function: Function) -> int:
-    body = function.node[4] if function.node[0] == "def" else []
-    return _MOST_WALKS_OF_SHORT if len(body) <= 4 else _MOST_WALKS
 
 
 def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
@@ -329,37 +351,6 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
 
 def _is_dataset(base: Any) -> bool:
     return isinstance(base, Symbol) and base.last.endswith(("Dataset", "Folder"))
-
-
-def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
-    if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:
-        return True
-    if machine.library.interesting(function.module, function.node[7]):
-        return True
-    return _is_notable(machine, call)
-
-
-def _passes_on(machine: Machine, call: Call) -> bool:
-    """Whether an argument is, or was computed from, something that the result may depend on."""
-    return _is_notable(machine, call) or any(isinstance(atom, Opaque) and atom.carries for atom in bare(call.given))
-
-
-def _is_notable(machine: Machine, call: Call) -> bool:
-    if machine.gathers and gradients.marks(call.given):
-        return True
-    return any(isinstance(atom, (Resource, Rank, Function, Class)) for atom in carried_or_self(call))
-
-
-def carried_or_self(call: Call) -> list[Any]:
-    """The arguments' atoms worth a walk into a function that seems to do nothing of note."""
-    return [
-        atom
-        for atom in bare(call.given)
-        if not (
-            isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace", "scheduler")
-        )
-        and not isinstance(atom, Const)
-    ]
 
 
 def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:

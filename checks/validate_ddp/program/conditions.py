@@ -314,8 +314,8 @@ def assume(machine: Machine, node: Node) -> None:
     """What ``assert not args.evolve`` says of a field that is otherwise unknown."""
     positive = node[0] != "not"
     part = node if positive else node[1]
-    if part[0] != "attr":
-        return
+    if part[0] != "attr" or any(guard.who == "all" and not guard.exact for guard in machine.guards):
+        return  # of no field, or said of some runs only
     for atom in bare(machine.evaluate(part[1])):
         if isinstance(atom, Resource) and atom.kind == "namespace" and part[2] not in atom.fields:
             machine.write(atom.fields, part[2], (Const(positive),))

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import calls, conditions, gradients, presence, roles
+from validate_ddp.program import calls, conditions, gradients, presence, roles, turns
 from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
@@ -181,7 +181,9 @@ def _boolean(machine: Machine, node: Node) -> Value:
 
 def _comparison(machine: Machine, node: Node) -> Value:
     truth, operands = conditions.compared(machine, node)
-    return conditions.as_value(truth) if truth is not None else (Opaque("", carried_by(operands)),)
+    if truth is not None:
+        return conditions.as_value(truth)
+    return (Opaque(turns.turn(machine, node) if machine.loops else "", carried_by(operands)),)
 
 
 def _binary(machine: Machine, node: Node) -> Value:

@@ -27,6 +27,7 @@ class Guard(NamedTuple):
 
     depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
     swallows: not a condition but a ``try`` with a handler that catches any error and goes on.
+    every: of an unknown one, in which turns of a loop it holds (``turns``), where that is known.
     """
 
     who: str
@@ -34,6 +35,7 @@ class Guard(NamedTuple):
     depth: int = 0
     exact: bool = True
     swallows: bool = False
+    every: str = ""
 
 
 class Fact:
@@ -43,7 +45,8 @@ class Fact:
         start: process_group, device, option (of the command line), launch
         data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
             transform made)
-        model: wrap, shard (in place, FSDP2), forward, backward
+        model: wrap, shard (in place, FSDP2), data_parallel, rework (something done to a wrapper that belongs before
+            wrapping), forward, backward, optimizer, step, zero_grad
         ranks: collective, gather (of a tensor whose gradient ends there), absence (something is taken from a value
             that some of the ranks here do not have), exit (some ranks leave a loop, a function or the program)
         numbers: scheduler (a learning rate schedule made from a length), report or decision (of a number summed up
@@ -55,9 +58,9 @@ class Fact:
     chain: the calls that lead to it from the entry, outermost first.
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role. Of a forward: model, and inputs, the batches that go into it.
-    flags: marks of its surroundings: no_grad, no_sync, accumulate, process_first, locked (contexts); handler;
-        any_error (a handler that catches what one rank alone may meet); conditional; tried (where a failure is
-        caught); shorted (behind another part of a condition); generator; dataset (a method of one); spawned; alone
+    flags: marks of its surroundings: no_grad, no_sync, perhaps_no_sync, accumulate, process_first, locked (contexts);
+        handler; any_error (a handler that catches what one rank alone may meet); conditional; tried (where a failure
+        is caught); shorted (behind another part of a condition); generator; dataset (a method of one); spawned; alone
         (before any rank but one was started).
     scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
     """

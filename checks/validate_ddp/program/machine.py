@@ -17,6 +17,9 @@ MAIN: Value = (Const("__main__"),)
 """The ``__name__`` of the script itself."""
 
 _NO_SPAN = Span(1, 0, 1, 0)
+_TURNING = ("backward", "step", "zero_grad")
+"""Facts for which it matters in which loop, and in which of its turns, they happen."""
+_SYNCED = ("backward", "forward")
 
 
 class Scope:
@@ -95,8 +98,7 @@ class Machine:
         self.journals: list[dict[tuple[int, str], tuple[dict[str, Value], str, Value]]] = []
         self.walked: dict[int, int] = {}
         self.results: dict[int, Value] = {}
-        self.idle: dict[int, int] = {}
-        self.noted = 0
+        self.fruitless: dict[tuple[Any, ...], int] = {}
         self.budget = budget
         self.complete = True
         self.environment: dict[str, Value] = {}
@@ -138,11 +140,12 @@ class Machine:
 
     def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
-        self.noted += 1
         who = self.who
         around: tuple[Any, ...] = (who, len(self.loops) > 0, "spawned" in self.flags)
-        if kind == "backward" and self.loops:
-            around = (*around, self.loops[-1].serial)
+        if kind in _SYNCED:
+            around = (*around, "no_sync" in self.flags)
+        if kind in _TURNING and self.loops:
+            around = (*around, self.loops[-1].serial, any(guard.every for guard in self.guards))
         if kind in ("collective", "forward"):
             around = (*around, next((guard.site for guard in self.guards if guard.who in ranks.PARTIAL), None))
         identity = (kind, name, site.path, site.span, *around, *map(_identity, values.values()))
@@ -174,14 +177,14 @@ class Machine:
             self.journals[-1].setdefault((id(names), key), (names, key, old))
         names[key] = value
 
-    def guard(self, who: str, site: Site, exact: bool = True) -> Guard:
-        return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None), exact)
+    def guard(self, who: str, site: Site, exact: bool = True, every: str = "") -> Guard:
+        return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None), exact, every=every)
 
-    def guarded(self, who: str, site: Site | None = None, exact: bool = True) -> Pushed:
+    def guarded(self, who: str, site: Site | None = None, exact: bool = True, every: str = "") -> Pushed:
         """Code that only ranks ``who`` run; not ``exact``, where it also hangs on something unknown."""
         if who == "all" and exact:
             return Pushed(self.guards, ())
-        return Pushed(self.guards, (self.guard(who, site or self.site(), exact),))
+        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every),))
 
     def flagged(self, *flags: str) -> Pushed:
         """Code whose facts carry these marks."""

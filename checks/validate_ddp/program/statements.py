@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, ranks, roles
+from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, ranks, roles, turns
 from validate_ddp.program.library import contexts, iteration, metrics
 from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
@@ -123,10 +123,13 @@ def _if(machine: Machine, node: Node) -> Outcome:
     exact = isinstance(truth, RankTest) and truth.exact
     other = truth.rest if isinstance(truth, RankTest) else "all"
 
+    every = turns.turn(machine, node[2]) if truth is None and machine.loops else ""
+
     def branch(body: list[Node], positive: bool, members: str) -> Callable[[], Outcome]:
         def run() -> Outcome:
             conditions.refine(machine, node[2], positive)
-            with machine.guarded(members, site, exact), machine.flagged(*flags):
+            holds = every if positive or not every else turns.OPPOSITE[every]
+            with machine.guarded(members, site, exact, holds), machine.flagged(*flags):
                 return walk(machine, body)
 
         return run
@@ -138,6 +141,8 @@ def _if(machine: Machine, node: Node) -> Outcome:
     second, other_changes = machine.try_out(branch(node[4], False, other))
     _set_apart(machine, second, known)
     machine.merge([(first, changes, who), (second, other_changes, other)])
+    if every and first.ends == "loop" and not second.ends:  # `if (i + 1) % k != 0: continue`
+        machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
     return _joined(first, who, second, other)
 
 

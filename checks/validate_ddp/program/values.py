@@ -136,14 +136,19 @@ class Class:
 
 
 class Instance:
-    """An object of a class of the program. ``base``: what a class outside the program made of it (a loader, say)."""
+    """An object of a class of the program.
 
-    __slots__ = ("base", "cls", "fields", "site")
+    base: what a class outside the program made of it (a loader, say). given: what its constructor got, and its
+    methods that were not walked.
+    """
+
+    __slots__ = ("base", "cls", "fields", "given", "site")
 
     def __init__(self, cls: Class, site: Site) -> None:
         self.cls = cls
         self.fields: dict[str, Value] = {}
         self.site = site
+        self.given: Value = ()
         self.base: Resource | None = None
 
 

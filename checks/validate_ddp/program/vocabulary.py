@@ -109,7 +109,7 @@ KEYS = (
         save_pretrained savez save_model basicConfig FileHandler SummaryWriter copyfile copy2 rmtree
         write_text write_bytes safe_dump yaml_save main_process_first is_avail parse_args parse_known_args lr_scheduler
         get_scheduler manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model
-        randn_like RandomResizedCrop RandomCrop RandomHorizontalFlip
+        randn_like RandomResizedCrop RandomCrop RandomHorizontalFlip DataParallel zero_grad
         consolidate_state_dict get_model_state_dict get_optimizer_state_dict full_optim_state_dict
         optim_state_dict summon_full_params save_16bit_model""".split()
     )

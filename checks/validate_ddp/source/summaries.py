@@ -31,7 +31,7 @@ _ACTS = (
 
 
 _STARTS = (
-    b"DistributedDataParallel",
+    b"DataParallel",
     b"init_process_group",
     b"DistributedSampler",
     b"Accelerator",
@@ -49,6 +49,11 @@ _STARTS = (
     b"start_processes",
 )
 _BARE_CALL = re.compile(rb"^[A-Za-z_][\w.]*\(", re.MULTILINE)
+_ACTING = re.compile(
+    rb"^(?!(?:import|from|def|class|async[ \t]+def)\b|[\s@#\"')\]}]|[A-Za-z_]\w*[ \t]*(?::[^=\n(]+)?=[^\n(]*$)[^\n]",
+    re.MULTILINE,
+)
+"""The start of a line at a file's left margin that does more than define, import, or name a value."""
 _BLOCK = re.compile(rb"^(?:if|with|for|try)\b", re.MULTILINE)
 
 
@@ -191,6 +196,12 @@ class Summaries:
                 or (b"init_process_group" in data and _BLOCK.search(data) is not None)
             )
         return self._acts[file]
+
+    def acts(self, file: str) -> bool:
+        """Whether running the file does anything: it has a main block, or statements beside its definitions."""
+        self.consulted.add(file)
+        data = self.data(file) or b""
+        return _ACTING.search(data) is not None or b"\n" not in data
 
     def starts(self, file: str) -> bool:
         """Whether the file has a word without which it cannot start, wrap for, or share data between several ranks."""

@@ -52,11 +52,13 @@ def _find(name: str) -> Model:
         frameworks,
         lengths,
         models,
+        optimizers,
         randomness,
         sharded,
     )
 
-    for models_of in (sharded, distributed, data, randomness, models, files, frameworks, lengths, builtin):
+    concerns = (sharded, distributed, data, randomness, models, optimizers, files, frameworks, lengths, builtin)
+    for models_of in concerns:
         model: Model | None = models_of.find(name)
         if model is not None:
             return model
@@ -152,6 +154,10 @@ def base_object(machine: Machine, base: Symbol, call: Call) -> Resource | None:
                 if isinstance(atom, Resource):
                     atom.fields["derived"] = (Opaque("derived"),)
                     return atom
+    if base.name.startswith("torch.optim."):
+        from validate_ddp.program.library import optimizers
+
+        return optimizers.made(machine, base, call) if optimizers.is_base(base) else None
     return None
 
 

@@ -21,6 +21,9 @@ _FLAGS = {
     "local_main_process_first": "process_first",
 }
 
+_PERHAPS = "perhaps_no_sync"
+"""Of ``model.no_sync() if accumulating else nullcontext()``."""
+
 
 @contextmanager
 def entering(machine: Machine, value: Value) -> Iterator[Value]:
@@ -31,13 +34,13 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
         if isinstance(atom, Resource):
             if atom.kind == "context":
                 name = constant(atom.get("name"))
-                flags.append(_FLAGS.get(str(name), str(name)))
+                flags.append(_FLAGS.get(str(name), str(name)) if len(value) == 1 or name != "no_sync" else _PERHAPS)
             elif atom.kind == "generator":
                 held = atom.get("*")
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:
-                flags.append(_FLAGS[last])
+                flags.append(_FLAGS[last] if last != "no_sync" else _PERHAPS)
             elif last.endswith("_first"):
                 flags.append("process_first")
             elif "lock" in last.lower():

@@ -61,6 +61,9 @@ def _made(kind: str) -> Model:
             made.fields["split"] = TRUE  # its loaders may cut batches up instead of dealing them out
         if "step_scheduler_with_optimizer" in call.keywords:
             made.fields["own_schedule"] = TRUE
+        turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
+        if turns and constant(turns) != 1:
+            made.fields["accumulating"] = turns
         if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
             made.fields["single"] = TRUE
         sharded.note_plugins(made, call)

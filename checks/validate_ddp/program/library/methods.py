@@ -12,9 +12,11 @@ from validate_ddp.program.library import (
     iteration,
     metrics,
     models,
+    optimizers,
     options,
     randomness,
     sharded,
+    tensors,
 )
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -136,6 +138,7 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
+        machine.record("rework", name, called.site, wrapper=(resource,), device=called.argument(0, "device"))
         return (resource,)
     if name in _SELF:
         return (resource,)
@@ -162,6 +165,8 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
         return (Opaque(name, (resource,)),)
+    if name in ("step", "zero_grad"):
+        return _UNKNOWN_METHODS[name](machine, resource, called) or UNKNOWN
     return (Opaque(name + "()", carried_by((resource, *called.given))),)
 
 
@@ -238,6 +243,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         if name in ("train", "eval") and isinstance(atom, Instance):
             mode = (Const(False),) if name == "eval" else called.argument(0, "mode") or (Const(True),)
             machine.write(atom.fields, "training", mode)
+        elif name in ("to", "cuda") and isinstance(atom, Instance):
+            machine.write(atom.fields, models.MOVED, (Const(True),))
         return (atom,)
     if name in _PARSED:
         return options.parsed(machine, atom, called)
@@ -343,21 +350,6 @@ def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
     return None
 
 
-def _cut(machine: Machine, atom: Any, called: Call) -> Value | None:
-    """``x.detach()``, ``x.argmax(1)``: no gradient flows on."""
-    if not isinstance(atom, Opaque) or not any(isinstance(part, Resource) for part in atom.carries):
-        return None
-    if called.name in ("detach", "detach_"):
-        return gradients.cut((atom,))
-    carries = gradients.cut_parts(carried_by((atom, *called.given)))
-    return (Opaque(f"{atom.name}.{called.name}()" if atom.name else f"{called.name}()", carries),)
-
-
-def _clone(machine: Machine, atom: Any, called: Call) -> Value | None:
-    """A copy: what happens to it in place does not happen to the original."""
-    return (Opaque(atom.name, atom.carries),) if isinstance(atom, Opaque) and gradients.live((atom,)) else None
-
-
 def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``executor.submit(trainer)``: the object is called on the cluster."""
     from validate_ddp.program import calls
@@ -370,8 +362,8 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 _UNKNOWN_METHODS = {
     "add_argument": options.declared,
-    **dict.fromkeys(gradients.CUTTING_METHODS, _cut),
-    "clone": _clone,
+    **dict.fromkeys(gradients.CUTTING_METHODS, tensors.cut),
+    "clone": tensors.clone,
     "manual_seed": randomness.generator_seeded,
     "backward": _backward,
     "state_dict": _state_dict,
@@ -390,4 +382,12 @@ _UNKNOWN_METHODS = {
     "barrier": _barrier,
     "submit": _submit,
     "consolidate_state_dict": sharded.consolidate,
+    "step": optimizers.step,
+    "zero_grad": optimizers.zero_grad,
+    "append": optimizers.holding,
+    "extend": optimizers.holding,
+    "insert": optimizers.holding,
+    "update": optimizers.holding,
+    "add_module": optimizers.holding,
+    "register_module": optimizers.holding,
 }

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Model = Callable[[Machine, Symbol, "Call"], Value]
 _DDP_NAMES = ("DistributedDataParallel", "DistributedDataParallelCPU", "LegacyDistributedDataParallel")
+MOVED = ".moved"
+"""A field of a model that was put on a device: no attribute has such a name."""
 _FSDP_NAMES = ("FullyShardedDataParallel", "FSDP")
 _SAME = frozenset(
     """convert_sync_batchnorm convert_syncbn_model deepcopy copy compile script freeze_bn network_to_half
@@ -83,6 +85,8 @@ def _wrap(kind: str) -> Model:
         wrapper = Resource(kind, call.site, fields)
         machine.record("wrap", kind, call.site, wrapper=(wrapper,), **fields)
         machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, Opaque)]
+        if kind == "dp":
+            machine.record("data_parallel", symbol.last, call.site, wrapper=(wrapper,), **fields)
         if kind in ("ddp", "fsdp"):
             machine.record("collective", symbol.last, call.site, wrapper=(wrapper,), arguments=inner)
         for atom in bare(fields.get("device_ids", ())):
@@ -95,6 +99,10 @@ def _wrap(kind: str) -> Model:
 
 
 def _first(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    if symbol.last.startswith("convert_sync"):
+        for atom in bare(call.argument(0)):
+            if isinstance(atom, Resource) and atom.kind == "ddp":
+                machine.record("rework", symbol.last, call.site, wrapper=(atom,))
     return call.argument(0) or UNKNOWN
 
 
