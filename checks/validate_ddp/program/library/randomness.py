@@ -96,6 +96,7 @@ def generator_seeded(machine: Machine, atom: Any, call: Call) -> Value | None:
         if isinstance(part, Resource) and part.kind == "rng" and call.args:
             machine.write(part.fields, "seed", join(part.get("seed"), call.args[0]))
             machine.write(part.fields, "at", (Resource("call", call.site),))
+            machine.record("seed", "generator", call.site, seed=call.args[0], library=(Const("generator"),))
     return None
 
 

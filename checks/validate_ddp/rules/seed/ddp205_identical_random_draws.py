@@ -231,7 +231,7 @@ def _of_processes(program: Program) -> _Found:
     seeds = [
         fact
         for fact in program.facts("seed")
-        if constant(fact.value("library")) not in ("random", "numpy") and "worker" not in fact.flags
+        if constant(fact.value("library")) not in ("random", "numpy", "generator") and "worker" not in fact.flags
     ]
     if not seeds or not all(_is_alike(fact) for fact in seeds):
         return _NOTHING
