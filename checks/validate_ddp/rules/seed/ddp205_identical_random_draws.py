@@ -2,7 +2,10 @@
 
 ## What it does
 Looks for a PyTorch seed that is the same on every rank, in a script whose training step draws random tensors, or whose
-samples are augmented at random, from the generators that were seeded so.
+samples are augmented at random, from the generators that were seeded so. Where the data set is out of sight, its name
+or two of its parameters must say that it augments (`flip=`, `random_crop=`); on one parameter alone, this is advice.
+Also looks for workers of a DataLoader that seed themselves with their own number and no rank, and for a generator of
+the script's own that has one seed on all ranks and draws noise for batches.
 
 ## Why is this bad?
 The ranks hold different samples but the same random numbers: with eight ranks, a diffusion model sees an eighth of the
@@ -11,7 +14,7 @@ DataLoader are seeded from the main process's generator, so they repeat each oth
 gradient's noise is larger than the batch size says.
 
 To seed alike before the model is built is right. What is missing is a second seed, with the rank, before training.
-Where the seed hangs on an option, this is advice.
+Where the seed hangs on an option which is off by default, this is advice.
 
 ## Example
 ```python
@@ -180,6 +183,24 @@ class Pictures(Data):
 
 torch.manual_seed(42)  # expect
 train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from pictures import Pictures
+
+torch.manual_seed(0)  # expect
+train(loader_of(Pictures("train", random_crop=224, flip=True)))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def seed_worker(worker):
+    random.seed(1234 + worker)  # expect
+
+torch.manual_seed(dist.get_rank())
+data = Cropped()
+train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
 dist.destroy_process_group()
 """,
     """
