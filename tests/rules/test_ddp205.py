@@ -118,3 +118,134 @@ dist.destroy_process_group()
 """
     assert _severities(HEAD + script, tmp_path) == []
     assert _severities(HEAD + script.replace(options, "num_workers=2"), tmp_path) == ["warning"]
+
+
+PIPELINE = """
+import argparse
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+from somewhere import Pictures, MultiCropPictures, make_transforms, AugmentedTexts
+from functools import partial
+import random
+import torchvision
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=SEED)
+args = parser.parse_args()
+dist.init_process_group("gloo")
+SEEDING
+MORE
+data = DATA
+loader = DataLoader(data, sampler=DistributedSampler(data, shuffle=False), OPTIONS)
+model = DDP(torch.nn.Linear(1, 1))
+for batch in loader:
+    model(batch).sum().backward()
+dist.destroy_process_group()
+"""
+
+
+def _pipeline(data: str, options: str = "num_workers=2", seed: str = "0", more: str = "", **replaced: str) -> str:
+    seeding = replaced.get("seeding", "torch.manual_seed(args.seed)")
+    rows = {"DATA": data, "OPTIONS": options, "SEEDING": seeding, "MORE": more, "SEED)": f"{seed})"}
+    script = PIPELINE
+    for word, text in rows.items():
+        script = script.replace(word, text)
+    return script
+
+
+TOLD = {
+    "two parameters": ("Pictures(flip=args.flip, multi_scale=args.scales)", ["warning"]),
+    "one that is on": ("Pictures(augment=True)", ["warning"]),
+    "one option": ("Pictures(flip=args.flip)", ["info"]),
+    "the data set's name": ("MultiCropPictures(args.data)", ["warning"]),
+    "the transform's parameters": (
+        "torchvision.datasets.ImageFolder('x', make_transforms(hflip=args.h, color_jitter=args.c))",
+        ["warning"],
+    ),
+    "all are off": ("Pictures(flip=False, multi_scale=None, augment=0)", []),
+    "augmented beforehand": ("AugmentedTexts(args.data)", []),
+    "nothing": ("Pictures('train', crop_size=224)", []),
+}
+
+
+@pytest.mark.parametrize(("data", "severities"), TOLD.values(), ids=TOLD.keys())
+def test_data_sets_out_of_sight_say_by_parameters_that_they_augment(
+    data: str, severities: list[str], tmp_path: Path
+) -> None:
+    assert _severities(_pipeline(data), tmp_path) == severities
+    assert _severities(_pipeline(data, seeding="torch.manual_seed(args.seed + dist.get_rank())"), tmp_path) == []
+
+
+def test_what_augments_other_data_says_nothing(tmp_path: Path) -> None:
+    more = "other = Pictures(flip=True, augment=True)"
+    assert _severities(_pipeline("Pictures('train')", more=more), tmp_path) == []
+
+
+def test_a_transform_handed_to_torchvisions_base_class_is_the_data_sets(tmp_path: Path) -> None:
+    more = """
+class Folder(torchvision.datasets.ImageFolder):
+    def __init__(self, root, transform=None):
+        super().__init__(root=root, transform=transform)
+"""
+    data = "Folder('x', transform=make_transforms(hflip=args.h, color_jitter=args.c))"
+    assert _severities(_pipeline(data, more=more), tmp_path) == ["warning"]
+
+
+CONDITIONS = {
+    "if args.seed > 0:": [("304", "warning"), ("0", "info"), ("-1", "info"), ("None", "info")],
+    "if args.seed is not None:": [("0", "warning"), ("None", "info")],
+    "if args.seed:": [("1", "warning"), ("0", "info")],
+    "if args.seed and args.fixed:": [("1", "info")],
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_seed_that_is_set_by_default_is_no_advice(condition: str, tmp_path: Path) -> None:
+    for default, severity in CONDITIONS[condition]:
+        seeding = f"{condition}\n    torch.manual_seed(args.seed)"
+        script = _pipeline("MultiCropPictures('x')", seed=default, seeding=seeding)
+        assert _severities(script, tmp_path) == [severity]
+
+
+WORKERS = {
+    "its number alone": ("random.seed(worker)", ["warning"]),
+    "a constant and its number": ("random.seed(666 + worker)", ["warning"]),
+    "an option and its number": ("torch.manual_seed(args.seed + worker)", ["warning"]),
+    "the rank too": ("random.seed(666 + 100 * dist.get_rank() + worker)", []),
+    "torch's own seed": ("random.seed(torch.initial_seed() % 2**32 + worker)", []),
+    "something unknown": ("random.seed(args.offset + worker)", []),
+    "anything": ("random.seed()", []),
+    "one of two is the rank's": ("random.seed(worker)\n    torch.manual_seed(dist.get_rank() + worker)", []),
+}
+
+
+@pytest.mark.parametrize(("body", "severities"), WORKERS.values(), ids=WORKERS.keys())
+def test_workers_that_seed_themselves_alike_on_all_ranks(body: str, severities: list[str], tmp_path: Path) -> None:
+    more = f"def seed_worker(worker):\n    {body}"
+    for seeding in ("pass", "torch.manual_seed(args.seed + dist.get_rank())"):
+        script = _pipeline("Pictures()", "worker_init_fn=seed_worker", more=more, seeding=seeding)
+        assert _severities(script, tmp_path) == severities
+
+
+def test_what_partial_binds_is_the_workers_seed(tmp_path: Path) -> None:
+    more = "def seed_worker(worker, seed=0):\n    if seed is not None:\n        random.seed(seed + worker)"
+    seeds = {"666": ["warning"], "666 if args.fix else None": ["warning"], "dist.get_rank()": []}
+    for bound, severities in seeds.items():
+        options = f"worker_init_fn=partial(seed_worker, seed={bound})"
+        assert _severities(_pipeline("Pictures()", options, more=more, seeding="pass"), tmp_path) == severities
+
+
+GENERATORS = {
+    "noise of the batch's size": ("0", "torch.randn(batch.shape, generator=generator)", ["warning"]),
+    "seeded with the rank": ("dist.get_rank()", "torch.randn(batch.shape, generator=generator)", []),
+    "a size for this step, meant to be equal": ("0", "torch.randint(0, 4, (2,), generator=generator)", []),
+}
+
+
+@pytest.mark.parametrize(("seed", "drawn", "severities"), GENERATORS.values(), ids=GENERATORS.keys())
+def test_a_generator_of_the_scripts_own(seed: str, drawn: str, severities: list[str], tmp_path: Path) -> None:
+    script = _pipeline("Pictures()", seeding=f"generator = torch.Generator().manual_seed({seed})")
+    script = script.replace("model(batch)", f"model(batch + {drawn})")
+    assert _severities(script, tmp_path) == severities

@@ -94,6 +94,12 @@ ADVICE = {
     ),
 }
 RIGHT = {
+    "in place in the forward of an autograd Function": (
+        "class Mean(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n"
+        "        dist.all_reduce(t)\n        return t / world_size\n    @staticmethod\n"
+        "    def backward(ctx, grad):\n        return grad\n"
+        "z = model(x)\nloss = Mean.apply(z.mean())\nloss = loss + Mean.apply(z).std()\nloss.backward()"
+    ),
     "detached": "z = model(x)\nloss = (z @ gather(z.detach()).T).mean()\nloss.backward()",
     "data": "z = model(x)\nloss = (z @ gather(z.data).T).mean()\nloss.backward()",
     "no_grad function": (

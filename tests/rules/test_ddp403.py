@@ -37,6 +37,12 @@ SWALLOWED = {
         "def mean(t):\n    dist.all_reduce(t)\n    return t\ndef safe(t):\n    try:\n        return mean(t)\n"
         "    except Exception:\n        return t\nprint(safe(x))"
     ),
+    "in the forward of an autograd Function": (
+        "class Gather(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n"
+        "        out = [torch.zeros_like(t) for _ in range(world_size)]\n        try:\n"
+        "            dist.all_gather(out, t)\n        except RuntimeError:\n            pass\n        return out\n"
+        "print(Gather.apply(x))"
+    ),
     "a batch left out": (
         "for i in range(9):\n    try:\n        loss = model(x).sum()\n        loss.backward()\n    except Exception:\n"
         "        continue"

@@ -6,7 +6,7 @@ from typing import Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import gradients, library, presence, ranks, roles, worth
-from validate_ddp.program.library import attributes, lengths, metrics
+from validate_ddp.program.library import attributes, autograd, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
@@ -134,7 +134,7 @@ def call_method(machine: Machine, atom: Any, call: Call) -> Value:
         return _call_member(machine, atom, call)
     if isinstance(atom, (ModuleRef, Class)):
         if call.name == "apply" and isinstance(atom, Class) and atom.find("apply")[0] is None:
-            return (Opaque("apply()", carried_by(call.given)),)  # of an autograd Function
+            return autograd.applied(machine, atom, call)
         result: Value = ()
         for target in bare(attributes.get(machine, atom, call.name)):
             result = join(result, call_atom(machine, target, call))

@@ -100,7 +100,12 @@ def _sequence(machine: Machine, node: Node) -> Value:
     fields: dict[str, Value] = {}
     for item in node[2]:
         if item[0] == "star":
-            fields["*"] = join(fields.get("*", ()), iteration.element(machine.evaluate(item[1])))
+            value = machine.evaluate(item[1])
+            held = value[0].fields if len(value) == 1 and isinstance(value[0], Resource) else {"*": ()}
+            if "*" in held or "*" in fields or value[0].kind not in ("tuple", "list"):
+                fields["*"] = join(fields.get("*", ()), iteration.element(value))
+            else:
+                fields.update({str(len(fields) + index): part for index, part in enumerate(held.values())})
         else:
             fields[str(len(fields))] = machine.evaluate(item)
     return (Resource("tuple" if node[1] == "tuple" else "list", machine.site(), fields),)

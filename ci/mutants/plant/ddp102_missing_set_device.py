@@ -16,6 +16,8 @@ def plant(script: Script) -> Iterator[Mutant]:
     """Takes every sign of a device of one's own out; or puts a barrier before ``set_device``."""
     choices = [(file, file.statement(call)) for file, call in script.calls("cuda.set_device")]
     edits = _indices(script)
+    if script.mentions("init_device_mesh"):
+        edits = None  # a mesh sets the device, unless CUDA was in use before
     if edits is not None and choices and script.mentions('"nccl"') and not is_spawned(script):
         edits += [file.remove(statement) for file, statement in choices]
         wraps = (file.place(file.statement(call)) for file, call in script.calls("DistributedDataParallel"))

@@ -19,6 +19,8 @@ def plant(script: Script) -> Iterator[Mutant]:
         if isinstance(loop, cst.For) and "import os" in file.text:
             added = file.after(guard.body.body[-1], 'if os.path.exists("stop"):\n    break')
             yield Mutant("DDP404", "rank zero breaks", (added,), (Place(added.path, added.start, added.end),))
+    if script.mentions("all_gather"):
+        return  # a loss over what all ranks gathered is finite on all of them or on none
     for file, call, line in statement_calls(script, ".backward"):
         assert isinstance(call.func, cst.Attribute)
         loss = call.args[0].value if call.args else call.func.value

@@ -12,8 +12,13 @@ from ci.mutants.sites import assigned_name
 
 
 def plant(script: Script) -> Iterator[Mutant]:
-    """Drops the assignment of an out-of-place reduction, and the ``wait`` of an asynchronous one."""
-    for file, call in script.calls("accelerator.reduce", "fabric.all_reduce", ".all_reduce", ".reduce"):
+    """Drops the assignment of an out-of-place reduction, and the ``wait`` of an asynchronous one.
+
+    Not of Fabric's ``all_reduce``: it returns the tensor that it was given, and has reduced that in place.
+    """
+    for file, call in script.calls("accelerator.reduce", ".all_reduce", ".reduce"):
+        if file.is_call_of(call, "fabric.all_reduce"):
+            continue
         name = assigned_name(file, call)
         assign = file.enclosing(call, cst.Assign)
         if assign is None or name is None or assign.value is not call:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import roles, vocabulary
-from validate_ddp.program.library import metrics
+from validate_ddp.program.library import metrics, randomness
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     Class,
@@ -90,6 +90,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         machine.record("save", symbol.last, call.site, object=call.given, role=(Const("unresolved"),))
     called_back(machine, call, root)
     carries = metrics.aggregated(call, carried_by(call.given))
+    if call.keywords and not randomness.AUGMENTING.isdisjoint(call.keywords):
+        carries = randomness.noted(call, carries)
     if carries:
         if root not in ("torch", "einops", "numpy", "math"):
             if metrics.may_reduce(symbol.last):

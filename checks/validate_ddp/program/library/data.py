@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from validate_ddp.program.library import randomness
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import Const, Resource, Symbol, Value, bare
 
@@ -47,6 +48,8 @@ def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
     for name in ("worker_init_fn", "generator"):
         if name in call.keywords:
             loader.fields[name] = call.keywords[name]
+    if "worker_init_fn" in call.keywords:
+        randomness.seed_workers(machine, call)
     if call.open:
         loader.fields["open"] = (Const(True),)
     machine.record("loader", symbol.last, call.site, loader=(loader,), **loader.fields)

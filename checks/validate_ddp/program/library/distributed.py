@@ -168,6 +168,7 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if "timeout" in values:
         values["timeout_text"] = _written(call, "timeout")
     values["world_size_text"] = _written(call, "world_size")
+    values["rank_text"] = _written(call, "rank")
     machine.record("process_group", "init", call.site, **values)
     return NONE
 

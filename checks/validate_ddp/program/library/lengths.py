@@ -6,7 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import Instance, Opaque, Resource, Site, Symbol, Value, bare, carried_by
+from validate_ddp.program.values import (
+    Function,
+    Instance,
+    Opaque,
+    Resource,
+    Site,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+)
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -66,19 +77,35 @@ def find(name: str) -> Model | None:
 
 def _schedule(machine: Machine, symbol: Symbol, call: Call) -> Value:
     scheduler = Resource("scheduler", call.site)
+    if symbol.last in ("LambdaLR", "MultiplicativeLR"):
+        told = [_told_by(machine, value) for value in (*call.args, *call.keywords.values())]
+        _note(machine, symbol.last, scheduler, told, call.site)
     note_schedule(machine, symbol.last, scheduler, call)
     return (scheduler,)
 
 
+def _told_by(machine: Machine, value: Value) -> Value:
+    """The factor that a function of the step gives, which may be computed from a length around it."""
+    found: Value = ()
+    for atom in bare(value):
+        if isinstance(atom, Function):
+            found = join(found, machine.call(atom, (Opaque("step"),)))
+    return found
+
+
 def note_schedule(machine: Machine, name: str, scheduler: Resource | None, call: Call) -> None:
     """Record a schedule whose span is computed from a length."""
-    for value in (*call.args, *call.keywords.values()):
+    _note(machine, name, scheduler, [*call.args, *call.keywords.values()], call.site)
+
+
+def _note(machine: Machine, name: str, scheduler: Resource | None, values: list[Value], site: Site) -> None:
+    for value in values:
         lengths = [p for p in carried_by(value) if isinstance(p, Resource) and p.kind == "length"]
         if lengths:
             machine.record(
                 "scheduler",
                 name,
-                call.site,
+                site,
                 steps=value,
                 lengths=tuple(lengths),
                 scheduler=(scheduler,) if scheduler is not None else (),

@@ -14,6 +14,7 @@ from validate_ddp.program.library import (
     models,
     optimizers,
     options,
+    randomness,
     sharded,
     tensors,
 )
@@ -120,6 +121,8 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
                 instance.base.fields.update(made.fields)  # it is the same object, told of once
             else:
                 instance.base = made or instance.base
+            if "transform" in called.keywords:  # of torchvision's data sets
+                machine.write(instance.fields, "transform", called.keywords["transform"])
             return NONE
     return call_unknown(machine, instance, called)
 
@@ -261,6 +264,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
         metrics.report(machine, called)
+    if called.keywords and not randomness.AUGMENTING.isdisjoint(called.keywords):
+        carries = randomness.noted(called, carries)
     return (Opaque(full + "()", carries),)
 
 
@@ -359,6 +364,7 @@ _UNKNOWN_METHODS = {
     "add_argument": options.declared,
     **dict.fromkeys(gradients.CUTTING_METHODS, tensors.cut),
     "clone": tensors.clone,
+    "manual_seed": randomness.generator_seeded,
     "backward": _backward,
     "state_dict": _state_dict,
     "load_state_dict": _load_state_dict,

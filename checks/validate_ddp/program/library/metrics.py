@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import Instance, Opaque, Resource, Site, Symbol, Value, bare, carried_by, join
+from validate_ddp.program.values import Const, Instance, Opaque, Resource, Site, Symbol, Value, bare, carried_by, join
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -122,8 +122,29 @@ def told(holder: Instance, name: str) -> Value:
 
 def report(machine: Machine, call: Call, value: Value = ()) -> None:
     """Record that a number summed up over batches is printed, logged, or steers a schedule."""
-    if call.name in _REPORTS or value:
-        noted(machine, "report", call.name, value or call.given, call.site)
+    if value:
+        noted(machine, "report", call.name, value, call.site)
+    elif call.name in _REPORTS:
+        parts = _parts(machine, call) if SUMMED in carried_by(call.given) else ()
+        if len(parts) < _SEVERAL:
+            noted(machine, "report", call.name, call.given, call.site)
+            return
+        for index, part in enumerate(parts):
+            noted(machine, "report", call.name, part, call.site, index)
+
+
+_SEVERAL = 2
+
+
+def _parts(machine: Machine, call: Call) -> list[Value]:
+    """The values told of in one line, one by one: the arguments, and what stands in an f-string."""
+    found: list[Value] = []
+    for node, value in zip(call.node[2] if call.node else (), call.args, strict=False):
+        if node[0] == "fstr":
+            found += [machine.evaluate(part) for part in node[1]]
+        else:
+            found.append(value)
+    return [part for part in [*found, *call.keywords.values()] if SUMMED in carried_by(part)]
 
 
 def decided(machine: Machine, value: Value) -> None:
@@ -134,8 +155,8 @@ def decided(machine: Machine, value: Value) -> None:
             return
 
 
-def noted(machine: Machine, kind: str, name: str, value: Value, site: Site) -> None:
-    """Record a fact on ``value`` if it is a sum over batches."""
+def noted(machine: Machine, kind: str, name: str, value: Value, site: Site, part: int = 0) -> None:
+    """Record a fact on ``value`` if it is a sum over batches; ``part`` tells several of one place apart."""
     carries = carried_by(value)
     if SUMMED in carries or any(isinstance(part, Instance) and "*given" in part.fields for part in carries):
-        machine.record(kind, name, site, value=value)
+        machine.record(kind, name, site, value=value, part=(Const(part),))

@@ -77,7 +77,7 @@ def _wrap(kind: str) -> Model:
         inner = call.argument(0, "module") or call.argument(0, "model")
         flavour = "apex" if symbol.name.startswith("apex") else "torch"
         fields = {"inner": inner, "flavour": (Const(flavour),)}
-        for option in ("device_ids", "find_unused_parameters", "broadcast_buffers"):
+        for option in ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers"):
             if option in call.keywords:
                 fields[option] = call.keywords[option]
         if len(call.args) > 1:

@@ -1,4 +1,4 @@
-"""argparse: the options that say which device or backend a rank takes, and where their values turn up."""
+"""argparse: the options for a rank's device, its backend and its seed, and where their values turn up."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _DESTINATIONS = {
     "--backend": "backend",
     "--dist_backend": "dist_backend",
     "--dist-backend": "dist_backend",
+    "--seed": "seed",
 }
 
 

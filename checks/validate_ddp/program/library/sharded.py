@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import FALSE, NONE, TRUE, Opaque, Resource, Symbol, Value, bare, constant
+from validate_ddp.program.values import FALSE, NONE, TRUE, Instance, Opaque, Resource, Symbol, Value, bare, constant
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -31,6 +31,8 @@ def find(name: str) -> Model | None:
         return None
     _, _, rest = name.partition("torch.distributed.")
     last = name.rpartition(".")[2]
+    if last == "StateDictOptions":
+        return _options
     if rest.startswith("checkpoint."):
         return _checkpoint if last in _CHECKPOINT else _states if last in _STATES else None
     return _of_fsdp if rest.startswith("fsdp") and last in _OF_FSDP else None
@@ -51,9 +53,29 @@ def _checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _states(machine: Machine, symbol: Symbol, call: Call) -> Value:
     model = call.argument(0, "model")
-    if model and all(isinstance(atom, Resource) and atom.kind == "fsdp" for atom in bare(model)):
+    wrapped = bool(model) and all(isinstance(atom, Resource) and atom.kind == "fsdp" for atom in bare(model))
+    if wrapped or (_is_gathered(call) and any(_is_sharded(machine, atom) for atom in bare(model))):
         _record(machine, call, symbol.last, model, sure=True)
     return (Resource("state", call.site, {"of": ()}),)
+
+
+def _is_gathered(call: Call) -> bool:
+    """Whether the state is asked for whole: only then does FSDP2 communicate."""
+    options = bare(call.argument(-1, "options"))
+    return bool(options) and all(
+        isinstance(atom, Resource) and constant(atom.get("full_state_dict")) is True for atom in options
+    )
+
+
+def _is_sharded(machine: Machine, model: Any) -> bool:
+    """Whether ``fully_shard`` was applied to the model."""
+    return isinstance(model, Instance) and any(
+        fact.kind == "shard" and any(atom is model for atom in bare(fact.value("model"))) for fact in machine.facts
+    )
+
+
+def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("state_options", call.site, dict(call.keywords)),)
 
 
 def _of_fsdp(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -37,12 +37,13 @@ loss.backward()
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import ERROR, INFO, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Resource, Site, bare, constant, reaching
+from validate_ddp.program.values import Instance, Resource, Site, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, INFO)
@@ -164,13 +165,17 @@ def check(program: Program) -> Iterator[Proposal]:
     exits = program.facts("exit")
     launching = {loop.serial for launch in program.facts("launch") for loop in launch.loops}
     meetings = program.facts(*_JOINED)
+    sharded = [atom for fact in program.facts("shard") for atom in bare(fact.value("model"))]
     reported = set()
     for fact in exits:
         if fact.site in reported or not program.runs_on_many(fact) or fact.flags & {"handler", "no_grad", "dataset"}:
             continue
         if fact.name in _LEAVE and constant(fact.value("code")) not in (0, None):
             continue  # the launcher ends the job
-        waiting = _waited_for(fact, exits, meetings, launching) if fact.who in PARTIAL else _missed(fact, meetings)
+        if fact.who in PARTIAL:
+            waiting = _waited_for(fact, exits, meetings, launching)
+        else:
+            waiting = _missed(fact, meetings, sharded)
         if waiting is None:
             continue
         reported.add(fact.site)
@@ -253,7 +258,10 @@ def _shares_unknown(fact: Fact, other: Fact) -> bool:
     return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
 
 
-def _missed(fact: Fact, meetings: list[Fact]) -> Fact | None:
+_WRAPPERS = ("ddp", "fsdp", "engine", "prepared")
+
+
+def _missed(fact: Fact, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
     """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
     models = [
         atom
@@ -261,7 +269,8 @@ def _missed(fact: Fact, meetings: list[Fact]) -> Fact | None:
         if isinstance(part, Resource) and part.kind == "output"
         for atom in bare(part.get("model"))
     ]
-    if not any(isinstance(atom, Resource) and atom.kind in ("ddp", "fsdp", "engine", "prepared") for atom in models):
+    wrapped = [atom for atom in models if isinstance(atom, Resource) and atom.kind in _WRAPPERS]
+    if not wrapped and not any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
         return None
     if fact.who != "all" or not fact.loops:
         return None

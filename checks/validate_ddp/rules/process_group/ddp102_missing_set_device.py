@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from validate_ddp.catalogue import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, Opaque, Rank, Value, bare, constant, reaching
+from validate_ddp.program.values import Const, Opaque, Rank, Resource, Value, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING, INFO)
@@ -146,7 +146,7 @@ _ON_CURRENT_DEVICE = frozenset(
 _ELSEWHERE = (b"CUDA_VISIBLE_DEVICES", b"cuda.device(", b"deepspeed", b"accelerat", b"HfArgumentParser")
 _PER_RANK = (
     b"set_device", b"device_id", b"local_rank", b"LOCAL_RANK", b"localrank", b"SLURM_LOCALID", b"local_process",
-    b"cuda:", b"gpu_id", b"ightning", b"index=",
+    b'"cuda:', b"'cuda:", b"cuda:{", b"cuda:%", b"gpu_id", b"ightning", b"index=",
 )  # fmt: skip
 
 
@@ -206,22 +206,27 @@ def _too_early(program: Program, started: Fact, chosen: Fact) -> Iterator[Propos
 
 
 def _differs(device: Value) -> bool:
-    return any(isinstance(part, Rank) for part in (*bare(device), *reaching(device)))
+    parts = [*bare(device), *reaching(device)]
+    made = [part for part in parts if isinstance(part, Resource) and part.kind == "device"]
+    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.get("index")) for part in made)
 
 
 def _is_never_chosen(program: Program) -> bool:
     """Whether everything that is moved goes to plain "cuda", and nothing hints at a device of the rank's own."""
     devices = program.facts("device")
-    wrapped = [fact for fact in program.facts("wrap") if fact.name == "ddp"]
+    wrapped = [fact for fact in program.facts("wrap") if fact.name in ("ddp", "fsdp")]
     values = [atom for fact in devices for atom in bare(fact.value("device"))]
+    given = [atom for fact in wrapped for atom in bare(fact.value("device_id"))]
+    words = [word for word in _PER_RANK if not given or word != b"device_id"]
     return (
         program.complete
         and bool(wrapped)
         and not any(fact.value("device_ids") for fact in wrapped)
         and any(isinstance(atom, Const) and atom.value == "cuda" for atom in values)
         and all(isinstance(atom, Const) and atom.value in ("cuda", "cpu", None) for atom in values)
+        and all(isinstance(atom, Resource) and constant(atom.get("index")) == "cuda" for atom in given)
         and not program.facts("launch")
-        and not program.mentions(*_PER_RANK)
+        and not program.mentions(*words)
     )
 
 

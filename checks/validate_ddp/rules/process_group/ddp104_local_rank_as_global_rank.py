@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Rank, Value, WorldSize, bare, constant
+from validate_ddp.program.values import Instance, Rank, Resource, Value, WorldSize, bare, constant
 from validate_ddp.rules.proposing import propose
 
 SEVERITIES = (WARNING, ERROR, INFO)
@@ -131,7 +131,10 @@ dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ[
 dist.destroy_process_group()
 """,
 )
-_OF_NODES = (b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank")
+_OF_NODES = (
+    b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
+    b"SLURM_JOB_NODELIST", b"SLURM_NODELIST",
+)  # fmt: skip
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -155,7 +158,8 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None:
     """What is wrong with this rank beside this world size; None where both are of one kind, or one is not known."""
-    scopes = {atom.scope if atom.sure or atom.option else "" for atom in bare(rank) if isinstance(atom, Rank)}
+    known = _has_global_rank_beside(fact)
+    scopes = {atom.scope if atom.sure or atom.option or known else "" for atom in bare(rank) if isinstance(atom, Rank)}
     sizes = {atom.local for atom in bare(size) if isinstance(atom, WorldSize)}
     text = str(constant(fact.value("world_size_text"))).lower()
     if any(word in text for word in ("gpu", "device", "local", "nproc")):
@@ -173,3 +177,34 @@ def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None
     if fact.kind == "process_group" and scopes == {"global"} and sizes == {True} and program.mentions(*_OF_NODES):
         return "`device_count()` is passed as `world_size` beside a global rank: the second node's ranks are too high"
     return None
+
+
+def _has_global_rank_beside(fact: Fact) -> bool:
+    """Whether what is passed is called a local rank, and a global rank has its own name in the same place.
+
+    `args.local_rank, args.rank = get_envs()`: then the two are not one number, wherever they come from.
+    """
+    text = constant(fact.value("rank_text"))
+    holder, _, last = text.rpartition(".") if isinstance(text, str) else ("", "", "")
+    if "local" not in last.lower():
+        return False
+    for names in _names_at(fact, holder):
+        for name in _GLOBAL:
+            if any(isinstance(atom, Rank) and atom.scope == "global" for atom in bare(names.get(name, ()))):
+                return True
+    return False
+
+
+_GLOBAL = ("rank", "global_rank", "world_rank")
+
+
+def _names_at(fact: Fact, holder: str) -> Iterator[dict[str, Value]]:
+    """The names beside the one that is passed: of the scopes around it, or the fields of its holder."""
+    scope = fact.scope
+    while scope is not None:
+        if not holder:
+            yield scope.names
+        for atom in bare(scope.names.get(holder, ())) if holder else ():
+            if isinstance(atom, (Instance, Resource)):
+                yield atom.fields
+        scope = scope.parent

@@ -240,9 +240,7 @@ def _accelerated_wrongly(
     if any(launcher.get(mark) for launcher in launchers for mark in ("split", "unseen", "own_schedule")):
         return None
     prepared = bool(schedulers[0].get("prepared"))
-    for loader in bare(length.get("of")):
-        if not isinstance(loader, Resource) or loader.kind != "loader" or bool(loader.get("prepared")) is not prepared:
-            continue
+    for loader in _measured(length, prepared, trained):
         served = [atom for fact in trained for atom in bare(fact.value("loader")) if atom.site is loader.site]
         if not served or not all(atom.get("prepared") for atom in served):
             continue
@@ -256,11 +254,27 @@ def _accelerated_wrongly(
                 "the schedule counts the batches of all ranks: each rank makes only 1/num_processes of these steps; "
                 "take the length of the prepared loader, or prepare the scheduler too"
             )
+        whole = "the loader" if loader in bare(length.get("of")) else "the data set"
         return message, [
-            place(length.site, f"the length of the loader {'after' if prepared else 'before'} `prepare`"),
+            place(length.site, f"the length of {whole} {'after' if prepared else 'before'} `prepare`"),
             place(loader.site, "the loader is made here"),
         ]
     return None
+
+
+def _measured(length: Resource, prepared: bool, trained: list[Fact]) -> Iterator[Resource]:
+    """The loaders whose batches the length counts, on the side of ``prepare`` on which that is wrong."""
+    for loader in bare(length.get("of")):
+        if isinstance(loader, Resource) and loader.kind == "loader" and bool(loader.get("prepared")) is prepared:
+            yield loader
+    if prepared:
+        return
+    divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
+    for iterate in trained:  # the length of the data set, by the batch size of one rank
+        for loader in bare(iterate.value("loader")):
+            if _is_of(length, loader.get("dataset")):
+                if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
+                    yield loader
 
 
 _SPREAD = ("gpu", "world", "node", "rank", "process", "device", "total", "global", "effective", "replica", "worker")

@@ -2,7 +2,10 @@
 
 ## What it does
 Looks for a PyTorch seed that is the same on every rank, in a script whose training step draws random tensors, or whose
-samples are augmented at random, from the generators that were seeded so.
+samples are augmented at random, from the generators that were seeded so. Where the data set is out of sight, its name
+or two of its parameters must say that it augments (`flip=`, `random_crop=`); on one parameter alone, this is advice.
+Also looks for workers of a DataLoader that seed themselves with their own number and no rank, and for a generator of
+the script's own that has one seed on all ranks and draws noise for batches.
 
 ## Why is this bad?
 The ranks hold different samples but the same random numbers: with eight ranks, a diffusion model sees an eighth of the
@@ -11,7 +14,7 @@ DataLoader are seeded from the main process's generator, so they repeat each oth
 gradient's noise is larger than the batch size says.
 
 To seed alike before the model is built is right. What is missing is a second seed, with the rank, before training.
-Where the seed hangs on an option, this is advice.
+Where the seed hangs on an option which is off by default, this is advice.
 
 ## Example
 ```python
@@ -38,13 +41,13 @@ With Accelerate: `set_seed(seed, device_specific=True)`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from validate_ddp.catalogue import INFO, WARNING, Place, Proposal, Span
+from validate_ddp.catalogue import INFO, WARNING, Place, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Class, Const, Function, Instance, Opaque, Resource, bare, constant, reaching
+from validate_ddp.program.values import NONE, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.seed.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
@@ -182,6 +185,24 @@ torch.manual_seed(42)  # expect
 train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+from pictures import Pictures
+
+torch.manual_seed(0)  # expect
+train(loader_of(Pictures("train", random_crop=224, flip=True)))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def seed_worker(worker):
+    random.seed(1234 + worker)  # expect
+
+torch.manual_seed(dist.get_rank())
+data = Cropped()
+train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+dist.destroy_process_group()
+""",
     """
 import torch
 from accelerate import Accelerator
@@ -197,44 +218,84 @@ for step in range(10):
 )
 _LIBRARIES = ("torch", "accelerate", "transformers", "diffusers")
 """Whose seeding functions are known to seed PyTorch alike on every rank, unless told otherwise."""
-_SEED_NAMES = frozenset(
-    "seed manual_seed manualseed random_seed rng_seed rand_seed train_seed global_seed _global_seed".split()
-)
-_DRAWN = frozenset("randint uniform choice choices randrange sample randn rand normal random shuffle".split())
 
 
 def check(program: Program) -> Iterator[Proposal]:
-    """One finding, at the first seed that all ranks share."""
-    seeds = [fact for fact in program.facts("seed") if constant(fact.value("library")) not in ("random", "numpy")]
-    if not seeds or not _trains_on_many(program) or not all(_is_alike(fact) for fact in seeds):
+    """One finding, at a seed that all ranks share."""
+    if not _trains_on_many(program):
         return
-    running = [
-        fact
-        for fact in seeds
-        if fact.who == "all" and program.runs_on_many(fact) and constant(fact.value("library")) != "torch.cuda"
-    ]
-    drawn = _draws_in_steps(program) or _augmentations(program)
-    training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
-    if not running or not drawn or any(loop.serial in training for fact in seeds for loop in fact.loops):
-        return  # a step that seeds itself means to be repeated
-    before = [fact for fact in running if fact.order < drawn[0].order] if isinstance(drawn[0], Fact) else running
-    if not before:
+    for find in (_of_processes, _of_generators, _of_workers):
+        fact, evidence, severity, what = find(program)
+        if fact is not None:
+            break
+    else:
         return
-    fact = before[0]
-    evidence = [place(drawn.site, "drawn here") if isinstance(drawn, Fact) else drawn for drawn in drawn[:2]]
-    what = "random tensors of a training step" if drawn[0] and _is_noise(drawn[0]) else "random augmentations"
     yield propose(
         program,
-        _asked_for(fact),
-        INFO if fact.hangs_on_unknown else WARNING,
-        f"every rank has this seed, so the {what} are the same on all of them; seed again with the "
-        "rank before training",
+        fact,
+        severity,
+        f"every rank has this seed, so the {what} are the same on all of them; {_CURES[what]}",
         evidence=evidence,
     )
 
 
-def _is_noise(drawn: Any) -> bool:
-    return isinstance(drawn, Fact) and not drawn.value("transform")
+_NOISE, _CHANGES = "random tensors of a training step", "random augmentations"
+_OWN, _WORKERS = "random tensors drawn from this generator", "random numbers of its workers"
+_CURES = dict.fromkeys((_NOISE, _CHANGES), "seed again with the rank before training")
+_CURES |= dict.fromkeys((_OWN, _WORKERS), "add the rank to it")
+_Found = tuple[Fact | None, list[Place], str, str]
+_NOTHING: _Found = (None, [], INFO, _NOISE)
+
+
+def _of_processes(program: Program) -> _Found:
+    """The last seed of the ranks before they draw, what they draw after it, a severity, and what to call it."""
+    seeds = [
+        fact
+        for fact in program.facts("seed")
+        if constant(fact.value("library")) not in ("random", "numpy", "generator") and "worker" not in fact.flags
+    ]
+    if not seeds or not all(_is_alike(fact) for fact in seeds):
+        return _NOTHING
+    running = [
+        fact
+        for fact in seeds
+        if fact.who == "all" and _is_of_ranks(program, fact) and constant(fact.value("library")) != "torch.cuda"
+    ]
+    training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
+    if not running or any(loop.serial in training for fact in seeds for loop in fact.loops):
+        return _NOTHING  # a step that seeds itself means to be repeated
+    drawn = _draws_in_steps(program)
+    augmented = Augmentation([]) if drawn else augmentations(program)
+    end = drawn[0].order if drawn else program.facts("backward")[-1].order
+    before = [fact for fact in running if fact.order < end]
+    evidence = [place(fact.site, "drawn here") for fact in drawn] or augmented.places
+    if not before or not evidence:
+        return _NOTHING
+    usual = [fact for fact in before if not fact.hangs_on_unknown or _is_default(program, fact)]
+    severity = WARNING if augmented.sure and usual else INFO
+    return _asked_for((usual or before)[-1]), evidence[:2], severity, _NOISE if drawn else _CHANGES
+
+
+def _of_generators(program: Program) -> _Found:
+    """A generator of the script's own with one seed on all ranks, from which a step draws noise for its batch.
+
+    What is not of a batch's size may be meant to be equal: a resolution for this step, a random projection.
+    """
+    for fact in _draws_in_steps(program, own=True):
+        made = [part for part in reaching(fact.value("generator")) if getattr(part, "kind", "") == "rng"]
+        if len(made) == 1 and fact.value("sized") and is_alike(made[0].get("seed")):
+            site = bare(made[0].get("at"))[0].site
+            optional = fact.hangs_on_unknown
+            return fact.moved(site), [place(fact.site, "drawn here")], INFO if optional else WARNING, _OWN
+    return _NOTHING
+
+
+def _of_workers(program: Program) -> _Found:
+    """The first seed of a loader's workers, where it hangs on the worker's number alone: never right on two ranks."""
+    seeds = seeds_of_workers(program)
+    if not seeds:
+        return _NOTHING
+    return seeds[0], [place(seeds[0].chain[-1], "the workers of this loader start with it")], WARNING, _WORKERS
 
 
 def _trains_on_many(program: Program) -> bool:
@@ -244,18 +305,41 @@ def _trains_on_many(program: Program) -> bool:
     return not names.isdisjoint(("ddp", "fsdp", "engine", "prepare", "accelerator", "fabric", "horovod"))
 
 
+def _is_of_ranks(program: Program, fact: Fact) -> bool:
+    """Whether every rank has the seed: one that an imported module sets is set in spawned processes too."""
+    if program.runs_on_many(fact):
+        return True
+    return not fact.chain and not fact.site.function and fact.site.path != program.entry and "alone" not in fact.flags
+
+
+def _is_default(program: Program, fact: Fact) -> bool:
+    """Whether a seed that hangs on the option for it is set with the option's default: `if args.seed is not None:`."""
+    options = [option for option in program.facts("option") if option.name == "seed"]
+    guards = [guard for guard in fact.guards if guard.who == "all" and not guard.exact]
+    if len(options) != 1 or len(guards) != 1:
+        return False
+    default = constant(options[0].value("default"))
+    words = program.text(guards[0].site).partition(":")[0].split()
+    if type(default) is not int or len(words) < _SHORTEST or words[0] != "if":
+        return False
+    if words[1].rpartition(".")[2] != options[0].name:
+        return False
+    test = " ".join(words[2:])
+    return test in ("is not None", "!= None") or {"": default != 0, "> 0": default > 0, ">= 0": default >= 0}.get(
+        test, False
+    )
+
+
+_SHORTEST = 2
+
+
 def _is_alike(fact: Fact) -> bool:
     """Whether the seed is surely the same on every rank: a constant, or an option with a name that says so."""
     if constant(fact.value("library")) not in (*_LIBRARIES, "torch.cuda"):
         return False
     if fact.value("device_specific") and constant(fact.value("device_specific")) is not False:
         return False
-    seed = fact.value("seed")
-    return bool(seed) and all(
-        (isinstance(atom, Const) and type(atom.value) is int)
-        or (isinstance(atom, Opaque) and not reaching((atom,)) and atom.name.rpartition(".")[2].lower() in _SEED_NAMES)
-        for atom in bare(seed)
-    )
+    return is_alike(fact.value("seed"))
 
 
 def _asked_for(fact: Fact) -> Fact:
@@ -268,8 +352,8 @@ def _asked_for(fact: Fact) -> Fact:
     return fact.moved(site)
 
 
-def _draws_in_steps(program: Program) -> list[Any]:
-    """What every rank draws in a loop that trains, from the default generator."""
+def _draws_in_steps(program: Program, own: bool = False) -> list[Fact]:
+    """What every rank draws in a loop that trains, from the default generator or from one of the script's own."""
     training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
     return [
         fact
@@ -278,44 +362,6 @@ def _draws_in_steps(program: Program) -> list[Any]:
         and fact.who == "all"
         and not fact.flags & {"handler", "dataset"}
         and fact.site.function != "__init__"
-        and constant(fact.value("generator") or (Const(None),)) is None
+        and (constant(fact.value("generator") or NONE) is not None) is own
         and any(loop.serial in training for loop in fact.loops)
     ]
-
-
-def _augmentations(program: Program) -> list[Any]:
-    """Random transforms of the samples that are trained on, drawn in workers which nobody else seeds."""
-    found: list[Any] = []
-    for fact in program.facts("iterate"):
-        for loader in bare(fact.value("loader")):
-            if not program.trains(fact) or not isinstance(loader, Resource) or loader.get("open"):
-                continue
-            if loader.get("worker_init_fn") or loader.get("generator") or loader.get("prepared"):
-                return []  # its workers are seeded in their own way
-            found.extend(_random_methods(loader.get("dataset")))
-            if not found:
-                found.extend(fact for fact in program.facts("draw") if fact.value("transform") and fact.who == "all")
-    return found
-
-
-def _random_methods(dataset: Any, depth: int = 0) -> list[Place]:
-    """Methods of a data set's class that draw random numbers for a sample."""
-    found: list[Place] = []
-    for atom in bare(dataset):
-        if isinstance(atom, Resource) and atom.kind == "subset" and depth < 3:
-            found.extend(_random_methods(atom.get("dataset"), depth + 1))
-        elif isinstance(atom, Instance):
-            for cls in atom.cls.lineage():
-                if isinstance(cls, Class):
-                    found.extend(_of_class(cls))
-    return found
-
-
-def _of_class(cls: Class) -> Iterator[Place]:
-    for name, value in cls.members.items():
-        for function in bare(value):
-            if isinstance(function, Function) and function.node[0] == "def" and name != "__init__":
-                names = set(function.node[7])
-                if ("random" in names and names & _DRAWN - {"random"}) or {"torch", "randint"} <= names:
-                    span = Span(*function.node[1])
-                    yield Place(function.module.path, span, f"`{name}` draws random numbers for a sample")

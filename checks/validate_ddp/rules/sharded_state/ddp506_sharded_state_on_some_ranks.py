@@ -36,6 +36,7 @@ if rank == 0:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
@@ -186,8 +187,17 @@ def _judged(program: Program, fact: Fact) -> tuple[str, str]:
 
 def _is_one_of_several(program: Program, fact: Fact) -> bool:
     """Whether the model may also be something else: the sharding is one option of the script among others."""
-    held = bare(fact.value("receiver"))
+    held = [atom for atom in bare(fact.value("receiver")) if not _is_sharded(program, atom)]
     if any(not isinstance(atom, Resource) or atom.kind in ("ddp", "dp") for atom in held):
         return True
     wraps = [other for other in program.facts("wrap") if other.hangs_on_unknown]
     return any(atom in bare(other.value("wrapper")) for other in wraps for atom in held)
+
+
+def _is_sharded(program: Program, model: Any) -> bool:
+    """Whether ``fully_shard`` is applied to the model in any case."""
+    return any(
+        atom is model and not fact.hangs_on_unknown
+        for fact in program.facts("shard")
+        for atom in bare(fact.value("model"))
+    )
