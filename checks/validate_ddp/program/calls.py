@@ -134,7 +134,10 @@ def call_method(machine: Machine, atom: Any, call: Call) -> Value:
         return _call_member(machine, atom, call)
     if isinstance(atom, (ModuleRef, Class)):
         if call.name == "apply" and isinstance(atom, Class) and atom.find("apply")[0] is None:
-            return (Opaque("apply()", carried_by(call.given)),)  # of an autograd Function
+            carried = carried_by(call.given)  # of an autograd Function
+            if metrics.may_reduce(atom.name):
+                carried = metrics.reduced(call, carried)
+            return (Opaque("apply()", carried),)
         result: Value = ()
         for target in bare(attributes.get(machine, atom, call.name)):
             result = join(result, call_atom(machine, target, call))

@@ -285,10 +285,15 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key)
     if isinstance(atom, Opaque):
-        return roles.suggested(key or "", (*atom.carries, *reaching(index))[:12])
+        return roles.suggested(key or "", (*atom.carries, *_picking(index))[:12])
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
     return attributes.item(machine, atom, key, index)
+
+
+def _picking(index: Value) -> tuple[Any, ...]:
+    """What an index brings into an item: `gpu_ids[rank]` differs from rank to rank, but is no rank itself."""
+    return tuple(Rank(part.scope, sure=False) if type(part) is Rank else part for part in reaching(index))
 
 
 def _lambda(machine: Machine, node: Node) -> Value:

@@ -111,6 +111,9 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
                 result = join(result, machine.call(function))
             else:
                 result = join(result, (function,))
+                if type(function) is not Function:  # `rank: int = 0` in a configuration
+                    role = roles.suggested(name)
+                    result = result if isinstance(role[0], Opaque) else join(result, role)
         return result
     if atom.base is not None:
         return _resource(machine, atom.base, name)

@@ -37,6 +37,8 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
                 flags.append(_FLAGS.get(str(name), str(name)) if len(value) == 1 or name != "no_sync" else _PERHAPS)
             elif atom.kind == "generator":
                 held = atom.get("*")
+                if atom.site.function.endswith("_first"):  # `with torch_distributed_zero_first(rank):`
+                    flags.append("in_turn")
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:

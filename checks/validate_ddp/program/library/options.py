@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.program import roles
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, constant
 
@@ -21,6 +22,7 @@ _DESTINATIONS = {
 
 def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
     """``parser.add_argument("--local_rank", ...)``: an option fact; all other options are of no interest."""
+    _note_switch(machine, call)
     for value in call.args:
         option = constant(value)
         destination = _DESTINATIONS.get(option) if isinstance(option, str) else None
@@ -33,15 +35,30 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
                 call.site,
                 option=value,
                 default=call.argument(-1, "default"),
+                required=call.argument(-1, "required"),
                 parser=(Const(parser),),
             )
             break
     return None
 
 
+def _note_switch(machine: Machine, call: Call) -> None:
+    """Remember what a switch can be: ``--gpu`` is no rank where it is one, and one that is on by default stays on."""
+    action = constant(call.keywords["action"]) if "action" in call.keywords else ""
+    option = constant(call.args[0]) if call.args else ""
+    if action not in ("store_true", "store_false") or not isinstance(option, str):
+        return
+    name = option.lstrip("-").replace("-", "_")
+    fixed = action == "store_true"
+    if "default" in call.keywords and constant(call.keywords["default"]) is fixed:
+        machine.switches[name] = (Const(fixed),)
+    elif not isinstance(roles.suggested(name)[0], Opaque):
+        machine.switches[name] = (Opaque("switch"),)
+
+
 def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     """The namespace of ``parse_args``: what launchers fill in is there, the rest is unknown."""
-    fields: dict[str, Value] = {}
+    fields: dict[str, Value] = dict(machine.switches)
     for fact in machine.facts:
         if fact.kind == "option":
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)

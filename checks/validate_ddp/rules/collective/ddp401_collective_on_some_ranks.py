@@ -37,7 +37,7 @@ from validate_ddp.catalogue import ERROR, INFO, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, bare
+from validate_ddp.program.values import Const, Symbol, bare
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, INFO)
@@ -129,12 +129,15 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each unmatched collective."""
     collectives = program.facts("collective")
     started = [fact.split.site for fact in program.facts("process_group") if fact.name == "init" and fact.split]
+    mpi_is_idle = _is_started_by_torchrun(program)
     sharded = [fact for fact in program.facts("sharded_state") if fact.who in PARTIAL and not fact.is_open]
     reported = {fact.under_split for fact in sharded}  # DDP506 tells of these
     for fact in collectives:
         reach = fact.under_split
         if fact.split is not None and fact.split.site in started:
             continue  # the group itself is of these ranks only
+        if mpi_is_idle and any(isinstance(a, Symbol) and a.name.startswith("mpi4py") for a in fact.value("function")):
+            continue
         if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, collectives):
             continue
         verb = "is called" if reach is fact.site else "is reached from here"
@@ -152,6 +155,13 @@ def check(program: Program) -> Iterator[Proposal]:
             "pairs with another call of theirs",
             evidence=evidence,
         )
+
+
+def _is_started_by_torchrun(program: Program) -> bool:
+    """Whether torch's launcher starts the ranks, of which each is then alone in the world of MPI."""
+    return program.mentions(b"LOCAL_RANK") and not program.mentions(
+        b'environ["RANK"]', b"environ['RANK']", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MPI_LOCALRANKID"
+    )
 
 
 def _in_subgroup(fact: Fact) -> bool:

@@ -205,7 +205,7 @@ def _is_global_rank(fact: Fact) -> bool:
 def _one_node(program: Program) -> bool:
     """Whether the script itself says that its world is the devices of one machine."""
     return any(
-        isinstance(atom, WorldSize) and atom.local
+        (isinstance(atom, WorldSize) and atom.local) or (isinstance(atom, Rank) and atom.scope == "spawn")
         for fact in program.facts("process_group")
-        for atom in bare(fact.value("world_size"))
-    )
+        for atom in (*bare(fact.value("world_size")), *bare(fact.value("rank")))
+    ) or any(fact.value("one_node") for fact in program.facts("process_group"))

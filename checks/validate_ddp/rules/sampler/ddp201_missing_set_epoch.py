@@ -178,7 +178,10 @@ def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
     served: dict[int, Fact] = {}
     for fact in program.facts("iterate"):
         if fact.in_epoch_loop and program.trains(fact):
-            for sampler in distributed_samplers(fact.value("loader")):
+            loaders = fact.value("loader")
+            if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(loaders)):
+                continue  # Accelerate and Fabric set the epoch of the sampler in it
+            for sampler in distributed_samplers(loaders):
                 served.setdefault(id(sampler), fact)
     return served
 
