@@ -71,6 +71,9 @@ def combine(rows: list[tuple[str, Truth]]) -> Truth:
     if truths and all(truth is False for truth in truths):
         return False
     marked = [(who, truth) for who, truth in rows if who != "all"]
+    holders = {who for who, truth in marked if truth is not False}
+    if len(holders) == 1 and len(marked) < len(rows) and all(row[1] is False or row[0] in holders for row in rows):
+        return RankTest(holders.pop(), exact=False)  # `writer = Writer() if log and rank == 0 else None`
     for who, truth in marked:
         if truth is False:
             continue
@@ -317,6 +320,8 @@ def refine(machine: Machine, node: Node, positive: bool) -> None:
     elif kind == "call" and node[1] == ["name", "hasattr"] and len(node[2]) == 2:
         if node[2][1] == ["const", "module"]:
             _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
+        elif node[2][1] == ["const", "state_dict"] and not positive:
+            _keep(machine, node[2][0], lambda atom: not is_wrapper(atom))
     elif kind == "call" and node[1] == ["name", "isinstance"] and len(node[2]) == 2:
         if "Parallel" in repr(node[2][1]) or "DDP" in repr(node[2][1]):
             _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))

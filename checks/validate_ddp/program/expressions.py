@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import calls, conditions, gradients, presence, roles, turns
+from validate_ddp.program import arithmetic, calls, conditions, gradients, presence, roles, turns
 from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
@@ -22,7 +22,6 @@ from validate_ddp.program.values import (
     Resource,
     Symbol,
     Value,
-    WorldSize,
     bare,
     carried_by,
     counted,
@@ -193,11 +192,11 @@ def _binary(machine: Machine, node: Node) -> Value:
         total = gradients.arithmetic(machine, node[1], left, right)
         if total is not None:
             return total
-    number = _rank_arithmetic(node[1], left, right)
+    number = arithmetic.of_ranks(node[1], left, right)
     if number is not None:
         return number
     if len(left) == 1 and len(right) == 1 and isinstance(left[0], Const) and isinstance(right[0], Const):
-        return _constant_arithmetic(node[1], left[0].value, right[0].value)
+        return arithmetic.of_constants(node[1], left[0].value, right[0].value)
     for value, other in ((left, right), (right, left)):
         lists = [atom for atom in bare(value) if isinstance(atom, Resource) and atom.kind == "list"]
         if lists and node[1] == "Add":
@@ -212,47 +211,6 @@ def _binary(machine: Machine, node: Node) -> Value:
             carries = lengths.combined(node[1], left, right, carries, machine.site())
             break
     return (Opaque(name[-200:], carries),)
-
-
-def _rank_arithmetic(operator: str, left: Value, right: Value) -> Value | None:
-    """rank % devices is the local rank, rank // devices the node, node * devices + local the global rank."""
-    first = next((atom for atom in bare(left) if isinstance(atom, Rank)), None)
-    second = next((atom for atom in bare(right) if isinstance(atom, Rank)), None)
-    if operator == "Mod" and first is not None:
-        return (Rank("local", first.sure),)
-    if operator == "FloorDiv" and first is not None:
-        return (Rank("node", first.sure),)
-    if operator == "Add" and (first is not None or second is not None):
-        scopes = {rank.scope for rank in (first, second) if rank is not None}
-        others = right if second is None else left if first is None else ()
-        if others and any(isinstance(atom, Const) and atom.value == 0 for atom in bare(others)):
-            return (first or second,)  # the first node's share
-        if scopes & {"local", "spawn", "node"} and (
-            scopes == {"global", "local"} or not others or any(isinstance(atom, Opaque) for atom in bare(others))
-        ):
-            return (Rank("global", sure=False),)
-        return (Opaque("", carried_by((*left, *right))),)
-    if operator in ("Mult", "Sub", "Div", "Pow") and (first is not None or second is not None):
-        return (Opaque("", carried_by((*left, *right))),)
-    world = [atom for atom in (*bare(left), *bare(right)) if isinstance(atom, WorldSize)]
-    if operator == "Mult" and len(world) == 2:
-        return (WorldSize(),)
-    return None
-
-
-def _constant_arithmetic(operator: str, left: Any, right: Any) -> Value:
-    try:
-        if operator == "Add" and type(left) is type(right):
-            return (Const(left + right),)
-        if operator == "Sub":
-            return (Const(left - right),)
-        if operator == "Mult" and isinstance(left, (int, float)) and isinstance(right, (int, float)):
-            return (Const(left * right),)
-        if operator == "FloorDiv":
-            return (Const(left // right),)
-    except (TypeError, ZeroDivisionError, OverflowError):
-        return UNKNOWN
-    return (Opaque(str(left) if isinstance(left, str) else ""),)
 
 
 def _subscript(machine: Machine, node: Node) -> Value:
@@ -298,10 +256,15 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key)
     if isinstance(atom, Opaque):
-        return roles.suggested(key or "", (*atom.carries, *reaching(index))[:12])
+        return roles.suggested(key or "", (*atom.carries, *_picking(index))[:12])
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
     return attributes.item(machine, atom, key, index)
+
+
+def _picking(index: Value) -> tuple[Any, ...]:
+    """What an index brings into an item: `gpu_ids[rank]` differs from rank to rank, but is no rank itself."""
+    return tuple(Rank(part.scope, sure=False) if type(part) is Rank else part for part in reaching(index))
 
 
 def _lambda(machine: Machine, node: Node) -> Value:

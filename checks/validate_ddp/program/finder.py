@@ -89,6 +89,11 @@ class Finder:
             found = existing(root, parts, self.summaries)
             if found is not None and found != importer:
                 return found
+        for root in roots:  # a project's root may be a package itself: `from benchmark.common import run`
+            if os.path.basename(root) == parts[0]:
+                found = existing(os.path.dirname(root), parts, self.summaries)
+                if found is not None and found != importer:
+                    return found
         if parts[0] in sys.stdlib_module_names:
             return None
         for root in self._beside(parts[0], importer):

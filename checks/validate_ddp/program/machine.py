@@ -102,6 +102,7 @@ class Machine:
         self.budget = budget
         self.complete = True
         self.environment: dict[str, Value] = {}
+        self.switches: dict[str, Value] = {}
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}

@@ -12,10 +12,14 @@ from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
 from validate_ddp.program.modules import Library
+from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.values import Const, Site, constant
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
 """Python frames: an elif takes six. Before 3.11 each of them takes its share of the native stack too."""
+
+
+_SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP")
 
 
 class Program:
@@ -56,6 +60,25 @@ class Program:
             for kind in self._facts.values()
             for fact in kind
         )
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether the script is one for a single process that shares its set-up with trainers.
+
+        It trains nothing, whatever could start several ranks is under some condition, and nothing is shared out
+        between ranks or left to one of them.
+        """
+        if "backward" in self._facts or "launch" in self._facts:
+            return False
+        for fact in self.facts("process_group", "wrap", "collective"):
+            if fact.name not in ("dp", "destroy") and "conditional" not in fact.flags:
+                return False
+            if fact.kind == "collective" and fact.name not in _SETTING_UP:
+                return False
+        samplers = self.facts("sampler")
+        if samplers and (self.facts("process_group") or any("conditional" not in fact.flags for fact in samplers)):
+            return False
+        return not any(fact.who in PARTIAL for kind in self._facts.values() for fact in kind)
 
     def runs_on_many(self, fact: Fact) -> bool:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
@@ -104,6 +127,10 @@ class Program:
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""
         return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)
+
+    def times(self, *words: bytes) -> int:
+        """How often the files of the program hold these bytes."""
+        return sum((self._summaries.data(file) or b"").count(word) for file in self.files for word in words)
 
     def text(self, site: Site) -> str:
         """The source text at a place, on one line; for a condition or a loop that of its header."""

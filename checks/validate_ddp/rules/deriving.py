@@ -14,7 +14,7 @@ from validate_ddp.program.values import Site
 from validate_ddp.program.wording import described
 
 _LONGEST = 72
-_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "named", "consumed"})
+_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "named", "consumed", "one_node"})
 _TAKEN_AS = {
     "process_group": "the start of a process group",
     "device": "the choice of a device",

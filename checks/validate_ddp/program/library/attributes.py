@@ -111,9 +111,10 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
                 result = join(result, machine.call(function))
             else:
                 result = join(result, (function,))
-        if any(isinstance(part, Function) for part in bare(member)):
-            return result
-        return roles.joined(name, result)  # a default of the class, which its instances override
+                if type(function) is not Function:  # `rank: int = 0` in a configuration
+                    role = roles.suggested(name)
+                    result = result if isinstance(role[0], Opaque) else join(result, role)
+        return result
     if atom.base is not None:
         return _resource(machine, atom.base, name)
     if name == "__class__":

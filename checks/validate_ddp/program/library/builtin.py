@@ -142,6 +142,8 @@ def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
             return TRUE
         if not any(verdicts) and not any(isinstance(atom, Opaque) for atom in atoms):
             return FALSE
+        if "dp" in kinds and wanted <= _THREADED and not {"ddp", "fsdp"}.isdisjoint(kinds):
+            return FALSE  # DataParallel is for a run of one process, and the walk is of the distributed launch
     if "DistributedSampler" in wanted and atoms:
         if all(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
             return TRUE
@@ -237,6 +239,7 @@ def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return UNKNOWN
 
 
+_THREADED = frozenset({"DataParallel"})
 _CLASSES = {
     "ddp": "torch.nn.parallel.DistributedDataParallel",
     "dp": "torch.nn.DataParallel",

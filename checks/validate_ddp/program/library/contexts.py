@@ -37,8 +37,9 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
                 flags.append(_FLAGS.get(str(name), str(name)) if len(value) == 1 or name != "no_sync" else _PERHAPS)
             elif atom.kind == "generator":
                 held = atom.get("*")
-                if _lets_one_go_first(machine, atom.site.path, atom.site.function):
-                    flags.append("process_first")
+                function = atom.site.function  # `with torch_distributed_zero_first(rank):`
+                if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
+                    flags.append("in_turn")
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from validate_ddp.program.library import randomness
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import Const, Resource, Symbol, Value, bare
+from validate_ddp.program.values import Const, Resource, Symbol, Value, bare, constant
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -32,6 +32,8 @@ def find(name: str) -> Model | None:
 
 
 def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    if constant(call.argument(1, "num_replicas")) == 1:
+        return _plain_sampler(machine, symbol, call)  # one replica shares nothing
     shuffle = call.argument(3, "shuffle") or ((Const(True),) if not call.open else ())
     sampler = Resource("sampler", call.site, {"dataset": call.argument(0, "dataset"), "shuffle": shuffle})
     if "conditional" in machine.flags:

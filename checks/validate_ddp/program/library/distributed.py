@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import gradients, vocabulary
 from validate_ddp.program.library import metrics, uses
@@ -55,7 +55,7 @@ def find(name: str) -> Model | None:
         return _initialise if last == "init_distributed" else _destroy
     if root == "atexit" and last == "register":
         return _at_exit
-    if root not in _ROOTS and last == "destroy_process_group":
+    if (root not in _ROOTS or root == "deepspeed") and last == "destroy_process_group":
         return _destroy
     return None
 
@@ -167,10 +167,19 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
         values["timeout"] = call.args[2]
     if "timeout" in values:
         values["timeout_text"] = _written(call, "timeout")
+    if _is_loop_back(machine, constant(call.argument(-1 if deepspeed else 1, "init_method"))):
+        values["one_node"] = TRUE
     values["world_size_text"] = _written(call, "world_size")
     values["rank_text"] = _written(call, "rank")
     machine.record("process_group", "init", call.site, **values)
     return NONE
+
+
+def _is_loop_back(machine: Machine, method: Any) -> bool:
+    """Whether the ranks meet at an address that other machines cannot reach."""
+    if isinstance(method, str) and method.startswith("tcp:"):
+        return method.startswith(("tcp://127.0.0.1", "tcp://localhost"))
+    return constant(machine.environment.get("MASTER_ADDR", ())) in ("127.0.0.1", "localhost")
 
 
 def _written(call: Call, name: str) -> Value:

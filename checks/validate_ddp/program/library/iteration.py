@@ -16,6 +16,7 @@ from validate_ddp.program.values import (
     Value,
     bare,
     carried_by,
+    constant,
     join,
     reaching,
 )
@@ -90,7 +91,7 @@ def counting(node: list[Any], value: Value) -> tuple[bool, bool]:
         function = node[1]
         last = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
         if last in _COUNTERS:
-            return True, _runs_once(node[2])
+            return True, _runs_once(node[2]) or _is_short(value)
         if last in _TRANSPARENT and node[2]:
             return counting(node[2][0], value)
     if any(isinstance(atom, Resource) and atom.kind == "range" for atom in bare(value)):
@@ -105,6 +106,15 @@ def _runs_once(arguments: list[Any]) -> bool:
     if len(numbers) == 1:
         return bool(numbers[0] <= 1)
     return bool(numbers[1] - numbers[0] <= 1)
+
+
+def _is_short(value: Value) -> bool:
+    """Whether a range ends at one, or at nothing: `for epoch in range(start, epochs)` where `epochs=1` was passed."""
+    atom = value[0] if len(value) == 1 else None
+    if type(atom) is not Resource or atom.kind != "range" or not 0 < len(atom.fields) < 3:
+        return False
+    last = constant(atom.fields[str(len(atom.fields) - 1)])
+    return type(last) is int and last <= 1
 
 
 def key_of(value: Value) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import vocabulary
+from validate_ddp.program import roles
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, constant
 
@@ -23,6 +23,7 @@ _DESTINATIONS = {
 
 def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
     """``parser.add_argument("--local_rank", ...)``: an option fact; all other options are of no interest."""
+    _note_switch(machine, call)
     for value in call.args:
         option = constant(value)
         destination = _DESTINATIONS.get(option) if isinstance(option, str) else None
@@ -35,31 +36,34 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
                 call.site,
                 option=value,
                 default=call.argument(-1, "default"),
+                required=call.argument(-1, "required"),
                 parser=(Const(parser),),
             )
             break
-    else:
-        if constant(call.argument(-1, "action")) == "store_true":
-            _switch(machine, call)
     return None
 
 
-def _switch(machine: Machine, call: Call) -> None:
-    """``--gpu`` with ``store_true`` is no number of a GPU; one that is on by default is always on."""
-    name = str(constant(call.argument(0))).lstrip("-").replace("-", "_")
-    on = constant(call.argument(-1, "default")) is True
-    if on or name in vocabulary.LOCAL_RANK or name in vocabulary.GLOBAL_RANK:
-        switch = (Const(True),) if on else (Opaque("switched on"),)
-        machine.record("option", name, call.site, switch=switch)
+def _note_switch(machine: Machine, call: Call) -> None:
+    """Remember what a switch can be: ``--gpu`` is no rank where it is one, and one that is on by default stays on."""
+    action = constant(call.keywords["action"]) if "action" in call.keywords else ""
+    option = constant(call.args[0]) if call.args else ""
+    if action not in ("store_true", "store_false") or not isinstance(option, str):
+        return
+    name = option.lstrip("-").replace("-", "_")
+    fixed = action == "store_true"
+    if "default" in call.keywords and constant(call.keywords["default"]) is fixed:
+        machine.switches[name] = (Const(fixed),)
+    elif not isinstance(roles.suggested(name)[0], Opaque):
+        machine.switches[name] = (Opaque("switch"),)
 
 
 def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     """The namespace of ``parse_args``: what launchers fill in is there, the rest is unknown."""
-    fields: dict[str, Value] = {}
+    fields: dict[str, Value] = dict(machine.switches)
     for fact in machine.facts:
         if fact.kind == "option":
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
-            fields[fact.name] = fact.value("switch") or (asked,)
+            fields[fact.name] = (asked,)
     namespace: Value = (Resource("namespace", call.site, fields),)
     if call.name == "parse_known_args":
         return (Resource("tuple", call.site, {"0": namespace, "1": UNKNOWN}),)

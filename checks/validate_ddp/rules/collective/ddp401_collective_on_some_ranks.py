@@ -129,12 +129,15 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each unmatched collective."""
     collectives = program.facts("collective")
     started = [fact.split.site for fact in program.facts("process_group") if fact.name == "init" and fact.split]
+    mpi_is_idle = _is_started_by_torchrun(program)
     sharded = [fact for fact in program.facts("sharded_state") if fact.who in PARTIAL and not fact.is_open]
     reported = {fact.under_split for fact in sharded}  # DDP506 tells of these
     for fact in collectives:
         reach = fact.under_split
         if fact.split is not None and fact.split.site in started:
             continue  # the group itself is of these ranks only
+        if mpi_is_idle and any(isinstance(a, Symbol) and a.name.startswith("mpi4py") for a in fact.value("function")):
+            continue
         if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, collectives):
             continue
         verb = "is called" if reach is fact.site else "is reached from here"
@@ -147,17 +150,18 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            INFO if fact.is_open or _is_of_another_world(program, fact) else ERROR,
+            INFO if fact.is_open else ERROR,
             f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
             "pairs with another call of theirs",
             evidence=evidence,
         )
 
 
-def _is_of_another_world(program: Program, fact: Fact) -> bool:
-    """Whether it is MPI's in a script for torchrun as well: each process may be an MPI world of its own there."""
-    mpi = any(isinstance(atom, Symbol) and atom.name.startswith("mpi4py") for atom in fact.value("function"))
-    return mpi and program.mentions(b"LOCAL_RANK", b"local_rank")
+def _is_started_by_torchrun(program: Program) -> bool:
+    """Whether torch's launcher starts the ranks, of which each is then alone in the world of MPI."""
+    return program.mentions(b"LOCAL_RANK") and not program.mentions(
+        b'environ["RANK"]', b"environ['RANK']", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MPI_LOCALRANKID"
+    )
 
 
 def _in_subgroup(fact: Fact) -> bool:

@@ -207,6 +207,5 @@ def _one_node(program: Program) -> bool:
     return any(
         (isinstance(atom, WorldSize) and atom.local) or (isinstance(atom, Rank) and atom.scope == "spawn")
         for fact in program.facts("process_group")
-        for role in ("world_size", "rank")
-        for atom in bare(fact.value(role))
-    )
+        for atom in (*bare(fact.value("world_size")), *bare(fact.value("rank")))
+    ) or any(fact.value("one_node") for fact in program.facts("process_group"))

@@ -36,7 +36,7 @@ from validate_ddp.catalogue import INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Resource, bare, constant
+from validate_ddp.program.values import Instance, Resource, bare, constant
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING, INFO)
@@ -109,6 +109,21 @@ dist.destroy_process_group()
 """,
 )
 
+_WITH_BUFFERS = (
+    b"Norm1d",
+    b"Norm2d",
+    b"Norm3d",
+    b"BatchNorm",
+    b"register_buffer",
+    b"Buffer(",
+    b"torchvision.models",
+    b"models.",
+    b"timm",
+    b"create_model",
+    b"from_pretrained",
+    b"hub.load",
+)
+
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such forward."""
@@ -131,7 +146,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            INFO if fact.is_open or _may_be_bare(program, wrapper) else WARNING,
+            INFO if fact.is_open or _may_be_bare(program, wrapper) or _seems_bufferless(program, wrapper) else WARNING,
             f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for "
             "the others; call `.module` here",
             evidence=[*guards, *inside, place(wrapper.site, "the model is wrapped here")],
@@ -141,6 +156,13 @@ def check(program: Program) -> Iterator[Proposal]:
 def _may_be_bare(program: Program, wrapper: Resource) -> bool:
     """Whether the model is wrapped under a condition that cannot be decided: it may be unwrapped under the same."""
     return any(fact.hangs_on_unknown for fact in program.facts("wrap") if wrapper in fact.value("wrapper"))
+
+
+def _seems_bufferless(program: Program, wrapper: Resource) -> bool:
+    """Whether the model's class is in sight, and no file of the program names what brings buffers along."""
+    inner = bare(wrapper.get("inner"))
+    in_sight = bool(inner) and all(isinstance(atom, Instance) for atom in inner)
+    return in_sight and not program.mentions(*_WITH_BUFFERS)
 
 
 def _follows_evaluation(fact: Fact, other: Fact) -> bool:

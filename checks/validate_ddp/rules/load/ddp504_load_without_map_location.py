@@ -96,7 +96,7 @@ dist.destroy_process_group()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such load."""
-    if not program.is_distributed or program.mentions(b"dcp_to_torch_save", b"merge_fsdp_weights"):
+    if not program.is_distributed or program.is_tool or program.mentions(b"dcp_to_torch_save", b"merge_fsdp_weights"):
         return  # consolidated checkpoints hold CPU tensors
     used = _uses(program)
     reported = set()

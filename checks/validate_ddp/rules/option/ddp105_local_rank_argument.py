@@ -174,12 +174,14 @@ def check(program: Program) -> Iterator[Proposal]:
     default = constant(fact.value("default")) if fact.value("default") else None
     name = constant(fact.value("option"))
     every = f"its default, {default}" if default is not ... else "its default"
+    effect = f"every rank gets {every}"
+    if constant(fact.value("required")) is True:
+        effect = "every rank stops there, as it is required"
     yield propose(
         program,
         fact,
         WARNING,
-        f"the device comes from `{name}` alone, which torchrun does not pass: every rank gets {every}; "
-        "read `LOCAL_RANK`",
+        f"the device comes from `{name}` alone, which torchrun does not pass: {effect}; read `LOCAL_RANK`",
         evidence=[place(used.site, "it becomes the device here")],
         fix=_fix(fact),
     )
@@ -194,7 +196,7 @@ def _is_from_option(fact: Fact) -> bool:
 
 def _fix(fact: Fact) -> Fix | None:
     parser = constant(fact.value("parser"))
-    if not isinstance(parser, str) or not parser:
+    if not isinstance(parser, str) or not parser or constant(fact.value("required")) is True:
         return None
     path, statement = fact.site.path, fact.site.statement
     source = 'int(os.environ.get("LOCAL_RANK", 0))'

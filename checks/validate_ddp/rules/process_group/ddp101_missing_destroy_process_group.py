@@ -134,6 +134,8 @@ def check(program: Program) -> Iterator[Proposal]:
     destroyed = [fact for fact in groups if fact.name == "destroy"]
     if not started or not program.complete:
         return
+    if program.is_tool and program.mentions(b"destroy_process_group"):
+        return  # the trainers that it shares its set-up with clean up
     if any(fact.who not in PARTIAL or fact.who == started[0].who for fact in destroyed):
         return
     name = "deepspeed.init_distributed" if started[0].value("deepspeed") else "init_process_group"

@@ -135,7 +135,8 @@ _OF_NODES = (
     b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
     b"SLURM_JOB_NODELIST", b"SLURM_NODELIST",
 )  # fmt: skip
-_OF_ONE_NODE = (b"--standalone", b"nnodes=1", b"nnodes 1")
+
+_ENDS = (b" ", b"\n", b"\r", b"'", b'"', b"`", b"\\", b"]", b")", b",")
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -151,10 +152,18 @@ def check(program: Program) -> Iterator[Proposal]:
         message = _mixed(program, fact, fact.value("rank"), size)
         if message is None:
             continue
-        severity = ERROR if program.mentions(*_OF_NODES) and not program.mentions(*_OF_ONE_NODE) else WARNING
+        severity = ERROR if _of_several_nodes(program) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
         yield propose(program, fact, severity, message)
+
+
+def _of_several_nodes(program: Program) -> bool:
+    """Whether the files speak of nodes; a usage line with `--nnodes=1` does not."""
+    if program.mentions(*(word for word in _OF_NODES if word != b"nnodes")):
+        return True
+    single = [b"nnodes" + between + b"1" + after for between in (b"=", b" ") for after in _ENDS]
+    return program.times(b"nnodes") > program.times(*single)
 
 
 def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None:
@@ -175,7 +184,7 @@ def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None
         return (
             "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
         )
-    if fact.kind == "process_group" and scopes == {"global"} and sizes == {True} and program.mentions(*_OF_NODES):
+    if fact.kind == "process_group" and scopes == {"global"} and sizes == {True} and _of_several_nodes(program):
         return "`device_count()` is passed as `world_size` beside a global rank: the second node's ranks are too high"
     return None
 

@@ -180,7 +180,10 @@ def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
         if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(fact.value("loader"))):
             continue  # Accelerate's and Fabric's loaders set the epoch of their sampler themselves
         if fact.in_epoch_loop and program.trains(fact):
-            for sampler in distributed_samplers(fact.value("loader")):
+            loaders = fact.value("loader")
+            if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(loaders)):
+                continue  # Accelerate and Fabric set the epoch of the sampler in it
+            for sampler in distributed_samplers(loaders):
                 served.setdefault(id(sampler), fact)
     return served
 

@@ -132,7 +132,7 @@ dist.destroy_process_group()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each write that all ranks reach."""
-    if not program.is_distributed:
+    if not program.is_distributed or program.is_tool:
         return
     reported = set()
     for fact in program.facts("save"):
@@ -146,6 +146,8 @@ def check(program: Program) -> Iterator[Proposal]:
         if not program.runs_on_many(fact) or constant(fact.value("role")) == "unresolved":
             continue
         reported.add(fact.site)
+        if _is_left_to_the_first(program, fact):
+            continue
         checkpoint = constant(fact.value("role")) == "checkpoint" and _holds_model(fact)
         what = "this checkpoint" if checkpoint else "this file"
         yield propose(
@@ -156,6 +158,12 @@ def check(program: Program) -> Iterator[Proposal]:
             evidence=[place(site, "called from here") for site in fact.chain[-1:]],
             fix=_fix(program, fact),
         )
+
+
+def _is_left_to_the_first(program: Program, fact: Fact) -> bool:
+    from validate_ddp.rules.save.guarding import comes_after_a_wait
+
+    return comes_after_a_wait(program, fact)
 
 
 def _fix(program: Program, fact: Fact) -> Fix | None:

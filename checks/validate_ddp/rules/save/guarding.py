@@ -38,6 +38,41 @@ def _holds(node: Any, kinds: tuple[str, ...]) -> bool:
     return bool(node and node[0] in kinds and isinstance(node[0], str)) or any(_holds(part, kinds) for part in node)
 
 
+def comes_after_a_wait(program: Program, fact: Fact) -> bool:
+    """Whether the ranks take turns, and those who then see the file that another made do not write it.
+
+    `if not is_root and not isfile(path): barrier()`, then `if isfile(path): return path`; or
+    `with zero_first(rank):` round `if not exists(path):`.
+    """
+    for level in levels(program.body(fact.site.path), fact.site.statement):
+        if "in_turn" in fact.flags and level.owner is not None and level.owner[0] == "if":
+            if _asks_for_a_file(level.owner[2]):
+                return True
+        waiting = False
+        for node in level.body[: level.at]:
+            if node[0] != "if":
+                continue
+            if waiting and node[3][-1][0] == "return" and node[2][0] == "call" and _asks_for_a_file(node[2]):
+                return True
+            waiting = waiting or any(inner[0] == "expr" and _calls(inner[2], ("barrier",)) for inner in node[3])
+    return False
+
+
+def _asks_for_a_file(test: Any) -> bool:
+    if not isinstance(test, list):
+        return False
+    if test and test[0] == "call" and _calls(test, ("exists", "isfile", "is_file")):
+        return True
+    return any(_asks_for_a_file(part) for part in test)
+
+
+def _calls(node: Node, names: tuple[str, ...]) -> bool:
+    """Whether an expression is a call of a function whose name ends with one of ``names``."""
+    if node[0] != "call" or node[1][0] not in ("name", "attr"):
+        return False
+    return str(node[1][1 if node[1][0] == "name" else 2]).endswith(names)
+
+
 def goes_unnoticed(program: Program, fact: Fact) -> bool:
     """Whether it is a ``torch.save`` which reaches no collective, and whose file nobody reads or moves afterwards."""
     body = program.body(fact.site.path)

@@ -1,0 +1,48 @@
+"""What arithmetic on ranks, world sizes and constants gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Value, WorldSize, bare, carried_by
+
+
+def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
+    """rank % devices is the local rank, rank // devices the node, node * devices + local the global rank."""
+    first = next((atom for atom in bare(left) if isinstance(atom, Rank)), None)
+    second = next((atom for atom in bare(right) if isinstance(atom, Rank)), None)
+    if operator == "Mod" and first is not None:
+        return (Rank("local", first.sure),)
+    if operator == "FloorDiv" and first is not None:
+        return (Rank("node", first.sure),)
+    if operator == "Add" and (first is not None or second is not None):
+        scopes = {rank.scope for rank in (first, second) if rank is not None}
+        others = right if second is None else left if first is None else ()
+        if others and any(isinstance(atom, Const) and atom.value == 0 for atom in bare(others)):
+            return (first or second,)  # the first node's share
+        if scopes & {"local", "spawn", "node"} and (
+            scopes == {"global", "local"} or not others or any(isinstance(atom, Opaque) for atom in bare(others))
+        ):
+            return (Rank("global", sure=False),)
+        return (Opaque("", carried_by((*left, *right))),)
+    if operator in ("Mult", "Sub", "Div", "Pow") and (first is not None or second is not None):
+        return (Opaque("", carried_by((*left, *right))),)
+    world = [atom for atom in (*bare(left), *bare(right)) if isinstance(atom, WorldSize)]
+    if operator == "Mult" and len(world) == 2:
+        return (WorldSize(),)
+    return None
+
+
+def of_constants(operator: str, left: Any, right: Any) -> Value:
+    try:
+        if operator == "Add" and type(left) is type(right):
+            return (Const(left + right),)
+        if operator == "Sub":
+            return (Const(left - right),)
+        if operator == "Mult" and isinstance(left, (int, float)) and isinstance(right, (int, float)):
+            return (Const(left * right),)
+        if operator == "FloorDiv":
+            return (Const(left // right),)
+    except (TypeError, ZeroDivisionError, OverflowError):
+        return UNKNOWN
+    return (Opaque(str(left) if isinstance(left, str) else ""),)
