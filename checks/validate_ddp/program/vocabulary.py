@@ -108,7 +108,8 @@ KEYS = (
         is_initialized spawn Process cuda_device device_ids distributed save_checkpoint save_state
         save_pretrained savez save_model basicConfig FileHandler SummaryWriter copyfile copy2 rmtree
         write_text write_bytes safe_dump yaml_save main_process_first is_avail parse_args parse_known_args
-        manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model DataParallel zero_grad""".split()
+        manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model
+        DataParallel zero_grad""".split()
     )
 )
 """A function none of whose identifiers is one of these, and which uses no function that has one, cannot matter."""

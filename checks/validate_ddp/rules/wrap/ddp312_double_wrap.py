@@ -115,6 +115,17 @@ model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each wrapper around another, and for each thing done too late."""
     wraps = [fact for fact in program.facts("wrap") if fact.name == "ddp"]
+    yield from _twice(program, wraps)
+    seen = set()
+    for late in program.facts("rework"):
+        wrapper = late.value("wrapper")[0]
+        for wrap in wraps:
+            if wrap.value("wrapper")[0] is wrapper and (wrap.site, late.name) not in seen:
+                seen.add((wrap.site, late.name))
+                yield from _too_late(program, wrap, late)
+
+
+def _twice(program: Program, wraps: list[Fact]) -> Iterator[Proposal]:
     sites = set()
     for wrap in wraps:
         inner = bare(wrap.value("inner"))
@@ -131,13 +142,6 @@ def check(program: Program) -> Iterator[Proposal]:
             "parameters become `module.module.`",
             evidence=[place(atom.site, "wrapped here") for atom in inner],
         )
-    for late in program.facts("rework"):
-        wrapper = late.value("wrapper")[0]
-        wrap = next((fact for fact in wraps if fact.value("wrapper")[0] is wrapper), None)  # type: ignore[assignment]
-        if wrap is None or (wrap.site, late.name) in sites:
-            continue
-        sites.add((wrap.site, late.name))
-        yield from _too_late(program, wrap, late)
 
 
 def _too_late(program: Program, wrap: Fact, late: Fact) -> Iterator[Proposal]:
