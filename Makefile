@@ -1,6 +1,6 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench matrix clean
+.PHONY: help demo test mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
@@ -11,6 +11,9 @@ demo:  ## install, then check a buggy training script and its fixed twin
 
 test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to pytest
 	@ci/test.sh $(ARGS)
+
+mutants:  ## plant defects in correct scripts and see whether the checker finds them; ARGS="--select DDP201"
+	@ci/mutants.sh $(ARGS)
 
 lint:  ## ruff, mypy and the rules of the house on this repository
 	@ci/lint.sh

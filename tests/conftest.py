@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -86,6 +86,7 @@ def fake_check(
     settings: Settings,
     stdin: bytes | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    edited: Mapping[str, bytes] | None = None,
 ) -> FakeOutcome:
     """``lint.check`` with the rules of ``propose``, on files only."""
     from validate_ddp.edit.confirm import confirm
@@ -99,6 +100,8 @@ def fake_check(
         try:
             if target == "-":
                 text = (stdin or b"").decode()
+            elif edited and path in edited:
+                text = edited[path].decode()
             else:
                 with open(path, encoding="utf-8", newline="") as file:
                     text = file.read()

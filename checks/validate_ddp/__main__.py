@@ -1,7 +1,6 @@
 """``python -m validate_ddp`` is the command ``validate-ddp``."""
 
-import sys
+from validate_ddp.cli import run
 
-from validate_ddp.cli import main
-
-sys.exit(main())
+if __name__ == "__main__":
+    run()

@@ -8,6 +8,7 @@ import sys
 TYPE_CHECKING = False  # as `typing` has it, whose import would take a third of the time of `--version`
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
     from validate_ddp.arguments import Arguments
     from validate_ddp.catalogue import Finding
@@ -49,6 +50,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has gone. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FOUND
+
+
+def run() -> NoReturn:
+    """The command as a process: ends it with the exit code, and without taking apart what is on the heap.
+
+    To free the trees of some hundred files one by one takes a fifth of a run.
+    """
+    import atexit
+
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = code or FOUND  # the reader has gone, or the disk is full
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -136,13 +154,20 @@ def _fix(args: Arguments, settings: Settings, options: Options, stdin: bytes | N
 
 
 def _write(report: str | bytes, path: str | None) -> None:
+    try:
+        _written(report, path)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = path or "standard output"
+        raise UsageError(f"{where}: the report cannot be written: {error.strerror or error}") from error
+
+
+def _written(report: str | bytes, path: str | None) -> None:
     if path is not None:
         data = report if isinstance(report, bytes) else report.encode("utf-8", "backslashreplace")
-        try:
-            with open(path, "wb") as file:
-                file.write(data)
-        except OSError as error:
-            raise UsageError(f"{path}: the report cannot be written: {error.strerror or error}") from error
+        with open(path, "wb") as file:
+            file.write(data)
     elif isinstance(report, bytes):
         sys.stdout.flush()
         sys.stdout.buffer.write(report)

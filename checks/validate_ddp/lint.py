@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.catalogue import ERROR, Finding, Proposal
@@ -36,9 +36,21 @@ def check(
     settings: Settings,
     stdin: bytes | None = None,
     on_progress: Progress | None = None,
+    edited: Mapping[str, bytes] | None = None,
 ) -> Outcome:
-    """Check files and folders; ``-`` stands for ``stdin``. A fault in one file becomes a finding, the rest goes on."""
+    """Check files and folders; ``-`` stands for ``stdin``. A fault in one file becomes a finding, the rest goes on.
+
+    edited: bytes to use in place of those on disk, by path as findings name it.
+    """
     summaries = Summaries(_cache(settings))
+    if edited:
+        from validate_ddp.source.text import from_bytes
+
+        settings = settings._replace(jobs=1)  # other processes would read the files
+        for path, data in edited.items():
+            source = from_bytes(path, data)
+            if hasattr(source, "text"):
+                summaries.provide(os.path.abspath(path), source)
     files, problems = _files(targets, settings, stdin, summaries)
     named = {os.path.abspath(settings.stdin_filename if target == "-" else target) for target in targets}
     from validate_ddp.scripts import entries, kept

@@ -8,7 +8,6 @@ from typing import Any
 
 from validate_ddp.catalogue import Proposal
 from validate_ddp.catalogue.registry import Stub, load, stubs
-from validate_ddp.source.prefilter import imports
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import Problem
 
@@ -29,8 +28,7 @@ def kept(files: list[str], summaries: Summaries) -> list[str]:
         grown = False
         waiting = []
         for file in rest:
-            data = summaries.data(file)
-            if data is not None and stems & _imported_words(data, stems):
+            if not stems.isdisjoint(_imported_words(file, summaries)):
                 surviving.append(file)
                 stems.add(_stem(file))
                 grown = True
@@ -59,10 +57,8 @@ def _stem(file: str) -> str:
     return os.path.basename(os.path.dirname(file)) if name == "__init__" else name
 
 
-def _imported_words(data: bytes, stems: set[str]) -> set[str]:
-    if b"import" not in data or not any(stem.encode() in data for stem in stems):
-        return set()
-    return {word for dotted in imports(data) for word in dotted.split(".")}
+def _imported_words(file: str, summaries: Summaries) -> set[str]:
+    return {word for dotted in summaries.imports(file) for word in dotted.split(".")}
 
 
 def entries(files: list[str], summaries: Summaries) -> list[str]:
@@ -72,7 +68,7 @@ def entries(files: list[str], summaries: Summaries) -> list[str]:
         stems.setdefault(_stem(file), []).append(file)
     imported: set[str] = set()
     for file in files:
-        for dotted in imports(summaries.data(file) or b""):
+        for dotted in summaries.imports(file):
             for word in dotted.split(".")[-2:]:
                 imported.update(other for other in stems.get(word, ()) if other != file)
     return [file for file in files if file not in imported or b"__main__" in (summaries.data(file) or b"")]
@@ -98,11 +94,44 @@ def propose(
     from concurrent.futures import ProcessPoolExecutor
     from functools import partial
 
-    work = partial(_examine_alone, cache=summaries.cache, enabled=enabled)
-    with ProcessPoolExecutor(min(workers, 8)) as pool:
-        for proposals, files, problems in pool.map(work, missing, chunksize=8):
-            summaries.problems.update(problems)
-            yield proposals, files
+    work = partial(_examine_portion, cache=summaries.cache, enabled=enabled)
+    _OWN[:] = [summaries]  # what the files hold is known by now: a forked process need not read them again
+    _prepare(enabled)
+    try:
+        with ProcessPoolExecutor(min(workers, 8)) as pool:
+            for rows in pool.map(work, _portions(missing, workers)):
+                for proposals, files, problems in rows:
+                    summaries.problems.update(problems)
+                    yield proposals, files
+    finally:
+        _OWN.clear()
+
+
+def _prepare(enabled: frozenset[str]) -> None:
+    """Import what every process needs, before there are several."""
+    import validate_ddp.program.library.builtin
+    import validate_ddp.program.trace
+    import validate_ddp.source.lowering
+    import validate_ddp.source.parsing  # noqa: F401 - all for their being there
+
+    for stub in stubs():
+        if stub.code in enabled:
+            load(stub)
+
+
+def _portions(scripts: list[str], workers: int) -> list[list[str]]:
+    """The scripts in portions for processes, by project: scripts of one import the same modules, read once each."""
+    folders = [os.path.dirname(script) for script in scripts]
+    try:
+        top = os.path.commonpath(folders)
+    except ValueError:  # on several drives
+        top = ""
+    projects: dict[str, list[str]] = {}
+    for script, folder in zip(scripts, folders, strict=True):
+        projects.setdefault(folder[len(top) + 1 :].partition(os.sep)[0], []).append(script)
+    most = -(-len(scripts) // workers)
+    portions = [rows[start : start + most] for rows in projects.values() for start in range(0, len(rows), most)]
+    return sorted(portions, key=len, reverse=True)
 
 
 def _tidy(number: int) -> None:
@@ -113,14 +142,17 @@ def _tidy(number: int) -> None:
         gc.collect()
 
 
-def _examine_alone(
-    script: str, cache: Any, enabled: frozenset[str]
-) -> tuple[list[Proposal], list[str], dict[str, Any]]:
-    summaries = _process_summaries(cache)
-    proposals, files = _examine(script, summaries, enabled)
-    _EXAMINED.append(script)
-    _tidy(len(_EXAMINED))
-    return proposals, files, summaries.problems
+def _examine_portion(
+    scripts: list[str], cache: Any, enabled: frozenset[str]
+) -> list[tuple[list[Proposal], list[str], dict[str, Any]]]:
+    rows = []
+    for script in scripts:
+        summaries = _process_summaries(cache)
+        proposals, files = _examine(script, summaries, enabled)
+        rows.append((proposals, files, dict(summaries.problems)))
+        _EXAMINED.append(script)
+        _tidy(len(_EXAMINED))
+    return rows
 
 
 _OWN: list[Summaries] = []
@@ -142,7 +174,8 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     found: list[Proposal] = []
     files: list[str] = []
     try:
-        program = trace(summaries, script) if Finder(summaries, script).starts(script) else None
+        runs = summaries.acts(script) and Finder(summaries, script).starts(script)
+        program = trace(summaries, script) if runs else None
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)

@@ -79,13 +79,32 @@ def test_diff_changes_nothing_and_can_be_applied(here: Path) -> None:
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
     shown = fixing.diff(result.changes)
     assert shown.count(b"\\ No newline at end of file\n") == 1 or b"train(1)\n\\ No newline" in shown
-    assert fixing.would_fix(result) == "Would fix 2 findings in 2 files."
+    assert fixing.would_fix(result) == "Would fix 2 findings in 2 files, 1 more with --unsafe-fixes."
     for change in result.changes:
         assert change.before == before[change.path]
     if shutil.which("git"):
         subprocess.run(["git", "apply", "-p0", "-"], input=shown, check=True, cwd=here)
         assert (here / "a.py").read_bytes() == CURED.replace("\n", "\r\n").encode()
         assert (here / "b.py").read_text() == "sampler.set_epoch(1)\nengine.train(1)"
+
+
+def test_a_diff_is_what_all_rounds_come_to(here: Path) -> None:
+    (here / "a.py").write_text("engine.train(ckpt.load('a'))\nckpt.load('b')\n")
+    before = (here / "a.py").read_bytes()
+    shown = run("a.py", unsafe=True, write=False)
+    assert (here / "a.py").read_bytes() == before
+    written = run("a.py", unsafe=True)
+    assert shown.changes == written.changes and shown.fixed == written.fixed
+    assert (here / "a.py").read_bytes() == written.changes[0].after
+    assert shown.outcome.findings == written.outcome.findings
+
+
+def test_it_is_said_what_unsafe_fixes_would_do(here: Path) -> None:
+    (here / "a.py").write_text(BUGGY)
+    assert fixing.would_fix(run("a.py", write=False)) == "Would fix 1 finding in 1 file, 1 more with --unsafe-fixes."
+    (here / "a.py").write_text("ckpt.load('a')\n")
+    assert fixing.would_fix(run("a.py", write=False)) == "No fix would be carried out; 1 more with --unsafe-fixes."
+    assert fixing.would_fix(run("a.py", write=False, unsafe=True)) == "Would fix 1 finding in 1 file."
 
 
 def test_standard_input_comes_back_as_a_change(here: Path) -> None:
@@ -99,8 +118,8 @@ def test_standard_input_comes_back_as_a_change(here: Path) -> None:
 def test_a_fix_that_does_not_cure_is_tried_once(here: Path, fake_lint: Any) -> None:
     (here / "a.py").write_text("f()\n")
 
-    def stubborn(targets: Any, settings: Any, stdin: Any = None, on_progress: Any = None) -> Any:
-        text = (here / "a.py").read_text()
+    def stubborn(targets: Any, settings: Any, stdin: Any = None, edited: Any = None) -> Any:
+        text = (edited or {}).get("a.py", b"f()\n").decode()
         line = text[: text.index("f()")].count("\n") + 1
         edit = Edit("insert_before", "a.py", Span(line, 0, line, 3), "new()")
         finding = Finding(
@@ -117,8 +136,8 @@ def test_a_fix_that_does_not_cure_is_tried_once(here: Path, fake_lint: Any) -> N
 def test_fixes_that_undo_each_other_come_to_an_end(here: Path, fake_lint: Any) -> None:
     (here / "a.py").write_text("x = 0\n")
 
-    def endless(targets: Any, settings: Any, stdin: Any = None, on_progress: Any = None) -> Any:
-        text = (here / "a.py").read_text()
+    def endless(targets: Any, settings: Any, stdin: Any = None, edited: Any = None) -> Any:
+        text = (edited or {}).get("a.py", b"x = 0\n").decode()
         number = text.split()[2]
         edit = Edit("replace", "a.py", Span(1, 4, 1, 4 + len(number)), str(int(number) + 1))
         finding = Finding("DDP201", "missing-set-epoch", "error", "a.py", 1, 1, 1, 2, "m", (), Fix("t", True, (edit,)))
@@ -145,8 +164,8 @@ def test_a_file_that_changed_meanwhile_is_left_alone(here: Path, fake_lint: Any)
     (here / "a.py").write_text(BUGGY)
     check = fake_lint.check
 
-    def late(*arguments: Any) -> Any:
-        outcome = check(*arguments)
+    def late(*arguments: Any, **options: Any) -> Any:
+        outcome = check(*arguments, **options)
         (here / "a.py").write_text("# new\n" + BUGGY)
         return outcome
 

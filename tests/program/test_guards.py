@@ -241,3 +241,64 @@ def test_a_script_matters_for_what_its_imports_import(codes: Codes) -> None:
         "# file: setting_up.py\nimport torch.distributed as dist\ndef start():\n    dist.init_process_group('gloo')\n"
     )
     assert codes(script + engine + setting_up) == {"DDP101"}
+
+
+def test_a_constant_of_a_class_that_setattr_may_override_is_not_taken_for_granted(codes: Codes) -> None:
+    script = """
+import torch.distributed as dist
+
+class config:
+    distributed_run = False
+
+def update(target, **overrides):
+    for name, value in overrides.items():
+        setattr(target, name, value)
+
+update(config, **vars())
+if config.distributed_run:
+    dist.init_process_group("nccl")
+"""
+    assert codes(script) == {"DDP101"}
+
+
+@pytest.mark.parametrize("function", ["get_data_parallel_rank", "get_tensor_model_parallel_rank"])
+def test_a_rank_in_a_parallel_group_keeps_ranks_apart(codes: Codes, function: str) -> None:
+    assert not codes(HEAD + f"import mpu\nif mpu.{function}() == 0:\n    {SAVE}" + TAIL)
+
+
+def test_a_wrapper_that_may_be_taken_off_again_is_no_warning(codes: Codes) -> None:
+    script = """
+import argparse
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--horovod", action="store_true")
+args = parser.parse_args()
+dist.init_process_group("nccl")
+model = torch.nn.BatchNorm1d(4)
+if not args.horovod:
+    model = DDP(model)
+if dist.get_rank() == 0:
+    if not args.horovod:
+        model = model.module
+    model(torch.ones(2, 4))
+"""
+    assert codes(script + TAIL) == set()
+
+
+def test_a_loader_of_each_rank_is_split(codes: Codes) -> None:
+    script = """
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, random_split
+
+loaders = []
+for part in random_split(torch.ones(8, 1), [4, 4]):
+    loaders.append(DataLoader(part, batch_size=2, shuffle=True))
+loader = loaders[rank]
+model = DDP(model)
+for batch in loader:
+    model(batch).sum().backward()
+"""
+    assert codes(HEAD + script + TAIL) == set()

@@ -67,7 +67,7 @@ def test_text_shows_the_frame_the_evidence_and_the_way_out() -> None:
 
 def test_text_shows_the_derivation_when_asked() -> None:
     shown = render(outcome(finding(confirmed=False)), "text", PLAIN._replace(derivation=True))
-    assert "= because: one\n" in shown and "= because: two\n" in shown and "= because: not confirmed" in shown
+    assert "= because: one\n" in shown and "=          two\n" in shown and "=          not confirmed" in shown
     assert "because" not in render(outcome(finding()), "text", PLAIN)
 
 

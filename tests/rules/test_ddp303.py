@@ -36,9 +36,8 @@ dist.destroy_process_group()
 """
 INSIDE = {
     "constructor": "model = DDP(Net(head))",
-    "keyword": "class K(nn.Module):\n    def __init__(self, head):\n        super().__init__()\n"
-    "        self.head = head\n"
-    "model = DDP(K(head=head))",
+    "keyword": "class K(nn.Module):\n    def __init__(self, head):\n"
+    "        super().__init__()\n        self.head = head\nmodel = DDP(K(head=head))",
     "sequential": "model = DDP(nn.Sequential(nn.Linear(4, 4), head))",
     "list": "layers = [nn.Linear(4, 4)]\nlayers.append(head)\nmodel = DDP(nn.Sequential(*layers))",
     "dict": "class All(nn.Module):\n    def __init__(self, heads):\n        super().__init__()\n"

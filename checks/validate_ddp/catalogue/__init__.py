@@ -36,8 +36,16 @@ class Edit(NamedTuple):
     kind, with what span and text mean:
       insert_before  span of a statement; text is a statement put on its own line before it, indented alike
       insert_after   span of a statement; text is put on its own line after it, indented alike
+      append         span of any statement of a body; text is put behind the last one of that body
+      guard          span of a statement; text is a condition: puts the statement, indented, under ``if <text>:``
       replace        span of an expression; text is the expression which replaces it
       add_argument   span of a call; text is a keyword argument, ``name=value``, added after the last argument
+      remove_argument  span of a call; text is the name of a keyword argument, which is taken out
+      replace_argument  span of a call; text is ``name, new=value``: the keyword argument takes the place of that name
+      rename_in_arguments  span of a call; text is ``name, new``: each use of the name (``a`` or ``a.b``) in the
+                     arguments becomes the new expression
+      add_import     span ignored; text is an import statement, added once after the last import at the top of the
+                     file if what it binds is not there, above everything else that the fix changes
     """
 
     kind: str

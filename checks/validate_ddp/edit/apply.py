@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from validate_ddp.catalogue import Edit, Fix
-from validate_ddp.edit.splices import Declined, Plan, Splice, Text, plan
+from validate_ddp.catalogue import Edit, Fix, Span
+from validate_ddp.edit.imports import IMPORTS_FIRST
+from validate_ddp.edit.layout import Declined, Plan, Splice, Text
+from validate_ddp.edit.splices import plan
 from validate_ddp.edit.tree import parse, same
 
 
@@ -34,7 +36,33 @@ def apply_all(texts: Mapping[str, str], fixes: Iterable[Fix]) -> Applied:
     The spans of the edits refer to ``texts``, by path. Equal edits of several fixes are done once; of fixes that
     overlap the first one wins. The result is kept only if it parses to the very tree which the edits describe.
     """
-    wanted = list(dict.fromkeys(fixes))
+    texts_after: dict[str, str] = {}
+    done: list[Fix] = []
+    deferred: list[Fix] = []
+    declined: list[tuple[Fix, str]] = []
+    for group in _groups(list(dict.fromkeys(fixes))):
+        made = _of_group(texts, group)
+        texts_after.update(made.texts)
+        done += made.done
+        deferred += made.deferred
+        declined += made.declined
+    return Applied(texts_after, tuple(done), tuple(deferred), tuple(declined))
+
+
+def _groups(fixes: list[Fix]) -> list[list[Fix]]:
+    """Fixes that have a file in common, directly or through others, in the order given: one bad file spoils its own."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for index, fix in enumerate(fixes):
+        paths, members = {edit.path for edit in fix.edits}, [index]
+        for group in [group for group in groups if group[0] & paths]:
+            groups.remove(group)
+            paths |= group[0]
+            members += group[1]
+        groups.append((paths, members))
+    return [[fixes[index] for index in sorted(members)] for _, members in groups]
+
+
+def _of_group(texts: Mapping[str, str], wanted: list[Fix]) -> Applied:
     result = _attempt(texts, wanted)
     if result is not None:
         return result
@@ -56,8 +84,14 @@ def apply_all(texts: Mapping[str, str], fixes: Iterable[Fix]) -> Applied:
 class _Round:
     """The plans taken on so far, by edit, and the texts they are on."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], fixes: list[Fix]) -> None:
         self.given = texts
+        self.first_lines: dict[str, int] = {}
+        for fix in fixes:
+            for edit in fix.edits:
+                if edit.kind not in ("add_import", "append"):  # what is appended runs last
+                    line = self.first_lines.get(edit.path, edit.span.line)
+                    self.first_lines[edit.path] = min(line, edit.span.line)
         self.texts: dict[str, Text] = {}
         self.plans: dict[Edit, Plan] = {}
 
@@ -65,28 +99,31 @@ class _Round:
         if path not in self.texts:
             if path not in self.given:
                 raise Declined(f"the text of {path} is not at hand")
-            self.texts[path] = Text(self.given[path])
+            self.texts[path] = Text(self.given[path], self.first_lines.get(path))
         return self.texts[path]
 
     def conflicts(self, path: str, splices: tuple[Splice, ...]) -> bool:
+        """Whether one of the splices meets one that is taken; imports may share their place."""
         return any(
             _overlap(mine, other)
             for edit, taken in self.plans.items()
             if edit.path == path
             for other in taken.splices
             for mine in splices
+            if not mine.order == other.order == IMPORTS_FIRST
         )
 
 
 def _attempt(texts: Mapping[str, str], fixes: list[Fix]) -> Applied | None:
     """Carries the fixes out; None where the outcome is not what they describe."""
-    state = _Round(texts)
+    state = _Round(texts, fixes)
     done: list[Fix] = []
     deferred: list[Fix] = []
     declined: list[tuple[Fix, str]] = []
     for fix in fixes:
+        edits = [edit._replace(span=_ANYWHERE) if edit.kind == "add_import" else edit for edit in fix.edits]
         try:
-            new = {edit: plan(state.text(edit.path), edit) for edit in fix.edits if edit not in state.plans}
+            new = {edit: plan(state.text(edit.path), edit) for edit in edits if edit not in state.plans}
         except Declined as error:
             declined.append((fix, str(error)))
             continue
@@ -97,17 +134,29 @@ def _attempt(texts: Mapping[str, str], fixes: list[Fix]) -> Applied | None:
         done.append(fix)
     changed: dict[str, str] = {}
     for path, text in state.texts.items():
-        mine = [planned for edit, planned in state.plans.items() if edit.path == path]
+        mine = [planned for edit, planned in state.plans.items() if edit.path == path and planned.splices]
         if not mine:
             continue
         after = _spliced(text.text, [splice for planned in mine for splice in planned.splices])
-        for planned in mine:
-            planned.change()
+        try:
+            for planned in sorted(mine, key=_in_tree_order):
+                planned.change()
+        except Declined:  # it took another edit for granted that is not carried out
+            return None
         module = parse(after)
         if module is None or not same(module, text.tree.module):
             return None
         changed[path] = after
     return Applied(changed, tuple(done), tuple(deferred), tuple(declined))
+
+
+_ANYWHERE = Span(1, 0, 1, 0)
+"""An import has its place in the file whichever edit asks for it."""
+
+
+def _in_tree_order(planned: Plan) -> tuple[int, tuple[int, ...]]:
+    """Phase by phase; of imports at one place the one that comes last in the text first."""
+    return planned.phase, tuple(-ord(character) for character in planned.splices[0].text)
 
 
 def _overlap(left: Splice, right: Splice) -> bool:
@@ -117,7 +166,7 @@ def _overlap(left: Splice, right: Splice) -> bool:
 def _spliced(text: str, splices: list[Splice]) -> str:
     pieces = []
     position = 0
-    for splice in sorted(splices):
+    for splice in sorted(splices, key=lambda splice: (splice.start, splice.order, splice.end, splice.text)):
         pieces += [text[position : splice.start], splice.text]
         position = splice.end
     pieces.append(text[position:])

@@ -27,33 +27,36 @@ class Change(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """outcome: what is left. fixed: the findings that were cured, or with ``write=False`` would be in one round.
-    problems: lines for the user on what could not be done."""
+    """outcome: what is left. fixed: the findings that were cured, or with ``write=False`` would be.
+    problems: lines for the user on what could not be done. unsafe: findings left that an unsafe fix would cure."""
 
     outcome: Outcome
     fixed: tuple[Finding, ...]
     changes: tuple[Change, ...]
     problems: tuple[str, ...]
+    unsafe: int = 0
 
 
 def fix(targets: Sequence[str], settings: Settings, stdin: bytes | None, *, unsafe: bool, write: bool) -> Fixed:
     """Carries out the safe fixes, or all of them with ``unsafe``, on the files that ``lint.check`` finds.
 
-    write: False leaves every file as it is and stops after one round, since a second one would need a check of files
-    that were never written. The text of ``-`` is never written; it comes back as a change.
+    The rounds go on in memory and each file is written once, at the end; ``write=False`` leaves them all as they are.
+    The text of ``-`` is never written; it comes back as a change.
     """
     from validate_ddp.lint import check
 
     state = _State(settings, stdin)
     outcome = check(targets, settings, stdin)
-    for _ in range(ROUNDS if write else 1):
+    for _ in range(ROUNDS):
         applied, coded = state.round(outcome, unsafe)
-        if not state.commit(applied, coded, write):
+        if not state.take(applied, coded):
             break
-        if write:
-            outcome = check(targets, settings, state.stdin)
+        outcome = check(targets, settings, state.stdin, edited=state.after)
+    if write and state.write():
+        outcome = check(targets, settings, state.stdin)
     changes = tuple(Change(path, state.before[path], after) for path, after in sorted(state.after.items()))
-    return Fixed(outcome, tuple(state.fixed), changes, tuple(dict.fromkeys(state.problems)))
+    held_back = 0 if unsafe else sum(finding.fix is not None and not finding.fix.safe for finding in outcome.findings)
+    return Fixed(outcome, tuple(state.fixed), changes, tuple(dict.fromkeys(state.problems)), held_back)
 
 
 class _State:
@@ -104,36 +107,44 @@ class _State:
             self._asked.setdefault(fix, []).append(finding)
         return apply_all(self._texts, self._asked)
 
-    def commit(self, applied: Applied, coded: dict[str, bytes], write: bool) -> bool:
-        """Puts the new bytes into the files; False where nothing changed."""
-        done = set()
+    def take(self, applied: Applied, coded: dict[str, bytes]) -> bool:
+        """Keeps what a round has changed; False where nothing did."""
         for path, data in coded.items():
             if path == self._stdin_path():
                 self.stdin = data
-            elif write:
-                try:
-                    write_whole(path, data)
-                except Unwritable as error:
-                    self._block(path, error)
-                    continue
             self.after[path] = data
-            done.add(path)
         for fix in applied.done:
-            if done.issuperset(edit.path for edit in fix.edits):
-                for finding in self._asked[fix]:
-                    self.fixed.append(finding)
-                    self._tried.add(self._key(finding, fix))
-        return bool(done)
+            for finding in self._asked[fix]:
+                self.fixed.append(finding)
+                self._tried.add(self._key(finding, fix))
+        return bool(coded)
+
+    def write(self) -> bool:
+        """Puts the new bytes into the files; True where one could not be written, and is still what it was."""
+        failed = set()
+        for path, data in sorted(self.after.items()):
+            if path == self._stdin_path():
+                continue
+            try:
+                if _read(path) != self.before[path]:
+                    raise Unwritable("it has changed meanwhile")
+                write_whole(path, data)
+            except Unwritable as error:
+                self._block(path, error)
+                failed.add(path)
+        self.after = {path: data for path, data in self.after.items() if path not in failed}
+        self.fixed = [
+            finding
+            for finding in self.fixed
+            if finding.fix is None or failed.isdisjoint(edit.path for edit in finding.fix.edits)
+        ]
+        return bool(failed)
 
     def _encode(self, path: str, text: str) -> bytes:
         if path == self._stdin_path():
             data = self.stdin or b""
         else:
-            try:
-                with open(path, "rb") as file:
-                    data = file.read()
-            except OSError as error:
-                raise Unwritable(f"it cannot be read: {error.strerror or error}") from error
+            data = self.after[path] if path in self.after else _read(path)
         new = encode(path, data, self._texts[path], text)
         self.before.setdefault(path, data)
         return new
@@ -155,6 +166,14 @@ class _State:
             row = lines[edit.span.line - 1] if 1 <= edit.span.line <= len(lines) else ""
             parts += [edit.kind, edit.path, edit.text, row]
         return tuple(parts)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise Unwritable(f"it cannot be read: {error.strerror or error}") from error
 
 
 def _where(finding: Finding) -> str:
@@ -192,10 +211,11 @@ def done(result: Fixed) -> str:
 
 def would_fix(result: Fixed) -> str:
     """The line that ends ``--diff``."""
+    more = f"{result.unsafe} more with --unsafe-fixes" if result.unsafe else ""
     if not result.changes:
-        return "No fix would be carried out."
+        return f"No fix would be carried out{'; ' if more else ''}{more}."
     files = f"{len(result.changes)} file{'' if len(result.changes) == 1 else 's'}"
-    return f"Would fix {_findings(len(result.fixed))} in {files}."
+    return f"Would fix {_findings(len(result.fixed))} in {files}{', ' if more else ''}{more}."
 
 
 def _findings(number: int) -> str:

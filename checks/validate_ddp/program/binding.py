@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import roles
+from validate_ddp.program import gradients, roles
 from validate_ddp.program.library import iteration, optimizers
 from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
@@ -58,8 +58,10 @@ def _home(scope: Scope, name: str) -> Scope:
 
 
 def _assign_item(machine: Machine, target: Node, value: Value) -> None:
-    key_value = machine.evaluate(target[2])
-    for atom in bare(machine.evaluate(target[1])):
+    key_value, receiver = machine.evaluate(target[2]), machine.evaluate(target[1])
+    if machine.gathers:
+        gradients.restore(receiver, value)
+    for atom in bare(receiver):
         if isinstance(atom, Resource) and atom.kind in ("dict", "list", "namespace"):
             key = iteration.key_of(key_value)
             if key is None:  # an unknown key: any item may be the one

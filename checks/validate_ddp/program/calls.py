@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import library, ranks, roles
-from validate_ddp.program.library import attributes
+from validate_ddp.catalogue import Span
+from validate_ddp.program import gradients, library, presence, ranks, roles, worth
+from validate_ddp.program.library import attributes, autograd, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
     UNKNOWN,
     Class,
-    Const,
     Function,
     Instance,
     ModuleRef,
     Opaque,
-    Rank,
     Resource,
     Site,
     Symbol,
@@ -28,28 +27,41 @@ from validate_ddp.program.values import (
 )
 
 Node = list[Any]
-_MOST_WALKS = 5
-_MOST_WALKS_OF_SHORT = 40
-"""How often one function is walked; after that, its earlier results stand for it."""
 _DEEPEST = 40
 _MOST_GIVEN = 60
-_SHORT = 2
-"""Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
 
 class Call:
     """A call about to happen: what is called, on what, with which arguments, where."""
 
-    __slots__ = ("args", "keywords", "name", "node", "open", "receiver", "site")
+    __slots__ = ("_place", "_site", "args", "keywords", "name", "node", "open", "receiver")
 
-    def __init__(self, name: str, args: list[Value], keywords: dict[str, Value], site: Site) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: list[Value],
+        keywords: dict[str, Value],
+        site: Site | None,
+        place: tuple[Frame, list[int], Any] | None = None,
+    ) -> None:
         self.name = name
         self.receiver: Value = ()
         self.args = args
         self.keywords = keywords
         self.open = False
-        self.site = site
         self.node: Node = []
+        self._site = site
+        self._place = place
+
+    @property
+    def site(self) -> Site:
+        """Where the call is; made when somebody asks, as most calls are of no note."""
+        if self._site is None:
+            assert self._place is not None
+            frame, span, statement = self._place
+            function = frame.function.name if frame.function else ""
+            self._site = Site(frame.module.path, Span(*span), Span(*statement), function)
+        return self._site
 
     def argument(self, index: int, name: str = "") -> Value:
         """The argument at a position or by name; empty where it is not given."""
@@ -67,12 +79,15 @@ class Call:
 
 def call_node(machine: Machine, node: Node) -> Value:
     _, function, arguments, keywords, span = node
-    site = machine.site(span)
-    call = Call("", [], {}, site)
+    frame = machine.frames[-1]
+    call = Call("", [], {}, None, (frame, span, frame.statement))
     call.node = node
+    who = "all"
     if function[0] == "attr":
         call.name = function[2]
         call.receiver = machine.evaluate(function[1])
+        if presence.marked(call.receiver):
+            who = presence.note(machine, function[1], call.receiver, call.name, span)
         targets: list[Any] = []
     else:
         call.name = function[1] if function[0] == "name" else ""
@@ -94,8 +109,9 @@ def call_node(machine: Machine, node: Node) -> Value:
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
     if function[0] == "attr":
-        for atom in bare(call.receiver):
-            result = join(result, call_method(machine, atom, call))
+        with machine.guarded(who):
+            for atom in bare(call.receiver):
+                result = join(result, call_method(machine, atom, call))
     for atom in targets:
         result = join(result, call_atom(machine, atom, call))
     return result or UNKNOWN
@@ -117,6 +133,8 @@ def call_method(machine: Machine, atom: Any, call: Call) -> Value:
     if isinstance(atom, Instance):
         return _call_member(machine, atom, call)
     if isinstance(atom, (ModuleRef, Class)):
+        if call.name == "apply" and isinstance(atom, Class) and atom.find("apply")[0] is None:
+            return autograd.applied(machine, atom, call)
         result: Value = ()
         for target in bare(attributes.get(machine, atom, call.name)):
             result = join(result, call_atom(machine, target, call))
@@ -230,25 +248,32 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
     key = id(function.node)
+    if function.node[0] == "def" and "schedul" in function.node[2]:
+        lengths.note_schedule(machine, function.name, None, call)
     who = "all"
     if "rank-zero" in function.marks:
         who = "zero"
     elif "local-zero" in function.marks:
         who = "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
-    if not _worth_walking(machine, function, call):
+    if not worth.is_worth_walking(machine, function, call):
         carried = carried_by(call.given)
-        holders = [atom for atom in (function.bound, *carried) if isinstance(atom, Instance)]
-        if carried and len(holders) + len(carried) > 2:  # it may put one into the other
-            for holder in holders:
-                holder.given = (*holder.given, *carried)[:_MOST_GIVEN]
-        elif carried and holders:
-            holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
+        if "no_grad" in function.marks:
+            carried = gradients.cut_parts(carried)
+        if carried and function.bound is not None:
+            metrics.taken_in(machine, function.bound, carried)
+        if carried:
+            _hand_over(function, carried)
         return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
-    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= _most_walks(function):
+    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= worth.most_walks(function):
+        metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
+    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.passes_on(machine, call):
+        return machine.results[key]
+    known = len(machine.facts)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
     scope = Scope(names, function.scope)
@@ -259,11 +284,26 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             value = _run(machine, function, frame)
         finally:
             machine.frames.pop()
+    if machine.gathers and "no_grad" in function.marks:
+        value = gradients.cut(value)
+    if metrics.may_reduce(function.name):
+        value = metrics.put_together(call, value)
     machine.results[key] = join(machine.results.get(key, ()), value)
+    machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
             atom.fields["asked_for"] = (Resource("call", call.site),)
     return value
+
+
+def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:
+    """A function that is not walked may put one of its arguments into another."""
+    holders = [atom for atom in (function.bound, *carried) if isinstance(atom, Instance)]
+    if len(holders) + len(carried) > 2:
+        for holder in holders:
+            holder.given = (*holder.given, *carried)[:_MOST_GIVEN]
+    elif holders:
+        holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
 
 
 def _received(machine: Machine, name: str, value: Value, annotation: Node | None) -> Value:
@@ -275,11 +315,6 @@ def _received(machine: Machine, name: str, value: Value, annotation: Node | None
         if not isinstance(annotated[0], Opaque):
             return annotated
     return roles.named(name, value)
-
-
-def _most_walks(function: Function) -> int:
-    body = function.node[4] if function.node[0] == "def" else []
-    return _MOST_WALKS_OF_SHORT if len(body) <= 4 else _MOST_WALKS
 
 
 def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
@@ -316,24 +351,6 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
 
 def _is_dataset(base: Any) -> bool:
     return isinstance(base, Symbol) and base.last.endswith(("Dataset", "Folder"))
-
-
-def _worth_walking(machine: Machine, function: Function, call: Call) -> bool:
-    if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:
-        return True
-    if machine.library.interesting(function.module, function.node[7]):
-        return True
-    return any(isinstance(atom, (Resource, Rank, Function, Class)) for atom in carried_or_self(call))
-
-
-def carried_or_self(call: Call) -> list[Any]:
-    """The arguments' atoms worth a walk into a function that seems to do nothing of note."""
-    return [
-        atom
-        for atom in bare(call.given)
-        if not (isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace"))
-        and not isinstance(atom, Const)
-    ]
 
 
 def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:

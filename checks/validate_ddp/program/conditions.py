@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import ranks, vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
     WRAPPERS,
@@ -107,15 +108,22 @@ def test(machine: Machine, node: Node) -> Truth:
     if kind == "bool":
         truths: list[Truth] = []
         deciding = node[1] == "or"
-        for part in node[2]:
-            truths.append(test(machine, part))
-            if truths[-1] is deciding:
-                return deciding
+        with machine.flagged():  # what it marks ends with it
+            for part in node[2]:
+                truths.append(test(machine, part))
+                if truths[-1] is deciding:
+                    return deciding
+                machine.flags.append("shorted")
         return _all_of(truths) if node[1] == "and" else _any_of(truths)
     if kind == "cmp":
-        return _comparison(machine, node)
+        truth, operands = compared(machine, node)
+        if truth is None:
+            metrics.decided(machine, operands)
+        return truth
     value = machine.evaluate(node)
     truth = truth_of(value)
+    if truth is None:
+        metrics.decided(machine, value)
     if truth is None and kind in ("name", "attr"):
         return hinted(node[1] if kind == "name" else node[2])
     return truth
@@ -143,15 +151,29 @@ def _any_of(truths: list[Truth]) -> Truth:
     return None if any(truth is None for truth in truths) else any(truths)
 
 
-def _comparison(machine: Machine, node: Node) -> Truth:
+def compared(machine: Machine, node: Node) -> tuple[Truth, Value]:
+    """What a comparison is, and its operands."""
     _, left_node, operators, right_nodes = node
-    left = machine.evaluate(left_node)
+    operands = left = machine.evaluate(left_node)
     truths: list[Truth] = []
     for operator, right_node in zip(operators, right_nodes, strict=True):
         right = machine.evaluate(right_node)
-        truths.append(_compared(left, operator, right))
-        left = right
-    return _all_of(truths)
+        truths.append(False if _never(left_node, operator, right_node) else _compared(left, operator, right))
+        left, left_node = right, right_node
+        operands += right
+    return _all_of(truths), operands
+
+
+def _never(left: Node, operator: str, right: Node) -> bool:
+    """``step % k == k``: a remainder is never its divisor."""
+    return operator == "Eq" and left[0] == "bin" and left[1] == "Mod" and _is_same(left[3], right)
+
+
+def _is_same(first: Node, second: Node) -> bool:
+    """Whether two names or fields, such as `args.steps`, are the same one."""
+    if first[0] == second[0] == "attr":
+        return bool(first[2] == second[2]) and _is_same(first[1], second[1])
+    return first[0] in ("name", "const") and first == second
 
 
 _MIRROR = {"Lt": "Gt", "Gt": "Lt", "LtE": "GtE", "GtE": "LtE"}
@@ -238,6 +260,8 @@ def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
         if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
             number = tuple(constant(item) for item in atom.fields.values())
     answer = ranks.compare(rank.scope, operator, number)
+    if rank.scope == "group" and isinstance(answer, tuple):
+        return RankTest("some")
     return RankTest(*answer) if isinstance(answer, tuple) else answer
 
 

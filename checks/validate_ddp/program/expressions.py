@@ -6,14 +6,15 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import calls, conditions, roles, turns
-from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program import calls, conditions, gradients, presence, roles, turns
+from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
 from validate_ddp.program.values import (
     UNKNOWN,
     Const,
     Function,
+    Lazy,
     OnRanks,
     Opaque,
     Rank,
@@ -42,11 +43,18 @@ def lookup(machine: Machine, name: str) -> Value:
     scope: Scope | None = machine.frame.scope
     while scope is not None:
         if name in scope.names:
-            found: Value = machine.library.forced(machine, scope.names, name)
-            if any(isinstance(atom, OnRanks) for atom in found):
-                found = here(machine, found)
-            if len(found) == 1 and isinstance(found[0], Opaque) and found[0].name == "loaded":
-                counted(found[0].carries[0], "named")
+            found = scope.names[name]
+            if found and type(found[0]) is Lazy:
+                found = machine.library.forced(machine, scope.names, name)
+            if (
+                len(found) == 1 and type(found[0]) is not OnRanks
+            ):  # the usual case, and this is the walk's busiest place
+                if type(found[0]) is Opaque and found[0].name == "loaded":
+                    counted(found[0].carries[0], "named")
+                return found
+            for atom in found:
+                if type(atom) is OnRanks:
+                    return here(machine, found)
             return found
         scope = scope.parent
     if name in _BUILTINS:
@@ -71,7 +79,10 @@ def _call(machine: Machine, node: Node) -> Value:
 
 def _attribute(machine: Machine, node: Node) -> Value:
     value: Value = ()
-    for atom in bare(machine.evaluate(node[1])):
+    receiver = machine.evaluate(node[1])
+    if presence.marked(receiver):
+        presence.note(machine, node[1], receiver, node[2], node[3])
+    for atom in bare(receiver):
         value = join(value, attributes.get(machine, atom, node[2]))
     return value or UNKNOWN
 
@@ -89,7 +100,12 @@ def _sequence(machine: Machine, node: Node) -> Value:
     fields: dict[str, Value] = {}
     for item in node[2]:
         if item[0] == "star":
-            fields["*"] = join(fields.get("*", ()), iteration.element(machine.evaluate(item[1])))
+            value = machine.evaluate(item[1])
+            held = value[0].fields if len(value) == 1 and isinstance(value[0], Resource) else {"*": ()}
+            if "*" in held or "*" in fields or value[0].kind not in ("tuple", "list"):
+                fields["*"] = join(fields.get("*", ()), iteration.element(value))
+            else:
+                fields.update({str(len(fields) + index): part for index, part in enumerate(held.values())})
         else:
             fields[str(len(fields))] = machine.evaluate(item)
     return (Resource("tuple" if node[1] == "tuple" else "list", machine.site(), fields),)
@@ -144,7 +160,8 @@ def _boolean(machine: Machine, node: Node) -> Value:
     truth = conditions.test(machine, node)
     if isinstance(truth, RankTest):
         return (truth,)
-    values = [machine.evaluate(part) for part in node[2]]
+    with machine.flagged("shorted"):
+        values = [machine.evaluate(part) for part in node[2]]
     if node[1] == "or":  # `a or b`: a unless it is false
         value: Value = ()
         for part in values:
@@ -163,14 +180,18 @@ def _boolean(machine: Machine, node: Node) -> Value:
 
 
 def _comparison(machine: Machine, node: Node) -> Value:
-    truth = conditions.test(machine, node)
-    if truth is None and machine.loops:
-        return (Opaque(turns.turn(machine, node)),)
-    return conditions.as_value(truth)
+    truth, operands = conditions.compared(machine, node)
+    if truth is not None:
+        return conditions.as_value(truth)
+    return (Opaque(turns.turn(machine, node) if machine.loops else "", carried_by(operands)),)
 
 
 def _binary(machine: Machine, node: Node) -> Value:
     left, right = machine.evaluate(node[2]), machine.evaluate(node[3])
+    if machine.gathers:
+        total = gradients.arithmetic(machine, node[1], left, right)
+        if total is not None:
+            return total
     number = _rank_arithmetic(node[1], left, right)
     if number is not None:
         return number
@@ -184,7 +205,12 @@ def _binary(machine: Machine, node: Node) -> Value:
     name = "".join(
         str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
     )
-    return (Opaque(name[-200:], carried_by((*left, *right))),)
+    carries = carried_by((*left, *right))
+    for part in carries:
+        if type(part) is Resource and part.kind == "length":
+            carries = lengths.combined(node[1], left, right, carries, machine.site())
+            break
+    return (Opaque(name[-200:], carries),)
 
 
 def _rank_arithmetic(operator: str, left: Value, right: Value) -> Value | None:
@@ -234,7 +260,15 @@ def _subscript(machine: Machine, node: Node) -> Value:
     value: Value = ()
     for atom in bare(receiver):
         value = join(value, _item(machine, atom, key, index))
+    if any(isinstance(atom, Rank) for atom in index):  # each rank its own: loaders[rank]
+        value = tuple(_of_a_rank(atom, index) for atom in bare(value))
     return value or UNKNOWN
+
+
+def _of_a_rank(atom: Any, index: Value) -> Any:
+    if isinstance(atom, Resource) and atom.kind == "loader":
+        return Resource("loader", atom.site, {**atom.fields, "derived": index})
+    return atom
 
 
 def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
@@ -247,6 +281,11 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
+        if key is None and atom.kind == "dict":
+            held: Value = ()
+            for value in atom.fields.values():
+                held = join(held, value)
+            return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key)
@@ -317,6 +356,8 @@ def _walrus(machine: Machine, node: Node) -> Value:
 def _yield(machine: Machine, node: Node) -> Value:
     star = node[1][0] == "star"
     value = machine.evaluate(node[1][1] if star else node[1])
+    if star:
+        iteration.note(machine, value, machine.site(), "yield from")
     machine.frame.yielded = join(machine.frame.yielded, iteration.element(value) if star else value)
     return UNKNOWN
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.values import Site, Value
@@ -26,6 +26,7 @@ class Guard(NamedTuple):
     """A condition around a fact: only ranks ``who`` pass; ``all`` for one that has nothing to do with the rank.
 
     depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
+    swallows: not a condition but a ``try`` with a handler that catches any error and goes on.
     every: of an unknown one, in which turns of a loop it holds (``turns``), where that is known.
     """
 
@@ -33,27 +34,38 @@ class Guard(NamedTuple):
     site: Site
     depth: int = 0
     exact: bool = True
+    swallows: bool = False
     every: str = ""
 
 
 class Fact:
     """Something that the program does.
 
-    kind: process_group, device, sampler, loader, iterate, epoch_loop, set_epoch, wrap, forward, backward, collective,
-        save, load, load_state, seed, launch, optimizer, step, zero_grad, data_parallel or rework
-        (something done to a wrapper that belongs before wrapping).
+    kind, by what rules look at:
+        start: process_group, device, option (of the command line), launch
+        data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
+            transform made)
+        model: wrap, shard (in place, FSDP2), data_parallel, rework (something done to a wrapper that belongs before
+            wrapping), forward, backward, optimizer, step, zero_grad
+        ranks: collective, gather (of a tensor whose gradient ends there), absence (something is taken from a value
+            that some of the ranks here do not have), exit (some ranks leave a loop, a function or the program)
+        numbers: scheduler (a learning rate schedule made from a length), report or decision (of a number summed up
+            over batches), no_grad (entered in a loop)
+        files: save, load, load_state, sharded_state (a call that gathers, saves or loads shards of all ranks)
     name: the function of the library that does it, without its module.
     who: the ranks that reach it, as ``ranks`` names them.
     guards: the conditions on the rank around it, outermost first.
     chain: the calls that lead to it from the entry, outermost first.
     loops: the loops around it, outermost first, those around its callers included.
-    values: what it works on, by role.
+    values: what it works on, by role. Of a forward: model, and inputs, the batches that go into it.
     flags: marks of its surroundings: no_grad, no_sync, perhaps_no_sync, accumulate, process_first, locked (contexts);
-        handler; conditional; generator; dataset (a method of one); spawned; alone (before any rank but one was
-        started).
+        handler; any_error (a handler that catches what one rank alone may meet); conditional; tried (where a failure
+        is caught); shorted (behind another part of a condition); generator; dataset (a method of one); worker (what
+        a loader's workers start with); spawned; alone (before any rank but one was started).
+    scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
     """
 
-    __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "site", "values", "who")
+    __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "scope", "site", "values", "who")
 
     def __init__(
         self,
@@ -67,6 +79,7 @@ class Fact:
         values: dict[str, Value],
         flags: frozenset[str],
         order: int,
+        scope: Any = None,
     ) -> None:
         self.kind = kind
         self.name = name
@@ -78,6 +91,7 @@ class Fact:
         self.values = values
         self.flags = flags
         self.order = order
+        self.scope = scope
 
     def value(self, role: str) -> Value:
         """What plays ``role`` here; empty where nothing does."""

@@ -27,54 +27,61 @@ class Finder:
 
     def find(self, dotted: str, level: int, importer: str) -> str | None:
         """The file or folder of a module of the program, or None for a library's."""
+        if not level and dotted.partition(".")[0] in LIBRARIES:
+            return None
+        # What lies beside the importer is the same for all in its folder, unless the name may be the importer's own.
+        name, folder = dotted.rpartition(".")[2], os.path.dirname(importer)
+        key = ("module", dotted, level, "" if level else self.roots[0], importer if name in importer else folder)
+        found: str | None = self.summaries.once(key, lambda: self._found(dotted, level, importer))
+        return found
+
+    def _found(self, dotted: str, level: int, importer: str) -> str | None:
         parts = [part for part in dotted.split(".") if part]
         if level:
             base = os.path.dirname(importer)
             for _ in range(level - 1):
                 base = os.path.dirname(base)
             return existing(base, parts, self.summaries)
-        if not parts or parts[0] in LIBRARIES:
-            return None
-        key = (dotted, self.roots[0], importer)
-        if key not in self.summaries.located:
-            self.summaries.located[key] = self._located(parts, importer)
-        return self.summaries.located[key]  # type: ignore[no-any-return]
+        return self._located(parts, importer) if parts else None
 
     def reaches(self, file: str) -> bool:
         """Whether a file imports, transitively and from wherever on disk, one that can matter."""
-        return self._search(file, self.summaries.matters, self.summaries.reaching)
+        return self._search(file, "reaches", self.summaries.matters)
 
     def starts(self, file: str) -> bool:
         """Whether a script, or anything it imports, has a word without which no second rank can come into being."""
-        return self.summaries.starts(file) or self._search(file, self.summaries.starts, self.summaries.starting)
+        return self.summaries.starts(file) or self._search(file, "starts", self.summaries.starts)
 
-    def _search(self, file: str, wanted: Callable[[str], bool], known: dict[str, bool]) -> bool:
-        if file not in known:
-            pending, seen = [file], {file}
-            known[file] = False
-            while pending and len(seen) < _MOST_IMPORTS and not known[file]:
-                for found in self._imported(pending.pop()):
-                    if wanted(found) or known.get(found, False):
-                        known[file] = True
-                    elif found not in seen:
-                        seen.add(found)
-                        pending.append(found)
-            known[file] = known[file] or len(seen) >= _MOST_IMPORTS
-        return known[file]
+    def _search(self, file: str, what: str, wanted: Callable[[str], bool]) -> bool:
+        found: bool = self.summaries.once((what, file), lambda: self._leads(file, what, wanted))
+        return found
+
+    def _leads(self, file: str, what: str, wanted: Callable[[str], bool]) -> bool:
+        pending, seen = [file], {file}
+        while pending:
+            for found in self._imported(pending.pop()):
+                if wanted(found) or self.summaries.known((what, found)):
+                    return True
+                if found not in seen:
+                    seen.add(found)
+                    pending.append(found)
+            if len(seen) >= _MOST_IMPORTS:
+                return True
+        return False
 
     def _imported(self, file: str) -> list[str]:
         """The files of the program that a file imports."""
-        if file not in self.summaries.imported:
-            from validate_ddp.source.prefilter import imports
+        found: list[str] = self.summaries.once(("imported", file), lambda: self._imports_of(file))
+        return found
 
-            files: dict[str, None] = {}
-            for name in imports(self.summaries.data(file) or b""):
-                dotted = name.lstrip(".")
-                found = self.find(dotted, len(name) - len(dotted), file)
-                if found is not None and self.summaries.is_file(init_file(found)):
-                    files[init_file(found)] = None
-            self.summaries.imported[file] = list(files)
-        return self.summaries.imported[file]  # type: ignore[no-any-return]
+    def _imports_of(self, file: str) -> list[str]:
+        files: dict[str, None] = {}
+        for name in self.summaries.imports(file):
+            dotted = name.lstrip(".")
+            found = self.find(dotted, len(name) - len(dotted), file)
+            if found is not None and self.summaries.is_file(self.summaries.init_file(found)):
+                files[self.summaries.init_file(found)] = None
+        return list(files)
 
     def _located(self, parts: list[str], importer: str) -> str | None:
         roots = dict.fromkeys((*self.roots, *self._roots_of(importer)))
@@ -145,9 +152,3 @@ def existing(base: str, parts: list[str], summaries: Any) -> str | None:
     if summaries.is_folder(path) and summaries.is_namespace(path):
         return path
     return None
-
-
-def init_file(path: str) -> str:
-    """The file that importing ``path`` walks: a package's ``__init__``, or itself."""
-    inside = os.path.join(path, "__init__.py")
-    return inside if os.path.isdir(path) and os.path.isfile(inside) else path

@@ -21,7 +21,7 @@ def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
 
 
 def walk_for(machine: Machine, node: Node) -> Outcome:
-    _, _, target, iterated, body, orelse = node
+    target, iterated, body, orelse = node[2:6]
     value = machine.evaluate(iterated)
     machine.activations += 1
     iteration.note(machine, value, machine.site(node[1]), "for", machine.activations)

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Span
 from validate_ddp.program import ranks
 from validate_ddp.program.facts import Fact, Guard, Loop
-from validate_ddp.program.values import Function, Site, Value, join, on_ranks
+from validate_ddp.program.values import Const, Function, Lazy, Site, Value, join, on_ranks
 
 MISSING: Value = ("missing",)
 """A name that an alternative leaves unbound; never seen outside merges."""
+
+MAIN: Value = (Const("__main__"),)
+"""The ``__name__`` of the script itself."""
 
 _NO_SPAN = Span(1, 0, 1, 0)
 _TURNING = ("backward", "step", "zero_grad")
@@ -43,7 +46,7 @@ class Frame:
         self.function = function
         self.returned: Value = ()
         self.yielded: Value = ()
-        self.statement: Span = _NO_SPAN
+        self.statement: list[int] | Span = _NO_SPAN
         self.call = call
         self.who = who
 
@@ -95,13 +98,18 @@ class Machine:
         self.journals: list[dict[tuple[int, str], tuple[dict[str, Value], str, Value]]] = []
         self.walked: dict[int, int] = {}
         self.results: dict[int, Value] = {}
+        self.fruitless: dict[tuple[Any, ...], int] = {}
         self.budget = budget
         self.complete = True
         self.environment: dict[str, Value] = {}
+        self.wrapped: list[Any] = []
+        """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
+        self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
         self.evaluate: Callable[[list[Any]], Value]
         self.walk: Callable[[list[Any]], Outcome]
         self.call: Callable[..., Value]
         self.activations = 0
+        self.gathers: list[Any] = []
         self.making = False
         self.defining = False
         self._seen: set[tuple[Any, ...]] = set()
@@ -126,8 +134,9 @@ class Machine:
 
     def site(self, span: list[int] | Span | None = None) -> Site:
         frame = self.frame
-        place = frame.statement if span is None else Span(*span)
-        return Site(frame.module.path, place, frame.statement, frame.function.name if frame.function else "")
+        statement = Span(*frame.statement)
+        place = statement if span is None else Span(*span)
+        return Site(frame.module.path, place, statement, frame.function.name if frame.function else "")
 
     def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
@@ -155,17 +164,21 @@ class Machine:
             values,
             frozenset(self.flags),
             len(self.facts),
+            self.frames[-1].scope,
         )
         self.facts.append(fact)
 
     def write(self, names: dict[str, Value], key: str, value: Value) -> None:
         """Set a name or field, so that a branch can be taken back."""
         if self.journals:
-            self.journals[-1].setdefault((id(names), key), (names, key, names.get(key, MISSING)))
+            old = names.get(key, MISSING)
+            if old and type(old[0]) is Lazy and old[0].node is not None and old[0].node[0] == "assign":
+                old = self.library.forced(self, names, key)  # or the branches could not be merged
+            self.journals[-1].setdefault((id(names), key), (names, key, old))
         names[key] = value
 
     def guard(self, who: str, site: Site, exact: bool = True, every: str = "") -> Guard:
-        return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None), exact, every)
+        return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None), exact, every=every)
 
     def guarded(self, who: str, site: Site | None = None, exact: bool = True, every: str = "") -> Pushed:
         """Code that only ranks ``who`` run; not ``exact``, where it also hangs on something unknown."""
@@ -211,7 +224,9 @@ class Machine:
             before = names.get(name, MISSING)
             for _, changes, who in staying:
                 new = changes[key][2] if key in changes else before
-                if new is MISSING:
+                if new is MISSING and who in ranks.PARTIAL:
+                    self.unbound[id(names), name] = names
+                if new is MISSING or new is value:
                     continue
                 if who in ranks.PARTIAL and len(staying) > 1:
                     new = on_ranks(new, who)

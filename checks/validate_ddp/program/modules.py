@@ -6,13 +6,14 @@ import os
 from typing import Any
 
 from validate_ddp.program import vocabulary
-from validate_ddp.program.finder import Finder, existing, init_file
+from validate_ddp.program.finder import Finder, existing
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import Const, Lazy, ModuleRef, Opaque, Symbol, Value
 
 Node = list[Any]
 
 _ALIASES = {"np": "numpy"}
+_WORDS = vocabulary.KEYS | {'"' + key for key in vocabulary.OPTIONS}
 _RESOLVING: Value = (Opaque("resolving"),)
 
 
@@ -41,7 +42,7 @@ class Library:
         self.summaries = summaries
         self.modules: dict[str, Module] = {}
         self.finder = Finder(summaries, entry)
-        self._keys: set[str] = set(vocabulary.KEYS)
+        self._keys: set[str] = set(_WORDS)
         self._known_files: set[str] = set()
 
     def module(self, file: str) -> Module:
@@ -54,31 +55,41 @@ class Library:
 
     def body(self, module: Module) -> Node:
         """The lowered statements of a module; none for one that cannot be read."""
-        if os.path.isdir(module.file):
+        if self.summaries.is_folder(module.file):
             return []
         body: Node = self.summaries.body(module.file) or []
         if module.file not in self._known_files:
             self._known_files.add(module.file)
-            self._learn(body)
-            for dotted, level, names in _imported_names(body):
-                self._keys.update(name for name in names if self._brings(module, dotted, level, name))
+            self._learn(self.summaries.once(("defines", module.file), lambda: _definitions(body)))
+            key = ("brings", self.finder.roots[0], module.file)
+            self._keys |= self.summaries.once(key, lambda: self._brought(module, body))
         return body
+
+    def _brought(self, module: Module, body: Node) -> frozenset[str]:
+        """The names that a module imports from files that can matter."""
+        return frozenset(
+            name
+            for dotted, level, names in _imported_names(body)
+            if level or dotted.partition(".")[0] not in vocabulary.LIBRARIES
+            for name in names
+            if self._brings(module, dotted, level, name)
+        )
 
     def _brings(self, module: Module, dotted: str, level: int, name: str) -> bool:
         """Whether a name that ``module`` imports is of a file that can matter, or is such a file."""
         file = self.finder.find(dotted, level, module.file)
         if file is None:
             return False
-        inside = existing(file if os.path.isdir(file) else os.path.dirname(file), [name], self.summaries)
-        if os.path.basename(file) == "__init__.py" or os.path.isdir(file):
+        inside = existing(file if self.summaries.is_folder(file) else os.path.dirname(file), [name], self.summaries)
+        if os.path.basename(file) == "__init__.py" or self.summaries.is_folder(file):
             if inside is not None:
-                return self.summaries.matters(init_file(inside)) or self.finder.reaches(init_file(inside))
+                file = self.summaries.init_file(inside)
+                return self.summaries.matters(file) or self.finder.reaches(file)
             return True
         return self.summaries.matters(file) or self.finder.reaches(file)
 
-    def _learn(self, body: Node) -> None:
+    def _learn(self, pending: list[tuple[str, list[str]]]) -> None:
         """Names of functions and classes that can matter make the functions which use them matter too."""
-        pending = _definitions(body)
         changed = True
         while changed:
             changed = False
@@ -111,7 +122,7 @@ class Library:
         for name, alias in aliases:
             if name == "*":
                 if file is not None:
-                    frame.module.stars.append(self.module(init_file(file)))
+                    frame.module.stars.append(self.module(self.summaries.init_file(file)))
                 continue
             machine.write(names, alias or name, (Lazy(shown, name, file),))
         if file is not None:
@@ -119,9 +130,11 @@ class Library:
 
     def _touch(self, machine: Machine, file: str | None) -> None:
         """Walk an imported module's top level now if it can do something there."""
-        if file is None or (os.path.isdir(file) and not os.path.isfile(init_file(file))):
+        if file is None or (
+            self.summaries.is_folder(file) and not self.summaries.is_file(os.path.join(file, "__init__.py"))
+        ):
             return
-        module = self.module(init_file(file))
+        module = self.module(self.summaries.init_file(file))
         if module.state == "new" and self.summaries.acts_at_import(module.file):
             self.load(machine, module)
 
@@ -172,22 +185,22 @@ class Library:
         if lazy.target is None:
             dotted = _ALIASES.get(lazy.dotted, lazy.dotted).lstrip(".")
             return (Symbol(f"{dotted}.{lazy.name}" if lazy.name else dotted),)
-        module = self.module(init_file(lazy.target))
+        module = self.module(self.summaries.init_file(lazy.target))
         if not lazy.name:
             return (ModuleRef(module),)
         return self.member(machine, module, lazy.name)
 
     def member(self, machine: Machine, module: Module, name: str) -> Value:
         """``module.name``: a name of its top level, or a module in its package."""
-        if os.path.isfile(module.file):
+        if self.summaries.is_file(module.file):
             if module.state == "new" and not self._follows(module.file):
                 return (Symbol(f"{_dotted(module)}.{name}"),)
             self.load(machine, module)
         if module.scope.names.get(name, _RESOLVING) is not _RESOLVING:
             return self.forced(machine, module.scope.names, name)
         inside = existing(os.path.dirname(module.file) if module.is_package else module.file, [name], self.summaries)
-        if (module.is_package or os.path.isdir(module.file)) and inside is not None:
-            return (ModuleRef(self.module(init_file(inside))),)
+        if (module.is_package or self.summaries.is_folder(module.file)) and inside is not None:
+            return (ModuleRef(self.module(self.summaries.init_file(inside))),)
         found = self.starred(machine, module, name) or self._gathered(machine, module, name)
         if found is not None:
             return found
@@ -195,7 +208,7 @@ class Library:
 
     def _gathered(self, machine: Machine, package: Module, name: str) -> Value | None:
         """A name that the missing ``__init__`` of a folder would import from one of its modules."""
-        if not os.path.isdir(package.file):
+        if not self.summaries.is_folder(package.file):
             return None
         for file in sorted(os.listdir(package.file)):
             path = os.path.join(package.file, file)

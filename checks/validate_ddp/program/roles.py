@@ -38,6 +38,16 @@ def named(name: str, value: Value) -> Value:
     return (*value, *role) if is_default else value
 
 
+def joined(name: str, value: Value) -> Value:
+    """``value``, and what else something called ``name`` may be in a distributed launch, where it is no rank yet."""
+    last = name.lower().lstrip("_")
+    if last not in vocabulary.GLOBAL_RANK and last not in vocabulary.LOCAL_RANK:
+        return value
+    if any(isinstance(atom, Rank) for atom in bare(value)):
+        return value
+    return (*value, *suggested(name))
+
+
 _TRANSPARENT_CLASS_DECORATORS = ("property", "staticmethod", "classmethod", "cached_property")
 
 

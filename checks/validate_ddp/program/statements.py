@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.catalogue import Span
-from validate_ddp.program import binding, conditions, loops, ranks, roles, turns
-from validate_ddp.program.library import contexts, iteration
-from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, ranks, roles, turns
+from validate_ddp.program.library import contexts, iteration, metrics
+from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
     Class,
     Function,
@@ -30,12 +29,16 @@ Node = list[Any]
 def walk(machine: Machine, body: list[Node]) -> Outcome:
     """Walk statements in order. The outcome says whether, and on which ranks, what follows still runs."""
     rest, until, outer = "all", "return", len(machine.guards)
+    frame = machine.frames[-1]
     try:
         for statement in body:
             machine.spend()
-            if statement[0] not in _DEFINITIONS:
-                machine.frame.statement = Span(*statement[1])
-            outcome = _STATEMENTS[statement[0]](machine, statement)
+            kind = statement[0]
+            if kind not in _DEFINITIONS:
+                frame.statement = statement[1]
+            outcome = _STATEMENTS[kind](machine, statement)
+            if outcome is RUNS_ON:
+                continue
             if outcome.ends:
                 return Outcome(outcome.ends, rest, until)
             if outcome.rest != "all":
@@ -49,26 +52,34 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
 
 
 def _expr(machine: Machine, node: Node) -> Outcome:
+    if len(node) > 3 and _is_idle(machine, node):
+        return RUNS_ON
     machine.evaluate(node[2])
-    if node[2][0] == "call" and _leaves(node[2][1]):
+    if node[2][0] == "call" and exits.name_of_exit(node[2][1]):
+        exits.note(machine, node)
         return Outcome("raise")
     return RUNS_ON
 
 
-_EXITS = (["name", "exit"], ["name", "quit"])
+def _leave_loop(machine: Machine, node: Node) -> Outcome:
+    exits.note(machine, node)
+    return Outcome("loop")
 
 
-def _leaves(function: Node) -> bool:
-    if function in _EXITS:
-        return True
-    return function[0] == "attr" and [function[1], function[2]] in (
-        [["name", "sys"], "exit"],
-        [["name", "os"], "_exit"],
-    )
+_SIMPLE = ("const", "name", "attr")
 
 
 def _assign(machine: Machine, node: Node) -> Outcome:
+    if len(node) > 4 and node[3][0] not in _SIMPLE and _is_idle(machine, node):
+        if machine.defining:
+            machine.defining = False
+        elif len(node[2]) == 1 and node[2][0][0] == "name" and node[2][0][1] not in machine.frame.scope.names:
+            name = node[2][0][1]
+            machine.write(machine.frame.scope.names, name, (Lazy("", name, None, node, machine.frame.module),))
+            return RUNS_ON
     value = machine.evaluate(node[3])
+    if machine.gathers and gradients.is_off(machine):
+        value = gradients.cut(value)
     for target in node[2]:
         binding.assign(machine, target, value)
     return RUNS_ON
@@ -76,6 +87,12 @@ def _assign(machine: Machine, node: Node) -> Outcome:
 
 def _augment(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(["bin", node[3], node[2], node[4]])
+    if machine.loops and node[3] == "Add":
+        value = metrics.marked(value, metrics.SUMMED)
+        if node[2][0] == "sub" and node[2][1][0] in ("name", "attr"):
+            held = metrics.with_item(machine.evaluate(node[2][1]), value)
+            if held:
+                binding.assign(machine, node[2][1], held)
     for atom in bare(machine.evaluate(node[2])):
         if isinstance(atom, Resource) and atom.kind == "list":  # `items += more` keeps the list and its items
             machine.write(
@@ -100,6 +117,8 @@ def _if(machine: Machine, node: Node) -> Outcome:
         conditions.refine(machine, node[2], truth)
         with machine.flagged(*flags):
             return walk(machine, node[3] if truth else node[4])
+    if truth is None:
+        exits.note_unsure(machine, node[2], (node[3], node[4]))
     who = truth.who if isinstance(truth, RankTest) else "all"
     exact = isinstance(truth, RankTest) and truth.exact
     other = truth.rest if isinstance(truth, RankTest) else "all"
@@ -162,23 +181,41 @@ def _with(machine: Machine, node: Node) -> Outcome:
             manager.__exit__(None, None, None)
 
 
+_CAUGHT = ("Exception", "BaseException", "AttributeError", "NameError", "UnboundLocalError", "TypeError")
+
+
+def _catches(kind: Node | None, name: str, body: list[Node]) -> bool:
+    """Whether a handler catches what a missing object raises, and keeps it."""
+    if any(statement[0] == "raise" for statement in body):
+        return False
+    if kind is None or kind[0] not in ("name", "attr"):
+        return True
+    return kind[1 if kind[0] == "name" else 2] in _CAUGHT
+
+
 def _try(machine: Machine, node: Node) -> Outcome:
-    _, _, body, handlers, orelse, final = node
-    outcome = walk(machine, body)
+    _, _, body, caught, orelse, final = node
+    broad = [handlers.catches_any(row[0]) for row in caught]
+    swallowing = any(any_error and handlers.goes_on(row[2]) for any_error, row in zip(broad, caught, strict=True))
+    tried = machine.guard("all", machine.site(node[1]))._replace(swallows=True)
+    missing = ("tried",) if any(_catches(*handler) for handler in caught) else ()
+    with Pushed(machine.guards, (tried,) if swallowing else ()), machine.flagged(*missing):
+        outcome = walk(machine, body)
     if not outcome.ends:
         after = walk(machine, orelse)
         outcome = after if after.ends else outcome
     rows: list[Any] = [(outcome, {}, "all")]
-    for _, name, handler in handlers:
+    for (_, name, handler), any_error in zip(caught, broad, strict=True):
+        flags = ("handler", "any_error") if any_error and not handlers.only_imports(body) else ("handler",)
 
-        def run(name: str = name, handler: list[Node] = handler) -> Outcome:
+        def run(name: str = name, handler: list[Node] = handler, flags: tuple[str, ...] = flags) -> Outcome:
             if name:
                 machine.write(machine.frame.scope.names, name, (Opaque(name),))
-            with machine.flagged("handler"):
+            with machine.flagged(*flags):
                 return walk(machine, handler)
 
-        caught, changes = machine.try_out(run)
-        rows.append((caught, changes, "all"))
+        ended, changes = machine.try_out(run)
+        rows.append((ended, changes, "all"))
     machine.merge(rows)
     after = walk(machine, final)
     if after.ends:
@@ -192,6 +229,7 @@ def _return(machine: Machine, node: Node) -> Outcome:
     value = machine.evaluate(node[2])
     who = machine.who
     if who in ranks.PARTIAL and who != machine.frame.who:
+        exits.note(machine, node)
         value = on_ranks(value, who)
     machine.frame.returned = join(machine.frame.returned, value)
     return Outcome("return")
@@ -200,6 +238,18 @@ def _return(machine: Machine, node: Node) -> Outcome:
 def _raise(machine: Machine, node: Node) -> Outcome:
     machine.evaluate(node[2])
     return Outcome("raise")
+
+
+def _is_idle(machine: Machine, node: Node) -> bool:
+    """Whether a statement at an imported module's top level has no word of what rules ask about."""
+    module = machine.frame.module
+    return module.scope.names["__name__"] is not MAIN and not machine.library.interesting(module, node[-1])
+
+
+def _for(machine: Machine, node: Node) -> Outcome:
+    if len(node) > 6 and _is_idle(machine, node):
+        return RUNS_ON
+    return loops.walk_for(machine, node)
 
 
 def _put_off(machine: Machine, node: Node) -> bool:
@@ -282,14 +332,14 @@ _STATEMENTS: dict[str, Callable[[Machine, Node], Outcome]] = {
     "assign": _assign,
     "aug": _augment,
     "if": _if,
-    "for": loops.walk_for,
+    "for": _for,
     "while": loops.walk_while,
     "with": _with,
     "try": _try,
     "return": _return,
     "raise": _raise,
-    "break": lambda machine, node: Outcome("loop"),
-    "continue": lambda machine, node: Outcome("loop"),
+    "break": _leave_loop,
+    "continue": _leave_loop,
     "def": _define,
     "class": _class,
     "import": _import,

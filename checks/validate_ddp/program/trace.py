@@ -7,11 +7,12 @@ import sys
 from types import MethodType
 from typing import Any
 
+from validate_ddp.catalogue import Span
 from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.machine import BudgetSpent, Machine
+from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
 from validate_ddp.program.modules import Library
-from validate_ddp.program.values import Const, constant
+from validate_ddp.program.values import Const, Site, constant
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
 """Python frames: an elif takes six. Before 3.11 each of them takes its share of the native stack too."""
@@ -84,9 +85,38 @@ class Program:
         nearest = next((name for name in callers if name in running or name in training), None)
         return nearest in training
 
+    def body(self, path: str) -> list[Any]:
+        """The lowered statements of a file of the program, by the path that sites name."""
+        body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
+        return body
+
+    def code(self, path: str, span: Span) -> str:
+        """The text of a span in a file of the program."""
+        source = self._summaries.source(os.path.abspath(path))
+        if source is None:
+            return ""
+        from validate_ddp.catalogue.positions import line_starts, offset_of
+
+        text: str = source.text
+        starts = line_starts(text)
+        return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
+
     def mentions(self, *words: bytes) -> bool:
         """Whether a file of the program holds one of these bytes."""
         return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)
+
+    def text(self, site: Site) -> str:
+        """The source text at a place, on one line; for a condition or a loop that of its header."""
+        source = self._summaries.source(os.path.abspath(site.path))
+        if source is None:
+            return ""
+        line, column, end_line, end_column = site.span
+        lines = [row.encode() for row in source.text.split("\n")[line - 1 : end_line]]
+        if not lines:
+            return ""
+        lines[-1] = lines[-1][:end_column]
+        lines[0] = lines[0][column:]
+        return " ".join(b" ".join(lines).decode(errors="replace").split())
 
 
 def trace(summaries: Any, entry: str) -> Program:
@@ -98,7 +128,7 @@ def trace(summaries: Any, entry: str) -> Program:
     machine.call = MethodType(calls.call_values, machine)
     module = library.module(entry)
     module.state = "loading"
-    module.scope.names["__name__"] = (Const("__main__"),)
+    module.scope.names["__name__"] = MAIN
     module.scope.names["__file__"] = (Const(entry),)
     deepest = sys.getrecursionlimit()
     try:

@@ -167,16 +167,19 @@ class Resource:
 
 
 class Rank:
-    """A number that differs between ranks. scope: global, local, node, or spawn (both where one node spawns all).
+    """A number that differs between ranks. scope: global, local, node, spawn (both where one node spawns all), or group
+    (of a tensor, pipeline or data parallel group).
 
-    sure: read from the process group or the launcher, not guessed from a name.
+    sure: read from the process group or the launcher, not guessed from a name. option: the command line option that
+    it comes from, if it does.
     """
 
-    __slots__ = ("scope", "sure")
+    __slots__ = ("option", "scope", "sure")
 
-    def __init__(self, scope: str, sure: bool = True) -> None:
+    def __init__(self, scope: str, sure: bool = True, option: str = "") -> None:
         self.scope = scope
         self.sure = sure
+        self.option = option
 
 
 class WorldSize:
@@ -247,7 +250,7 @@ def _same(a: Any, b: Any) -> bool:
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     Const: lambda a, b: type(a.value) is type(b.value) and bool(a.value == b.value),
     Symbol: lambda a, b: bool(a.name == b.name),
-    Rank: lambda a, b: bool(a.scope == b.scope and a.sure == b.sure),
+    Rank: lambda a, b: bool(a.scope == b.scope and a.sure == b.sure and a.option == b.option),
     RankTest: lambda a, b: bool(a.who == b.who and a.exact == b.exact and a.rest == b.rest),
     WorldSize: lambda a, b: bool(a.local == b.local),
     OnRanks: lambda a, b: bool(a.who == b.who) and _same(a.atom, b.atom),
@@ -302,6 +305,12 @@ def on_ranks(value: Value, who: str) -> Value:
     return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who) for atom in value)
 
 
+def completed(value: Value, default: Value) -> Value:
+    """A value that may be there on some ranks only, with the default that the others get."""
+    held = {atom.who if isinstance(atom, OnRanks) else "all" for atom in value}
+    return join(value, on_ranks(default, opposite(held.pop()))) if len(held) == 1 and "all" not in held else value
+
+
 def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any, ...]:
     """The atoms worth following through a computation that the walk does not understand."""
     found: list[Any] = []
@@ -318,12 +327,15 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
             parts = carried_by((part for value in held for part in value), seen)
         elif isinstance(atom, Resource) and atom.kind == "state":
             parts = (atom, *carried_by(atom.get("of"), seen))
-        elif isinstance(atom, (Resource, Instance, Rank, RankTest)):
+        elif isinstance(atom, (Resource, Instance, Rank, RankTest, WorldSize)):
             parts = (atom,)
         else:
             continue
         for part in parts:
-            if not any(_same(part, other) for other in found):
+            for other in found:
+                if part is other or _same(part, other):
+                    break
+            else:
                 found.append(part)
         if len(found) >= _MOST_CARRIED:
             break

@@ -107,9 +107,14 @@ KEYS = (
         init_process_group destroy_process_group init_distributed set_device get_rank get_world_size
         is_initialized spawn Process cuda_device device_ids distributed save_checkpoint save_state
         save_pretrained savez save_model basicConfig FileHandler SummaryWriter copyfile copy2 rmtree
-        write_text write_bytes safe_dump yaml_save main_process_first is_avail parse_args parse_known_args
-        manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model
-        DataParallel zero_grad""".split()
+        write_text write_bytes safe_dump yaml_save main_process_first is_avail parse_args parse_known_args lr_scheduler
+        get_scheduler manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model
+        randn_like RandomResizedCrop RandomCrop RandomHorizontalFlip DataParallel zero_grad
+        consolidate_state_dict get_model_state_dict get_optimizer_state_dict full_optim_state_dict
+        optim_state_dict summon_full_params save_16bit_model""".split()
     )
 )
 """A function none of whose identifiers is one of these, and which uses no function that has one, cannot matter."""
+
+OPTIONS = KEYS | frozenset("local-rank backend dist_backend dist-backend".split())
+"""The same of short strings, such as the names of options, without their hyphens in front."""

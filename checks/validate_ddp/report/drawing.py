@@ -32,9 +32,8 @@ def draw(finding: Finding, files: Files, options: Options) -> list[str]:
         flags = "--fix" if finding.fix.safe else "--fix --unsafe-fixes"
         rows.append(hand.note("help", f"{finding.fix.title} ({flags})"))
     if options.derivation:
-        rows += [hand.note("because", step) for step in finding.derivation]
-        if not finding.confirmed:
-            rows.append(hand.note("because", "not confirmed on the concrete syntax"))
+        steps = [*finding.derivation, *([] if finding.confirmed else ["not confirmed on the concrete syntax"])]
+        rows += [hand.note("because" if number == 0 else "", step) for number, step in enumerate(steps)]
     return rows
 
 
@@ -50,7 +49,8 @@ class _Drawing(NamedTuple):
 
     def note(self, label: str, text: str) -> str:
         color = self.options.color
-        return f"{' ' * self.gutter} {paint('=', 'frame', color)} {paint(label + ':', 'bold', color)} {escape(text)}"
+        head = paint(label + ":", "bold", color) if label else " " * len("because:")
+        return f"{' ' * self.gutter} {paint('=', 'frame', color)} {head} {escape(text)}"
 
     def frame(self, path: str, place: Location, style: str, around: int) -> list[str]:
         before, last = self.files.bounds(path, place.cell)

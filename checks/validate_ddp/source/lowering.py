@@ -21,7 +21,9 @@ Expressions                                        Statements (second item: span
   ["other", parts]
 
 Parameters are [[name, default, annotation] ..., vararg, kwarg, positional]: ``positional`` counts the first ones that
-may be given by position. ``names`` lists every identifier in a body, to tell quickly whether it can matter.
+may be given by position. ``names`` lists every identifier in a body, and every short string behind a quotation mark,
+with leading hyphens taken off, to tell quickly whether it can matter; at a
+module's top level, assignments, expressions and for loops have such a list too, as their last item.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Node = list[Any]
-FORMAT = 1
+FORMAT = 2
 """Raised when the shape of summaries changes: older cache entries are then misses."""
 
 _LONGEST_STRING = 400
@@ -100,7 +102,7 @@ def _constant(self: _Lowering, node: ast.Constant) -> Node:
     value = node.value
     if isinstance(value, str):
         if len(value) < 40:
-            self.names[-1].add(value)
+            self.names[-1].add('"' + value.lstrip("-"))
         return ["const", value[:_LONGEST_STRING]]
     if value is None or isinstance(value, (bool, float)):
         return ["const", value]
@@ -379,4 +381,12 @@ if hasattr(ast, "TryStar"):
 
 def lower(tree: ast.Module) -> Node:
     """The body of ``tree`` as plain lists. Raises RecursionError where the tree is deeper than Python's stack."""
-    return _Lowering().body(tree.body)
+    lowering = _Lowering()
+    body: Node = []
+    for statement in tree.body:
+        lowering.names = [set()]
+        lowered = lowering.body([statement])
+        if lowered and lowered[0][0] in ("assign", "expr", "for"):
+            lowered[0].append(sorted(lowering.names[0]))
+        body += lowered
+    return body

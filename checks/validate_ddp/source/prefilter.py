@@ -78,8 +78,9 @@ def imports(data: bytes) -> list[str]:
             broken = listed.find(b"\\")
             position = end + broken if broken >= 0 else region.end()
         _add(found, module, listed)
-    for dynamic in re.finditer(_DYNAMIC, data):
-        found[dynamic.group(1)] = None
+    if b"import_module" in data or b"__import__" in data:
+        for dynamic in re.finditer(_DYNAMIC, data):
+            found[dynamic.group(1)] = None
     return [_text(name) for name in found]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 _ACTS = (
@@ -48,6 +49,11 @@ _STARTS = (
     b"start_processes",
 )
 _BARE_CALL = re.compile(rb"^[A-Za-z_][\w.]*\(", re.MULTILINE)
+_ACTING = re.compile(
+    rb"^(?!(?:import|from|def|class|async[ \t]+def)\b|[\s@#\"')\]}]|[A-Za-z_]\w*[ \t]*(?::[^=\n(]+)?=[^\n(]*$)[^\n]",
+    re.MULTILINE,
+)
+"""The start of a line at a file's left margin that does more than define, import, or name a value."""
 _BLOCK = re.compile(rb"^(?:if|with|for|try)\b", re.MULTILINE)
 
 
@@ -60,6 +66,7 @@ class Summaries:
         self.consulted: set[str] = set()
         self.absent: set[str] = set()
         self._digests: dict[str, str] = {}
+        self._imports: dict[str, list[str]] = {}
         self._sources: dict[str, Any] = {}
         self._bodies: dict[str, Any] = {}
         self._files: dict[str, bool] = {}
@@ -68,10 +75,8 @@ class Summaries:
         self._follows: dict[str, bool] = {}
         self._folders: dict[str, bool] = {}
         self._namespaces: dict[str, bool] = {}
-        self.located: dict[Any, str | None] = {}
-        self.reaching: dict[str, bool] = {}
-        self.starting: dict[str, bool] = {}
-        self.imported: dict[str, list[str]] = {}
+        self._init_files: dict[str, str] = {}
+        self._found: dict[Any, tuple[Any, set[str], set[str]]] = {}
         self._starts: dict[str, bool] = {}
         self.roots: dict[str, list[str]] = {}
         self._cwd = os.getcwd()
@@ -86,6 +91,24 @@ class Summaries:
         """Forget which files were consulted and missed so far: what follows is another script."""
         self.consulted, self.absent = set(), set()
 
+    def once(self, key: Any, find: Callable[[], Any]) -> Any:
+        """What ``find`` gives, asked once in a run. The files that it consulted and missed count for each who asks."""
+        if key not in self._found:
+            outer, self.consulted, self.absent = (self.consulted, self.absent), set(), set()
+            try:
+                self._found[key] = (find(), self.consulted, self.absent)
+            finally:
+                self.consulted, self.absent = outer
+        value, consulted, absent = self._found[key]
+        if self.cache is not None:
+            self.consulted |= consulted
+            self.absent |= absent
+        return value
+
+    def known(self, key: Any) -> Any:
+        """What ``once`` has found before under this key, else None."""
+        return self.once(key, tuple) if key in self._found else None
+
     def is_file(self, path: str) -> bool:
         if path not in self._files:
             self._files[path] = os.path.isfile(path)
@@ -97,6 +120,13 @@ class Summaries:
         if path not in self._folders:
             self._folders[path] = os.path.isdir(path)
         return self._folders[path]
+
+    def init_file(self, path: str) -> str:
+        """The file that importing ``path`` walks: a package's ``__init__``, or itself."""
+        if path not in self._init_files:
+            inside = os.path.join(path, "__init__.py")
+            self._init_files[path] = inside if self.is_folder(path) and self.is_file(inside) else path
+        return self._init_files[path]
 
     def is_namespace(self, path: str) -> bool:
         """Whether a folder without ``__init__.py`` holds modules."""
@@ -138,6 +168,15 @@ class Summaries:
         source = self.source(file)
         return None if source is None else source.data
 
+    def imports(self, file: str) -> list[str]:
+        """Dotted names of the modules that the file may import, see ``prefilter.imports``."""
+        self.consulted.add(file)
+        if file not in self._imports:
+            from validate_ddp.source.prefilter import imports
+
+            self._imports[file] = imports(self.data(file) or b"")
+        return self._imports[file]
+
     def matters(self, file: str) -> bool:
         """Whether the file itself has a word of distributed training."""
         self.consulted.add(file)
@@ -157,6 +196,12 @@ class Summaries:
                 or (b"init_process_group" in data and _BLOCK.search(data) is not None)
             )
         return self._acts[file]
+
+    def acts(self, file: str) -> bool:
+        """Whether running the file does anything: it has a main block, or statements beside its definitions."""
+        self.consulted.add(file)
+        data = self.data(file) or b""
+        return _ACTING.search(data) is not None or b"\n" not in data
 
     def starts(self, file: str) -> bool:
         """Whether the file has a word without which it cannot start, wrap for, or share data between several ranks."""

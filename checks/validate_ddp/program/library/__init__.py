@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import roles, vocabulary
+from validate_ddp.program.library import metrics, randomness
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     Class,
@@ -43,9 +44,21 @@ def call_symbol(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _find(name: str) -> Model:
     """The model of a function or class of a library; ``unresolved`` where there is none."""
-    from validate_ddp.program.library import builtin, data, distributed, files, frameworks, models, optimizers
+    from validate_ddp.program.library import (
+        builtin,
+        data,
+        distributed,
+        files,
+        frameworks,
+        lengths,
+        models,
+        optimizers,
+        randomness,
+        sharded,
+    )
 
-    for models_of in (distributed, data, models, optimizers, files, frameworks, builtin):
+    concerns = (sharded, distributed, data, randomness, models, optimizers, files, frameworks, lengths, builtin)
+    for models_of in concerns:
         model: Model | None = models_of.find(name)
         if model is not None:
             return model
@@ -63,6 +76,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return (RankTest("zero"),)
     if last in vocabulary.LOCAL_MAIN_PROCESS:
         return (RankTest("local-zero"),)
+    if last.startswith("get_") and last.endswith("parallel_rank"):
+        return (Rank("group"),)
     if (last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK) or last == "global_rank":
         return (Rank("global", sure=False),)
     if last.removeprefix("get_") in vocabulary.LOCAL_RANK:
@@ -74,7 +89,15 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
         machine.record("save", symbol.last, call.site, object=call.given, role=(Const("unresolved"),))
     called_back(machine, call, root)
-    return (Opaque(symbol.name + "()", carried_by(call.given)),)
+    carries = metrics.aggregated(call, carried_by(call.given))
+    if call.keywords and not randomness.AUGMENTING.isdisjoint(call.keywords):
+        carries = randomness.noted(call, carries)
+    if carries:
+        if root not in ("torch", "einops", "numpy", "math"):
+            if metrics.may_reduce(symbol.last):
+                carries = metrics.reduced(call, carries)
+            metrics.report(machine, call)
+    return (Opaque(symbol.name + "()", carries),)
 
 
 def called_back(machine: Machine, call: Call, root: str) -> None:

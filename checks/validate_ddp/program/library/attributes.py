@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program import roles, vocabulary
+from validate_ddp.program import gradients, roles, vocabulary
+from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -72,7 +73,8 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
             return (Symbol(f"{atom.name}.{name}"),) if name == "__name__" else roles.suggested(name)
         return bound(member, atom) if _is_classmethod(member) else member
     if isinstance(atom, Opaque):
-        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, atom.carries)
+        carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
+        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries)
     if isinstance(atom, Function):
         return (Opaque(f"{atom.name}.{name}"),)
     return (Opaque(name, carried_by((atom,))),)
@@ -97,7 +99,10 @@ def _symbol(machine: Machine, atom: Symbol, name: str) -> Value:
 
 def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     if name in atom.fields:
-        return atom.fields[name]
+        held = atom.fields[name]
+        if "*given" in atom.fields and len(held) == 1 and isinstance(held[0], Const):
+            return join(held, metrics.told(atom, name))
+        return held
     member, _ = atom.cls.find(name)
     if member is not None:
         result: Value = ()
@@ -106,11 +111,15 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
                 result = join(result, machine.call(function))
             else:
                 result = join(result, (function,))
-        return result
+        if any(isinstance(part, Function) for part in bare(member)):
+            return result
+        return roles.joined(name, result)  # a default of the class, which its instances override
     if atom.base is not None:
         return _resource(machine, atom.base, name)
     if name == "__class__":
         return (atom.cls,)
+    if "*given" in atom.fields:
+        return metrics.told(atom, name)
     if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
         return roles.suggested(name)
     return roles.suggested(name)

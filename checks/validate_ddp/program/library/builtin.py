@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions
-from validate_ddp.program.library import attributes, iteration
+from validate_ddp.program import conditions, gradients
+from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     FALSE,
     NONE,
     TRUE,
     UNKNOWN,
+    Class,
     Const,
     Instance,
     ModuleRef,
@@ -24,6 +25,7 @@ from validate_ddp.program.values import (
     WorldSize,
     bare,
     carried_by,
+    completed,
     constant,
     join,
 )
@@ -63,7 +65,7 @@ def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
             return (Const(int(number)),)
         except ValueError:
             return UNKNOWN
-    return tuple(atom for atom in value if isinstance(atom, Opaque)) or UNKNOWN
+    return gradients.cut(tuple(atom for atom in value if isinstance(atom, Opaque))) or UNKNOWN
 
 
 def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -92,6 +94,8 @@ def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     result = ()
     for atom in bare(call.argument(0)):
         result = join(result, attributes.get(machine, atom, name))
+    if len(call.args) == 3:
+        result = completed(result, call.args[2])
     return result or UNKNOWN
 
 
@@ -118,6 +122,8 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
         if not any(wrapped) and all(isinstance(atom, Instance) for atom in atoms):
             return FALSE
         return UNKNOWN
+    if name in ("state_dict", "parameters") and atoms and all(conditions.is_wrapper(atom) for atom in atoms):
+        return TRUE
     if name == "set_epoch" and any(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
         return TRUE
     return UNKNOWN
@@ -158,6 +164,16 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
         for atom in bare(call.argument(0)):
             if isinstance(atom, (Instance, Resource)):
                 machine.write(atom.fields, name, call.argument(2))
+            elif isinstance(atom, Class):
+                machine.write(atom.members, name, call.argument(2))
+        return NONE
+    for atom in bare(call.argument(0)):  # an override by names that only a run knows: any constant may have changed
+        held = (
+            atom.members if isinstance(atom, Class) else atom.fields if isinstance(atom, (Instance, Resource)) else {}
+        )
+        for field, value in list(held.items()):
+            if all(isinstance(known, Const) for known in value):
+                machine.write(held, field, join(value, (Opaque(field),)))
     return NONE
 
 
@@ -208,7 +224,7 @@ def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
             last = atom.name.rpartition(".")[2].lower()
             if any(word in last for word in ("gpu", "device_ids", "devices", "local_ranks")):
                 return (WorldSize(),)
-    return (Opaque("len", carried_by(call.argument(0))),)
+    return gradients.cut(lengths.of(call.argument(0), call.site))
 
 
 def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -290,6 +306,7 @@ _BUILTINS: dict[str, Model] = {
     "all": _any_all,
 }
 _STANDARD: dict[str, Model] = {
+    "collections.OrderedDict": _dict,
     "os.getenv": _getenv,
     "os.environ.get": _getenv,
     "os.environ.setdefault": _getenv,

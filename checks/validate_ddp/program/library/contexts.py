@@ -37,6 +37,8 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
                 flags.append(_FLAGS.get(str(name), str(name)) if len(value) == 1 or name != "no_sync" else _PERHAPS)
             elif atom.kind == "generator":
                 held = atom.get("*")
+                if _lets_one_go_first(machine, atom.site.path, atom.site.function):
+                    flags.append("process_first")
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:
@@ -53,8 +55,20 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
                 if member is not None:
                     result = calls.call_method(machine, atom, _method(machine, name))
                     held = result if name == "__enter__" else held
+    if "no_grad" in flags and machine.loops:
+        machine.record("no_grad", "no_grad", machine.site())
     with machine.flagged(*flags):
         yield held
+
+
+def _lets_one_go_first(machine: Machine, path: str, function: str) -> bool:
+    """Whether a context of the program has a barrier for the others before its body, and one for the first after."""
+    waiting = {
+        fact.who
+        for fact in machine.facts
+        if fact.kind == "collective" and fact.site.function == function and fact.site.path == path
+    }
+    return {"nonzero", "zero"} <= waiting or {"local-nonzero", "local-zero"} <= waiting
 
 
 def _method(machine: Machine, name: str) -> Call:

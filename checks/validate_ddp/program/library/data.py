@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from validate_ddp.program.library import randomness
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import Const, Resource, Symbol, Value, bare
 
@@ -36,13 +37,19 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if "conditional" in machine.flags:
         sampler.fields["conditional"] = (Const(True),)
     if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
-        machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle)
+        ranks = {"num_replicas": call.argument(1, "num_replicas"), "rank": call.argument(2, "rank")}
+        machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle, **ranks)
     return (sampler,)
 
 
 def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
     fields = {name: call.argument(index, name) for index, name in enumerate(_LOADER_ARGUMENTS)}
     loader = Resource("loader", call.site, {name: value for name, value in fields.items() if value})
+    for name in ("worker_init_fn", "generator"):
+        if name in call.keywords:
+            loader.fields[name] = call.keywords[name]
+    if "worker_init_fn" in call.keywords:
+        randomness.seed_workers(machine, call)
     if call.open:
         loader.fields["open"] = (Const(True),)
     machine.record("loader", symbol.last, call.site, loader=(loader,), **loader.fields)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from validate_ddp.program import vocabulary
+from validate_ddp.program import gradients, vocabulary
+from validate_ddp.program.library import metrics, uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
     TRUE,
     UNKNOWN,
+    Const,
     Function,
     Opaque,
     Rank,
@@ -49,8 +51,8 @@ def find(name: str) -> Model | None:
         return collective if last in vocabulary.HOROVOD_COLLECTIVES else _HOROVOD.get(last)
     if root == "mpi4py":
         return collective if last in vocabulary.MPI_COLLECTIVES else _MPI.get(last)
-    if root == "deepspeed" and last == "init_distributed":
-        return _initialise
+    if root == "deepspeed" and last in ("init_distributed", "destroy_process_group"):
+        return _initialise if last == "init_distributed" else _destroy
     if root == "atexit" and last == "register":
         return _at_exit
     if root not in _ROOTS and last == "destroy_process_group":
@@ -60,33 +62,127 @@ def find(name: str) -> Model | None:
 
 def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A function that every rank of its group must call."""
-    values = {"arguments": call.given}
-    group = call.argument(-1, "group")
-    if group:
-        values["group"] = group
+    values: dict[str, Value] = {"arguments": call.given, "function": (symbol,)}
+    for name in ("group", "device_ids", "timeout"):
+        if name in call.keywords:
+            values[name] = call.keywords[name]
+    if "timeout" in values:
+        values["timeout_text"] = _written(call, "timeout")
+    if uses.is_dropped(call):
+        values["dropped"] = _lost(machine, symbol, call)
+    elif "async_op" in call.keywords and constant(call.keywords["async_op"]) is True:
+        values["dropped"] = (Const("handle"),) if uses.is_unwaited(machine, call) else ()
     machine.record("collective", symbol.last, call.site, **values)
-    for value in (*call.args, *call.keywords.values()):
-        for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind == "list" and symbol.last.startswith("all_gather"):
-                machine.write(atom.fields, "*", (Opaque("gathered", carried_by(call.given)),))
+    if symbol.name.rpartition(".")[0] in _BLIND:
+        if symbol.last in _GATHERING:
+            tensor = call.argument(1, "tensor") or call.argument(-1, "input_tensor")
+            destination = call.argument(0, "tensor_list") or call.argument(-1, "output_tensor")
+            gradients.receive(machine, destination, gradients.collect(machine, call, symbol.last, tensor))
+        elif symbol.last == "all_reduce":
+            gradients.reduce_in_place(machine, call, symbol.last)
+        elif symbol.last == "all_gather_object":
+            gradients.receive(machine, call.argument(0), gradients.cut_parts(carried_by(call.given)))
+    if symbol.last in ("broadcast_object_list", "scatter_object_list"):
+        _share(machine, call)
+    carries = carried_by(call.given)
+    if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
+        carries = (metrics.REDUCED, *carries)[:12]  # out of place
+    elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
+        carries = metrics.reduced(call, carries)
+        metrics.collective_in_method(machine)
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
-    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+    return (Opaque(symbol.last + "()", carries),)
+
+
+def _share(machine: Machine, call: Call) -> None:
+    """After a broadcast of objects every rank has what one had."""
+    for value in (*call.args, *call.keywords.values()):
+        for atom in bare(value):
+            if isinstance(atom, Resource) and atom.kind == "list":
+                for key, held in list(atom.fields.items()):
+                    machine.write(atom.fields, key, tuple(a for a in bare(held) if not _is_none(a)) or UNKNOWN)
+
+
+def _is_none(atom: object) -> bool:
+    return isinstance(atom, Const) and atom.value is None
+
+
+_BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
+"""Whose collectives autograd does not see."""
+_GATHERING = frozenset({"all_gather", "all_gather_into_tensor", "_all_gather_base"})
+
+
+def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """What is lost with the result of a call that is a statement of its own: a ``handle``, a ``result``, or nothing."""
+    if constant(call.argument(-1, "async_op")) is True or "_async" in symbol.last:
+        return (Const("handle"),) if uses.is_unwaited(machine, call) else ()
+    return out_of_place(machine, call) if is_out_of_place(symbol) else ()
+
+
+def is_out_of_place(symbol: Symbol) -> bool:
+    """Whether a collective leaves its argument alone and returns the result."""
+    root, last = symbol.name.partition(".")[0], symbol.last
+    if root == "torch":
+        return not last.startswith("_") and last != "barrier" and symbol.name.rpartition(".")[0] in _OUT_OF_PLACE
+    if symbol.name.startswith("horovod.torch."):
+        return last in _HOROVOD_OUT_OF_PLACE
+    return root == "mpi4py" and last.islower() and last != "barrier"
+
+
+def out_of_place(machine: Machine, call: Call) -> Value:
+    """``result`` where the tensor that went in is used again, as though it held the result.
+
+    An argument that nobody uses again is one way to write a barrier.
+    """
+    used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
+    return (Const("result"),) if used else ()
+
+
+_OUT_OF_PLACE = (
+    "torch.distributed.nn",
+    "torch.distributed.nn.functional",
+    "torch.distributed._functional_collectives",
+)
+_HOROVOD_OUT_OF_PLACE = frozenset(
+    "allreduce allgather allgather_object broadcast broadcast_object alltoall reducescatter grouped_allreduce".split()
+)
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    if constant(call.argument(-1, "world_size")) == 1:
+    deepspeed = symbol.name.startswith("deepspeed")
+    world_size = call.argument(-1 if deepspeed else 3, "world_size")
+    if constant(world_size) == 1:
         return NONE
-    machine.record(
-        "process_group",
-        "init",
-        call.site,
-        rank=call.argument(-1, "rank"),
-        world_size=call.argument(-1, "world_size"),
-        backend=call.argument(0, "backend"),
-        deepspeed=TRUE if symbol.name.startswith("deepspeed") else (),
-    )
+    values: dict[str, Value] = {
+        "rank": call.argument(-1 if deepspeed else 4, "rank"),
+        "world_size": world_size,
+        "backend": call.argument(0, "dist_backend" if deepspeed else "backend"),
+        "deepspeed": TRUE if deepspeed else (),
+    }
+    for name in ("timeout", "device_id"):
+        if name in call.keywords:
+            values[name] = call.keywords[name]
+    if not deepspeed and len(call.args) > 2:
+        values["timeout"] = call.args[2]
+    if "timeout" in values:
+        values["timeout_text"] = _written(call, "timeout")
+    values["world_size_text"] = _written(call, "world_size")
+    values["rank_text"] = _written(call, "rank")
+    machine.record("process_group", "init", call.site, **values)
     return NONE
+
+
+def _written(call: Call, name: str) -> Value:
+    """The source text of a keyword argument, where it is no more than a name, a field or a number."""
+    for keyword, node in call.node[3] if call.node else ():
+        if keyword == name:
+            field = ""
+            while node[0] == "attr":
+                node, field = node[1], f".{node[2]}{field}"
+            if node[0] == "name" or (node[0] == "const" and type(node[1]) in (int, float)):
+                return (Const(f"{node[1]}{field}"),)
+    return ()
 
 
 def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:

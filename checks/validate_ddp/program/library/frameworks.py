@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import vocabulary
+from validate_ddp.program import gradients, vocabulary
+from validate_ddp.program.library import distributed, metrics, sharded, uses
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -56,19 +57,46 @@ _WORKING = frozenset(
 def _made(kind: str) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         made = Resource(kind, call.site)
+        if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
+            made.fields["split"] = TRUE  # its loaders may cut batches up instead of dealing them out
+        if "step_scheduler_with_optimizer" in call.keywords:
+            made.fields["own_schedule"] = TRUE
         turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
         if turns and constant(turns) != 1:
             made.fields["accumulating"] = turns
         if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
             made.fields["single"] = TRUE
+        sharded.note_plugins(made, call)
         return (made,)
 
     return make
 
 
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("collective", symbol.last, call.site, arguments=call.given)
-    return (Opaque(symbol.last + "()", carried_by(call.given)),)
+    dropped = _lost(machine, symbol.last, call)
+    machine.record("collective", symbol.last, call.site, arguments=call.given, function=(symbol,), dropped=dropped)
+    return (Opaque(symbol.last + "()", metrics.reduced(call, _collected(machine, symbol.last, call))),)
+
+
+def _collected(machine: Machine, name: str, call: Call) -> tuple[Any, ...]:
+    """What the result of a collective of Accelerate or Fabric carries."""
+    if name in ("gather", "gather_for_metrics", "all_gather"):
+        if constant(call.argument(-1, "sync_grads")) is True:
+            return carried_by(call.given)
+        return gradients.collect(machine, call, name, call.argument(0, "tensor") or call.given)
+    if name == "reduce":
+        return gradients.collect(machine, call, name, call.argument(0, "tensor"), reduces=True)
+    return carried_by(call.given)
+
+
+_OUT_OF_PLACE = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across_processes", "all_gather"})
+"""Collectives of Accelerate and Fabric that only return their result; Fabric's ``all_reduce`` also works in place."""
+
+
+def _lost(machine: Machine, name: str, call: Call) -> Value:
+    if name in _OUT_OF_PLACE and uses.is_dropped(call):
+        return distributed.out_of_place(machine, call)
+    return ()
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -91,12 +119,15 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         if launcher.get("single"):
             return call.args[0] if len(call.args) == 1 else None
         prepared = [_prepared(machine, value, call) for value in call.args]
+        if call.open and not call.args:
+            launcher.fields["unseen"] = TRUE
         if len(prepared) == 1 and not call.open:
             return prepared[0]
         fields = {str(index): value for index, value in enumerate(prepared)}
         if call.open:
             fields = {"*": (Opaque("prepared"),)}
         return (Resource("tuple", call.site, fields),)
+    sharded.launcher_method(machine, launcher, call)
     if name in ("unwrap_model", "extract_model_from_parallel"):
         return unwrapped(call.argument(0, "model"))
     if name == "get_state_dict":
@@ -117,8 +148,10 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         return (Resource("context", call.site, {"name": (Const(name),)}),)
     collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
     if name in collectives:
-        machine.record("collective", name, call.site, arguments=call.given)
-        return (Opaque(name + "()", carried_by(call.given)),)
+        dropped = _lost(machine, name, call)
+        values: dict[str, Value] = {"arguments": call.given, "launcher": (launcher,), "dropped": dropped}
+        machine.record("collective", name, call.site, **values)
+        return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
         held = Resource("list", call.site, {"*": call.args[0]})
         machine.write(launcher.fields, name, join(launcher.get(name), (held,)))
@@ -130,6 +163,9 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
 
         calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
         return NONE
+    if name in ("print", "log"):
+        with machine.guarded("zero"):
+            metrics.report(machine, call)
     if name in ("print", "log", "wait_for_everyone", "free_memory", "end_training", "clear"):
         return NONE
     return None
@@ -159,6 +195,8 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
             machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
+            if atom.kind == "scheduler":
+                atom.fields["prepared"] = (Const(True),)
             result = join(result, (atom,))
         else:
             result = join(result, (Resource("prepared", call.site, {"inner": (atom,)}),))

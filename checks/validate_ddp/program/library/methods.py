@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions, roles, vocabulary
-from validate_ddp.program.library import attributes, files, frameworks, iteration, models, optimizers
+from validate_ddp.program import conditions, gradients, roles, vocabulary
+from validate_ddp.program.library import (
+    attributes,
+    files,
+    frameworks,
+    iteration,
+    metrics,
+    models,
+    optimizers,
+    options,
+    randomness,
+    sharded,
+    tensors,
+)
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -25,6 +37,7 @@ from validate_ddp.program.values import (
     WorldSize,
     bare,
     carried_by,
+    completed,
     constant,
     counted,
     join,
@@ -56,6 +69,10 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
             return result
     if name == "set_epoch":
         return _set_epoch(machine, (resource,), called)
+    if kind == "scheduler" and name == "step":
+        counted(resource, "stepped")
+        if called.args:
+            metrics.report(machine, called, called.args[0])
     if kind in WRAPPERS or kind == "prepared":
         return _wrapper(machine, resource, called)
     if kind == "handler" and name == "setLevel":
@@ -66,6 +83,7 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
     if kind == "writer":
         if name.startswith("add_") and machine.who == "all":
             counted(resource, "used")
+        metrics.report(machine, called)
         return (Opaque(name, ()),)
     if name in resource.fields:
         from validate_ddp.program import calls
@@ -103,6 +121,8 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
                 instance.base.fields.update(made.fields)  # it is the same object, told of once
             else:
                 instance.base = made or instance.base
+            if "transform" in called.keywords:  # of torchvision's data sets
+                machine.write(instance.fields, "transform", called.keywords["transform"])
             return NONE
     return call_unknown(machine, instance, called)
 
@@ -114,6 +134,8 @@ def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
 
 def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     name = called.name
+    if resource.kind in ("fsdp", "engine"):
+        sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
         machine.record("rework", name, called.site, wrapper=(resource,), device=called.argument(0, "device"))
@@ -125,7 +147,10 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
 
         result: Value = ()
         for inner in bare(resource.get("inner")):
-            result = join(result, calls.call_atom(machine, inner, called))
+            if isinstance(inner, Opaque):
+                result = join(result, models.unknown_forward(machine, inner, called))
+            else:
+                result = join(result, calls.call_atom(machine, inner, called))
         return result or UNKNOWN
     if name == "state_dict":
         return (Resource("state", called.site, {"of": (resource,)}),)
@@ -147,7 +172,12 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
 
 def _moved(machine: Machine, called: Call) -> None:
     device = called.argument(0, "device")
+    if not called.args and not called.keywords and called.name == "cuda":
+        device = (Const("cuda"),)
     for atom in bare(device):
+        if isinstance(atom, Const) and atom.value == "cuda":
+            machine.record("device", called.name, called.site, device=device)
+            return
         by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
         if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
             machine.record("device", called.name, called.site, device=device)
@@ -175,7 +205,7 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
         key = iteration.key_of(called.argument(0))
         if name in ("get", "pop", "setdefault"):
             if key is not None and key in fields:
-                return fields[key]
+                return completed(fields[key], called.argument(1) or NONE)
             return fields.get("*") or roles.suggested(key or "")
         if name == "update":
             for atom in bare(called.argument(0)):
@@ -200,6 +230,8 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     """Call a method of something unknown, or something unknown itself."""
     name = called.name
+    if machine.wrapped and not called.receiver and any(atom is held for held in machine.wrapped):
+        return models.unknown_forward(machine, atom, called)
     handler = _UNKNOWN_METHODS.get(name)
     if handler is not None and (called.receiver or name in ("backward",)):
         result = handler(machine, atom, called)
@@ -215,7 +247,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
             machine.write(atom.fields, models.MOVED, (Const(True),))
         return (atom,)
     if name in _PARSED:
-        return _parsed(machine, atom, called)
+        return options.parsed(machine, atom, called)
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
@@ -227,7 +259,14 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     from validate_ddp.program import library
 
     library.called_back(machine, called, "")
-    return (Opaque(full + "()", carried_by((atom, *called.given))),)
+    carries = carried_by((atom, *called.given))
+    if carries:
+        if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
+            carries = metrics.reduced(called, carries)
+        metrics.report(machine, called)
+    if called.keywords and not randomness.AUGMENTING.isdisjoint(called.keywords):
+        carries = randomness.noted(called, carries)
+    return (Opaque(full + "()", carries),)
 
 
 def _hint(name: str) -> Value | None:
@@ -242,13 +281,6 @@ def _hint(name: str) -> Value | None:
         return (WorldSize(local=True),)
     truth = conditions.hinted(name)
     return (truth,) if isinstance(truth, RankTest) else None
-
-
-def _parsed(machine: Machine, atom: Any, called: Call) -> Value:
-    namespace: Value = (Resource("namespace", called.site, {}),)
-    if called.name == "parse_known_args":
-        return (Resource("tuple", called.site, {"0": namespace, "1": UNKNOWN}),)
-    return namespace
 
 
 def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -329,6 +361,10 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 _UNKNOWN_METHODS = {
+    "add_argument": options.declared,
+    **dict.fromkeys(gradients.CUTTING_METHODS, tensors.cut),
+    "clone": tensors.clone,
+    "manual_seed": randomness.generator_seeded,
     "backward": _backward,
     "state_dict": _state_dict,
     "load_state_dict": _load_state_dict,
@@ -345,6 +381,7 @@ _UNKNOWN_METHODS = {
     "wait_for_everyone": _barrier,
     "barrier": _barrier,
     "submit": _submit,
+    "consolidate_state_dict": sharded.consolidate,
     "step": optimizers.step,
     "zero_grad": optimizers.zero_grad,
     "append": optimizers.holding,

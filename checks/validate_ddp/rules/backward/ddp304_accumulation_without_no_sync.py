@@ -177,7 +177,7 @@ for i, batch in enumerate(batches):
 )
 
 _BY_HAND = (
-    b"no_sync",
+    b".no_sync",
     b"require_backward_grad_sync",
     b"set_requires_gradient_sync",
     b"no_backward_sync",

@@ -42,6 +42,8 @@ SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
+_UNDER = frozenset({"no_sync", "perhaps_no_sync"})
+
 _HEAD = """
 import torch
 import torch.distributed as dist
@@ -149,6 +151,32 @@ for step in range(4):
     optimizer.zero_grad()
 """
     + _TAIL,
+    _HEAD
+    + """
+from contextlib import nullcontext
+
+for i, batch in enumerate(batches):
+    loss = model(batch).sum()
+    last = (i + 1) % k == 0
+    with nullcontext() if last else model.no_sync():
+        loss.backward()  # expect
+    if last:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+from contextlib import nullcontext
+
+for i, batch in enumerate(batches):
+    with nullcontext() if i % k == k else model.no_sync():
+        model(batch).sum().backward()  # expect
+    if (i + 1) % k == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
 )
 
 
@@ -178,11 +206,11 @@ def check(program: Program) -> Iterator[Proposal]:
 def _without_effect(program: Program, backwards: list[Fact], forwards: list[Fact]) -> Iterator[Proposal]:
     reported = set()
     for backward in backwards:
-        if "no_sync" not in backward.flags or backward.site in reported:
+        if not backward.flags & _UNDER or backward.site in reported:
             continue
         serials = [loop.serial for loop in backward.loops]
         same = [fact for fact in forwards if [loop.serial for loop in fact.loops] == serials]
-        if not same or any(fact.flags & {"no_sync", "perhaps_no_sync"} for fact in same):
+        if not same or any(fact.flags & _UNDER for fact in same):
             continue
         if not any(fact.order < backward.order for fact in same):
             continue

@@ -37,7 +37,7 @@ from validate_ddp.catalogue import ERROR, INFO, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, bare
+from validate_ddp.program.values import Const, Symbol, bare
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, INFO)
@@ -129,7 +129,8 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each unmatched collective."""
     collectives = program.facts("collective")
     started = [fact.split.site for fact in program.facts("process_group") if fact.name == "init" and fact.split]
-    reported = set()
+    sharded = [fact for fact in program.facts("sharded_state") if fact.who in PARTIAL and not fact.is_open]
+    reported = {fact.under_split for fact in sharded}  # DDP506 tells of these
     for fact in collectives:
         reach = fact.under_split
         if fact.split is not None and fact.split.site in started:
@@ -146,11 +147,17 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            INFO if fact.is_open else ERROR,
+            INFO if fact.is_open or _is_of_another_world(program, fact) else ERROR,
             f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
             "pairs with another call of theirs",
             evidence=evidence,
         )
+
+
+def _is_of_another_world(program: Program, fact: Fact) -> bool:
+    """Whether it is MPI's in a script for torchrun as well: each process may be an MPI world of its own there."""
+    mpi = any(isinstance(atom, Symbol) and atom.name.startswith("mpi4py") for atom in fact.value("function"))
+    return mpi and program.mentions(b"LOCAL_RANK", b"local_rank")
 
 
 def _in_subgroup(fact: Fact) -> bool:

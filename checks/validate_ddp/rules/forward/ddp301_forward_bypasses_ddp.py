@@ -21,6 +21,10 @@ loss = criterion(ddp_model(x), y)
 loss.backward()
 ```
 
+## Fix safety
+The fix calls the wrapper: it drops `.module`, or replaces the old name by the wrapper's. It is unsafe: training
+changes, as it should, and unused parameters may now need `find_unused_parameters=True`.
+
 ## References
 - [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
 """
@@ -30,15 +34,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import ERROR, Proposal
+from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal, Span
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Instance, Resource, bare, reaching
+from validate_ddp.program.values import Instance, Opaque, Resource, bare, reaching
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
-FIX = "-"
+FIX = "unsafe"
 
 _HEAD = """
 import torch
@@ -80,6 +84,14 @@ ddp.module.eval()
 print(ddp.module(torch.ones(2, 1)))
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+encoder = torch.nn.Linear(1, 1)
+wrapped = DDP(encoder)
+loss = wrapped(torch.ones(2, 1)).sum() + wrapped.module(torch.ones(2, 1)).sum()
+loss.backward()
+dist.destroy_process_group()
+""",
 )
 INVALID = (
     _HEAD
@@ -103,6 +115,15 @@ def step(model, x):
     loss.backward()
 
 step(ddp, torch.ones(2, 1))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+encoder = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
+wrapped = DDP(encoder)
+for step in range(3):
+    loss = encoder(torch.ones(2, 1)).sum()  # expect
+    loss.backward()
 dist.destroy_process_group()
 """,
 )
@@ -130,11 +151,30 @@ def check(program: Program) -> Iterator[Proposal]:
                     ERROR,
                     "this training forward bypasses DistributedDataParallel: gradients are never averaged over ranks",
                     evidence=(place(wrap.site, "the model is wrapped here"),),
+                    fix=_fix(program, bypass, wrapper),
                 )
 
 
+def _fix(program: Program, bypass: Fact, wrapper: Resource) -> Fix | None:
+    """Call the wrapper by the name that it has there."""
+    from validate_ddp.program.surroundings import call_at, dotted, held_by_names
+
+    path, span = bypass.site.path, bypass.site.span
+    body = program.body(path)
+    call = call_at(body, span)
+    name = None if call is None else dotted(call[1])
+    if call is None or name is None:
+        return None
+    there = next(held_by_names(body, bypass, lambda value: value == (wrapper,)), None)
+    new = name.removesuffix(".module") if name.endswith(".module") else there
+    if new is None or new == name:
+        return None
+    callee = Span(span.line, span.column, span.line, span.column + len(name.encode()))
+    return Fix(f"call the wrapper: `{new}(...)`", False, (Edit("replace", path, callee, new),))
+
+
 def _bypassing(forwards: list[Fact], inner: Any) -> Fact | None:
-    if not isinstance(inner, Instance):
+    if not isinstance(inner, (Instance, Opaque)):
         return None
     for fact in forwards:
         if inner in bare(fact.value("model")) and "no_grad" not in fact.flags:

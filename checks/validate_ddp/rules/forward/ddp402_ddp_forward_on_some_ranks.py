@@ -131,11 +131,16 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            INFO if fact.is_open else WARNING,
+            INFO if fact.is_open or _may_be_bare(program, wrapper) else WARNING,
             f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for "
             "the others; call `.module` here",
             evidence=[*guards, *inside, place(wrapper.site, "the model is wrapped here")],
         )
+
+
+def _may_be_bare(program: Program, wrapper: Resource) -> bool:
+    """Whether the model is wrapped under a condition that cannot be decided: it may be unwrapped under the same."""
+    return any(fact.hangs_on_unknown for fact in program.facts("wrap") if wrapper in fact.value("wrapper"))
 
 
 def _follows_evaluation(fact: Fact, other: Fact) -> bool:

@@ -19,6 +19,11 @@ model = DistributedDataParallel(model)
 loader = DataLoader(dataset, batch_size=32, sampler=DistributedSampler(dataset))
 ```
 
+## Fix safety
+The fix gives the loader a `DistributedSampler` of its data set, which shuffles as the loader did. It is offered where
+data set and `shuffle` are plainly written and every run starts a process group. It is unsafe: steps an epoch become
+fewer by the number of ranks, and schedules that count them change. The epoch loop then needs `set_epoch` (DDP201).
+
 ## References
 - [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler)
 """
@@ -28,15 +33,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import ERROR, Proposal
+from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, Instance, Opaque, Resource, bare, differs_by_rank
+from validate_ddp.program.values import Const, Instance, Opaque, Resource, Site, bare, differs_by_rank
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
-FIX = "-"
+FIX = "unsafe"
 
 _HEAD = """
 import torch
@@ -105,6 +110,27 @@ data = torch.ones(8, 1)
 train(DataLoader(data, sampler=RandomSampler(data)))  # expect
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+def endless(loader):
+    while True:
+        yield from loader
+
+batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+for step in range(100):
+    model(next(batches)).sum().backward()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from torch.distributed.fsdp import fully_shard
+
+net = fully_shard(torch.nn.Linear(1, 1))
+for epoch in range(2):
+    for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
+        net(batch).sum().backward()
+dist.destroy_process_group()
+""",
 )
 
 
@@ -120,14 +146,52 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         reported.add(fact.site)
         forward = trained[loader.site]
-        wrapper = next(atom for atom in bare(forward.value("model")) if isinstance(atom, Resource))
+        evidence = [place(site, "the model is wrapped here") for site in _wrapped_at(program, forward)[:1]]
         yield propose(
             program,
             fact,
             ERROR,
             "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
-            evidence=(place(wrapper.site, "the model is wrapped here"), place(forward.site, "and trained on it here")),
+            evidence=[*evidence, place(forward.site, "and trained on it here")],
+            fix=_fix(program, fact),
         )
+
+
+def _wrapped_at(program: Program, forward: Fact) -> list[Site]:
+    models = bare(forward.value("model"))
+    wrappers = [atom.site for atom in models if isinstance(atom, Resource)]
+    shards = [fact.site for fact in program.facts("shard") if any(fact.value("model") == (atom,) for atom in models)]
+    return wrappers or shards
+
+
+def _fix(program: Program, fact: Fact) -> Fix | None:
+    from validate_ddp.program.surroundings import call_at, dotted, written
+    from validate_ddp.rules.fixing import always_initialised
+
+    path, span = fact.site.path, fact.site.span
+    body = program.body(path)
+    call = call_at(body, span)
+    if call is None or not always_initialised(program) or len(call[2]) > 2:
+        return None
+    keywords = dict(call[3])
+    dataset = dotted(call[2][0] if call[2] else keywords.get("dataset", ["const", None]))
+    shuffle = keywords.get("shuffle", ["const", False])
+    how = {"True": "", "False": ", shuffle=False"}.get(str(shuffle[1]), "") if shuffle[0] == "const" else None
+    if how is None and dotted(shuffle) is not None:
+        how = f", shuffle={dotted(shuffle)}"
+    if dataset is None or how is None or keywords.keys() & {None, "sampler", "batch_sampler"}:
+        return None
+    sampler = written(body, "torch.utils.data.distributed.DistributedSampler", fact.site.statement)
+    sampler = written(body, "torch.utils.data.DistributedSampler", fact.site.statement) or sampler
+    imports: tuple[Edit, ...] = ()
+    if sampler is None or sampler.startswith("torch."):
+        sampler = "DistributedSampler"
+        imports = (Edit("add_import", path, span, "from torch.utils.data import DistributedSampler"),)
+    new = f"sampler={sampler}({dataset}{how})"
+    edit = Edit("add_argument", path, span, new)
+    if "shuffle" in keywords:
+        edit = Edit("replace_argument", path, span, f"shuffle, {new}")
+    return Fix(f"split the data: `{new}`", False, (*imports, edit))
 
 
 def _training_inputs(program: Program) -> dict[Any, Fact]:
@@ -140,17 +204,24 @@ def _training_inputs(program: Program) -> dict[Any, Fact]:
         for atom in bare(fact.value("loader")):
             loops.setdefault((fact.site.path, fact.site.span), []).append(atom)
     trained_in = {(loop.site.path, loop.site.span) for fact in program.facts("backward") for loop in fact.loops}
+    sharded = {id(atom) for fact in program.facts("shard") for atom in bare(fact.value("model"))}
     for fact in program.facts("forward"):
-        if fact.name != "ddp" or "no_grad" in fact.flags:
+        in_place = any(id(atom) in sharded for atom in bare(fact.value("model")))
+        if not (fact.name in ("ddp", "fsdp") or in_place) or "no_grad" in fact.flags:
             continue
         for loop in fact.loops:
             place_of = (loop.site.path, loop.site.span)
             if place_of in trained_in:
-                drawn_from = loops.get(place_of, [])
+                drawn_from = loops.get(place_of) or _loaders_of(fact)
                 if all(_unsharded(loader) for loader in drawn_from):  # else it is the loader of a single process
                     for loader in drawn_from:
                         found.setdefault(loader.site, fact)
     return found
+
+
+def _loaders_of(forward: Fact) -> list[Any]:
+    """The loaders whose batches go into a forward, where no loop around it draws from one."""
+    return [atom for batch in forward.value("inputs") for atom in bare(batch.get("loader"))]
 
 
 def _unsharded(loader: Resource) -> bool:

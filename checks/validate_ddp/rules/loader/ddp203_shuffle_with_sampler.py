@@ -18,6 +18,10 @@ DataLoader(dataset, sampler=DistributedSampler(dataset, shuffle=True))
 ```
 Where the sampler may be None: `shuffle=(sampler is None)`.
 
+## Fix safety
+The fix drops `shuffle=True`; where the sampler is made under a condition and has a name, it writes
+`shuffle=sampler is None` instead, so that a single process goes on to shuffle. It is safe: the call fails as it stands.
+
 ## References
 - [torch.utils.data.DataLoader](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader)
 """
@@ -26,14 +30,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import ERROR, Proposal
+from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal
+from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Const, Instance, Resource, bare, constant
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "S"
-FIX = "-"
+FIX = "safe"
 
 _HEAD = """
 import torch.distributed as dist
@@ -111,4 +116,21 @@ def check(program: Program) -> Iterator[Proposal]:
                 ERROR,
                 "`shuffle=True` beside `sampler=` raises ValueError: let the sampler shuffle",
                 evidence=evidence,
+                fix=_fix(program, fact),
             )
+
+
+def _fix(program: Program, fact: Fact) -> Fix | None:
+    from validate_ddp.program.surroundings import call_at, dotted
+
+    call = call_at(program.body(fact.site.path), fact.site.span)
+    keywords = dict(call[3]) if call is not None else {}
+    if keywords.get("shuffle") != ["const", True]:
+        return None  # given by position, or computed
+    name = dotted(keywords.get("sampler", ["const", None]))
+    conditional = any(isinstance(atom, Resource) and atom.get("conditional") for atom in bare(fact.value("sampler")))
+    if conditional and name is not None:
+        edit = Edit("replace_argument", fact.site.path, fact.site.span, f"shuffle, shuffle={name} is None")
+        return Fix(f"shuffle only without a sampler: `shuffle={name} is None`", True, (edit,))
+    edit = Edit("remove_argument", fact.site.path, fact.site.span, "shuffle")
+    return Fix("drop `shuffle=True`", True, (edit,))

@@ -26,6 +26,12 @@ def main():
 Call it on the normal path, not in `finally`: after an exception on one rank, destroying the group waits for work that
 the other ranks will never finish.
 
+## Fix safety
+The fix adds the call at the end of the normal path: behind everything else in the main block (or at the end of the
+script), or as the last statement of the function that each process was started with. It is safe where the function that
+made the model has returned by then. Where the model is still alive it is unsafe: freed after the group, a model can
+abort or hang the process with gloo (PyTorch 2.13). None is offered where the path ends in another way, as `sys.exit`.
+
 ## References
 - [torch.distributed: shutdown](https://docs.pytorch.org/docs/stable/distributed.html#shutdown)
 """
@@ -34,14 +40,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import WARNING, Proposal
+from validate_ddp.catalogue import WARNING, Edit, Fix, Proposal
+from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING,)
 EVIDENCE = "SR"
-FIX = "-"
+FIX = "safe"
 
 VALID = (
     """
@@ -134,4 +141,23 @@ def check(program: Program) -> Iterator[Proposal]:
     if destroyed:
         message = f"`destroy_process_group` is reached on {phrase(destroyed[0].who)}, the other ranks never call it"
     evidence = [place(fact.site, f"destroyed here, on {phrase(fact.who)}") for fact in destroyed]
-    yield propose(program, started[0], WARNING, message, evidence=evidence)
+    fix = None if destroyed else _fix(program, started[0])
+    yield propose(program, started[0], WARNING, message, evidence=evidence, fix=fix)
+
+
+def _fix(program: Program, started: Fact) -> Fix | None:
+    if started.loops or started.value("deepspeed"):
+        return None
+    from validate_ddp.rules.fixing import always_initialised, distributed
+    from validate_ddp.rules.process_group.ending import ending
+
+    last = ending(program, started)
+    if last is None:
+        return None
+    dist, imports = distributed(program, last.path, last.statement)
+    call = f"{dist}.destroy_process_group()"
+    title = f"call `{call}` at the end"
+    if not always_initialised(program):
+        call = f"if {dist}.is_initialized():\n    {call}"
+    edit = Edit("insert_before" if last.before else "append", last.path, last.statement, call)
+    return Fix(title, not last.holds_model, (*imports, edit))

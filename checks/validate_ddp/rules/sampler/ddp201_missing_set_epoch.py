@@ -132,6 +132,17 @@ for step in range(100):
     print(next(batches))
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+def endless(loader):
+    while True:
+        yield from loader
+
+batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+for step in range(100):
+    print(next(batches))
+dist.destroy_process_group()
+""",
 )
 
 
@@ -166,6 +177,8 @@ def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
     """For each sampler, an iteration over its loader inside a loop of epochs."""
     served: dict[int, Fact] = {}
     for fact in program.facts("iterate"):
+        if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(fact.value("loader"))):
+            continue  # Accelerate's and Fabric's loaders set the epoch of their sampler themselves
         if fact.in_epoch_loop and program.trains(fact):
             for sampler in distributed_samplers(fact.value("loader")):
                 served.setdefault(id(sampler), fact)

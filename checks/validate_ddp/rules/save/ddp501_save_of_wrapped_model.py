@@ -18,6 +18,11 @@ torch.save(ddp_model.state_dict(), "model.pt")
 torch.save(ddp_model.module.state_dict(), "model.pt")
 ```
 
+## Fix safety
+The fix takes the state of the model inside: `.module.state_dict()`, or `getattr(model, "module", model).state_dict()`
+where a run on a single process does not wrap it. It is unsafe: files that were saved before keep their prefix, and code
+out of sight may count on it. There is none where the same project loads into the wrapper or handles the prefix.
+
 ## References
 - [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
 """
@@ -26,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import INFO, WARNING, Proposal
+from validate_ddp.catalogue import INFO, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.library.models import wrapped_state
 from validate_ddp.program.trace import Program
@@ -35,7 +40,7 @@ from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
-FIX = "-"
+FIX = "unsafe"
 
 _HEAD = """
 import torch
@@ -107,17 +112,43 @@ def check(program: Program) -> Iterator[Proposal]:
             if wrapper.kind != "ddp" or site.statement in reported:
                 continue  # one finding a statement: a checkpoint of three models is one mistake
             reported.add(site.statement)
+            deliberate = _is_deliberate(program, fact, wrapper)
             evidence = [place(wrapper.site, "the model is wrapped here")]
             if site != fact.site:
                 evidence.append(place(fact.site, "and saved here"))
             yield propose(
                 program,
                 fact.moved(site),
-                INFO if _is_deliberate(program, fact, wrapper) else WARNING,
+                INFO if deliberate else WARNING,
                 "the DistributedDataParallel wrapper is saved, so every key starts with `module.`; "
                 "save `.module.state_dict()`",
                 evidence=evidence,
+                fix=None if deliberate else _fix(program, fact, site.statement),
             )
+
+
+def _fix(program: Program, fact: Fact, statement: Span) -> Fix | None:
+    """Unwrap every wrapper whose state this statement takes; none where one of them is not plainly written."""
+    from validate_ddp.program.surroundings import call_at, dotted, span_of
+    from validate_ddp.rules.fixing import is_certain
+
+    edits: dict[Span, Edit] = {}
+    for taken, wrapper in wrapped_state(fact.value("object")):
+        if taken is None or taken.statement != statement or wrapper.kind != "ddp":
+            continue
+        call = call_at(program.body(taken.path), taken.span)
+        if call is None or call[1][0] != "attr":
+            return None
+        receiver, name = span_of(call[1][1], taken.span), dotted(call[1][1])
+        if receiver is None or name is None:
+            return None
+        surely = any(wrap.site == wrapper.site and is_certain(program, wrap) for wrap in program.facts("wrap"))
+        text = f"{name}.module" if surely else f'getattr({name}, "module", {name})'
+        edits[receiver] = Edit("replace", taken.path, receiver, text)
+    if not edits:
+        return None
+    first = next(iter(edits.values())).text
+    return Fix(f"save the model inside: `{first}.state_dict()`", False, tuple(edits.values()))
 
 
 def _is_deliberate(program: Program, fact: Fact, wrapper: Resource) -> bool:

@@ -20,6 +20,11 @@ if dist.get_rank() == 0:
     torch.save(model.module.state_dict(), "model.pt")
 ```
 
+## Fix safety
+The fix puts the write under a condition that holds on rank zero alone: a rank, a flag or an accelerator that the code
+has there, else `dist.get_rank() == 0`. It is safe for a `torch.save` that reaches no collective and whose file no rank
+reads, copies or renames afterwards; else it is unsafe, since the other ranks may wait for each other or miss the file.
+
 ## References
 - [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
 """
@@ -28,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import ERROR, WARNING, Proposal
+from validate_ddp.catalogue import ERROR, WARNING, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import (
@@ -50,7 +55,7 @@ _ONE_BY_ONE = frozenset({"process_first", "dataset", "locked"})
 """Surroundings in which ranks take turns, or write what they happen to come across first: a cache of samples."""
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
-FIX = "-"
+FIX = "safe"
 
 _HEAD = """
 import torch
@@ -149,7 +154,23 @@ def check(program: Program) -> Iterator[Proposal]:
             ERROR if checkpoint else WARNING,
             f"every rank writes {what} to the same path (`{fact.name}`); guard it with rank zero",
             evidence=[place(site, "called from here") for site in fact.chain[-1:]],
+            fix=_fix(program, fact),
         )
+
+
+def _fix(program: Program, fact: Fact) -> Fix | None:
+    from validate_ddp.rules.save.guarding import can_be_left_out, goes_unnoticed
+
+    if constant(fact.value("role")) == "log" or not can_be_left_out(program, fact):
+        return None  # the other ranks need the logger
+    from validate_ddp.rules.fixing import rank_zero
+
+    found = rank_zero(program, fact)
+    if found is None:
+        return None
+    condition, imports = found
+    edit = Edit("guard", fact.site.path, fact.site.statement, condition)
+    return Fix(f"write on rank zero only: `if {condition}:`", goes_unnoticed(program, fact), (*imports, edit))
 
 
 def _holds_model(fact: Fact) -> bool:

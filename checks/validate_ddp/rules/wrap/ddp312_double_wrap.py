@@ -115,17 +115,6 @@ model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each wrapper around another, and for each thing done too late."""
     wraps = [fact for fact in program.facts("wrap") if fact.name == "ddp"]
-    yield from _twice(program, wraps)
-    seen = set()
-    for late in program.facts("rework"):
-        wrapper = late.value("wrapper")[0]
-        for wrap in wraps:
-            if wrap.value("wrapper")[0] is wrapper and (wrap.site, late.name) not in seen:
-                seen.add((wrap.site, late.name))
-                yield from _too_late(program, wrap, late)
-
-
-def _twice(program: Program, wraps: list[Fact]) -> Iterator[Proposal]:
     sites = set()
     for wrap in wraps:
         inner = bare(wrap.value("inner"))
@@ -142,6 +131,14 @@ def _twice(program: Program, wraps: list[Fact]) -> Iterator[Proposal]:
             "parameters become `module.module.`",
             evidence=[place(atom.site, "wrapped here") for atom in inner],
         )
+    told = set()
+    for late in program.facts("rework"):
+        wrapper = late.value("wrapper")[0]
+        wrapped = next((fact for fact in wraps if fact.value("wrapper")[0] is wrapper), None)
+        if wrapped is None or (wrapped.site, late.name) in told:
+            continue
+        told.add((wrapped.site, late.name))
+        yield from _too_late(program, wrapped, late)
 
 
 def _too_late(program: Program, wrap: Fact, late: Fact) -> Iterator[Proposal]:
@@ -184,7 +181,9 @@ def _to_gpu(late: Fact) -> bool:
     if late.name == "cuda":
         return True
     return any(
-        isinstance(atom, Rank) or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
+        isinstance(atom, Rank)
+        or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
+        or (isinstance(atom, Resource) and atom.kind == "device" and bool(atom.get("index")))
         for atom in bare(late.value("device"))
     )
 

@@ -1,0 +1,79 @@
+"""How a finding was derived, in words: from the script through calls, loops and conditions to what happens.
+
+Each step names a place and quotes its code, so that a reader can say which of them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.program.facts import Fact
+from validate_ddp.program.ranks import phrase
+from validate_ddp.program.trace import Program
+from validate_ddp.program.values import Site
+from validate_ddp.program.wording import described
+
+_LONGEST = 72
+_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "named", "consumed"})
+_TAKEN_AS = {
+    "process_group": "the start of a process group",
+    "device": "the choice of a device",
+    "sampler": "the making of a distributed sampler",
+    "loader": "the making of a loader",
+    "iterate": "a run through a loader",
+    "wrap": "the wrapping of a model",
+    "forward": "a forward of a model",
+    "backward": "a backward",
+    "collective": "a collective",
+    "save": "a write",
+    "load": "a load",
+    "load_state": "a load into a model",
+}
+
+
+def derivation(program: Program, fact: Fact) -> tuple[str, ...]:
+    """The steps, in the order in which a rank comes to them."""
+    spawned = "spawned" in fact.flags
+    steps = [f"{program.entry} is the script" + ("" if spawned else ": every rank runs it")]
+    launches = {launch.site for launch in program.facts("launch")}
+    for depth, site in enumerate((*fact.chain, None)):
+        steps += _around(program, fact, depth)
+        if site is not None:
+            starts = spawned and site in launches
+            steps.append(f"{_at(program, site)} {'starts a process for each rank' if starts else 'is called'}")
+    taken_as = _TAKEN_AS.get(fact.kind, f"{fact.kind.replace('_', ' ')} `{fact.name}`")
+    steps.append(f"{_at(program, fact.site)} is reached on {phrase(fact.who)}, and taken as {taken_as}")
+    for role, value in fact.values.items():
+        if not value or role in _INTERNAL:
+            continue
+        if role in ("sampler", "loader", "loaded", "wrapper") and getattr(value[0], "site", None) == fact.site:
+            continue  # that is the thing itself
+        steps.append(f"its {role.replace('_', ' ')} is {described(value)}")
+    return tuple(steps)
+
+
+def _around(program: Program, fact: Fact, depth: int) -> Iterator[str]:
+    """The loops and conditions within the function at ``depth`` of the chain, in the order of the text."""
+    inside = fact.chain[depth] if depth < len(fact.chain) else fact.site
+    rows: list[tuple[tuple[int, ...], str]] = []
+    for guard in fact.guards:
+        if guard.depth != depth:
+            continue
+        passed = "its handler goes on" if guard.swallows else "whether it holds is not known"
+        if guard.who != "all":
+            passed = f"{phrase(guard.who)} {'pass' if guard.who in ('some', 'nonzero') else 'passes'}"
+            passed += "" if guard.exact else ", if anything else that it asks for holds"
+        rows.append((tuple(guard.site.span), f"{_at(program, guard.site)}: {passed}"))
+    for loop in dict.fromkeys(fact.loops):
+        if (loop.site.path, loop.site.function) == (inside.path, inside.function):
+            times = "runs once" if loop.once else "goes round, as epochs or steps do" if loop.counts else "goes round"
+            rows.append((tuple(loop.site.span), f"{_at(program, loop.site)} {times}"))
+    yield from (text for _, text in sorted(rows))
+
+
+def _at(program: Program, site: Site) -> str:
+    code = " ".join(program.code(site.path, site.span).split())
+    if len(code) > _LONGEST:
+        code = code[: _LONGEST - 3] + "..."
+    where = f"{site.path}:{site.span.line}" + (f" in {site.function}()" if site.function else "")
+    return f"{where} `{code}`" if code else where

@@ -1,0 +1,1 @@
+"""Rules on results of collectives that a gradient should flow through."""

@@ -1,0 +1,1 @@
+"""Rules for programs with option facts."""

@@ -1,0 +1,153 @@
+"""Classifies rings of points; one file, argparse: torchrun --nproc-per-node 2 classifier_argparse.py --epochs 2."""
+
+import argparse
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Rings(Dataset):
+    def __init__(self, n, seed):
+        generator = torch.Generator().manual_seed(seed)
+        self.y = torch.randint(3, (n,), generator=generator)
+        angle = 6.28 * torch.rand(n, generator=generator)
+        radius = 1.0 + self.y + 0.1 * torch.randn(n, generator=generator)
+        self.x = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+class Net(nn.Module):
+    def __init__(self, width=32, classes=3):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, width), nn.BatchNorm1d(width), nn.ReLU())
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description="rings")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=32, help="per rank")
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resume", default="")
+    parser.add_argument("--output-dir", default="runs/rings")
+    return parser.parse_args()
+
+
+def setup_distributed(args):
+    args.rank = int(os.environ["RANK"])
+    args.world_size = int(os.environ["WORLD_SIZE"])
+    args.local_rank = int(os.environ["LOCAL_RANK"])
+    if torch.cuda.is_available():
+        torch.cuda.set_device(args.local_rank)
+        args.device = torch.device("cuda", args.local_rank)
+        backend = "nccl"
+    else:
+        args.device = torch.device("cpu")
+        backend = "gloo"
+    dist.init_process_group(backend, init_method="env://", timeout=timedelta(minutes=10))
+
+
+def is_main_process():
+    return dist.get_rank() == 0
+
+
+def build_loaders(args):
+    train_set = Rings(512, seed=1)
+    test_set = Rings(128, seed=2)
+    train_sampler = DistributedSampler(train_set, shuffle=True, drop_last=True)
+    test_sampler = DistributedSampler(test_set, shuffle=False)
+    train_loader = DataLoader(train_set, batch_size=args.batch_size, sampler=train_sampler, drop_last=True)
+    test_loader = DataLoader(test_set, batch_size=args.batch_size, sampler=test_sampler)
+    return train_loader, test_loader, train_sampler
+
+
+def train_one_epoch(model, loader, optimizer, scheduler, device):
+    model.train()
+    for images, target in loader:
+        images, target = images.to(device), target.to(device)
+        output = model(images)
+        loss = F.cross_entropy(output, target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+
+
+@torch.no_grad()
+def evaluate(model, loader, device):
+    """Accuracy over all ranks. Collective."""
+    model.eval()
+    counts = torch.zeros(2, device=device)
+    for images, target in loader:
+        output = model(images.to(device))
+        counts[0] += (output.argmax(1) == target.to(device)).sum()
+        counts[1] += len(target)
+    dist.all_reduce(counts)
+    return (counts[0] / counts[1]).item()
+
+
+def save_checkpoint(state, path):
+    if is_main_process():
+        torch.save(state, path + ".tmp")
+        os.replace(path + ".tmp", path)
+
+
+def run(args):
+    torch.manual_seed(args.seed)
+    os.makedirs(args.output_dir, exist_ok=True)
+    train_loader, test_loader, train_sampler = build_loaders(args)
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(Net()) if args.device.type == "cuda" else Net()
+    model = model.to(args.device)
+    model = DDP(model, device_ids=[args.local_rank] if args.device.type == "cuda" else None)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    total_steps = args.epochs * len(train_loader)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total_steps)
+    start_epoch = 0
+    if args.resume:
+        checkpoint = torch.load(args.resume, map_location="cpu")
+        model.module.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        scheduler.load_state_dict(checkpoint["scheduler"])
+        start_epoch = checkpoint["epoch"] + 1
+
+    for epoch in range(start_epoch, args.epochs):
+        train_sampler.set_epoch(epoch)
+        train_one_epoch(model, train_loader, optimizer, scheduler, args.device)
+        accuracy = evaluate(model, test_loader, args.device)
+        if is_main_process():
+            print(f"epoch {epoch}: accuracy {accuracy:.3f}")
+        state = {
+            "model": model.module.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "scheduler": scheduler.state_dict(),
+            "epoch": epoch,
+        }
+        save_checkpoint(state, os.path.join(args.output_dir, "last.pt"))
+
+
+def main():
+    args = parse_args()
+    setup_distributed(args)
+    run(args)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

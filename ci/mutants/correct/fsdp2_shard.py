@@ -1,0 +1,94 @@
+"""Autoencoder under fully_shard (FSDP2): torchrun --nproc-per-node 2 fsdp2_shard.py."""
+
+import argparse
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Autoencoder(nn.Module):
+    def __init__(self, width=64, code=4):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(32, width), nn.GELU(), nn.Linear(width, code))
+        self.decoder = nn.Sequential(nn.Linear(code, width), nn.GELU(), nn.Linear(width, 32))
+
+    def forward(self, x):
+        return self.decoder(self.encoder(x))
+
+
+def build_dataset(n=384):
+    generator = torch.Generator().manual_seed(9)
+    code = torch.randn(n, 4, generator=generator)
+    return TensorDataset(code @ torch.randn(4, 32, generator=generator))
+
+
+def shard(model, device_type):
+    mesh = init_device_mesh(device_type, (dist.get_world_size(),))
+    fully_shard(model.encoder, mesh=mesh)
+    fully_shard(model.decoder, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def save_full(model, path):
+    """Collective: every rank gathers, rank zero writes."""
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(model, options=options)
+    if dist.get_rank() == 0:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        torch.save(weights, path)
+
+
+def train(args, device):
+    torch.manual_seed(args.seed)
+    dataset = build_dataset()
+    sampler = DistributedSampler(dataset, shuffle=True, drop_last=True)
+    loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler, drop_last=True)
+    model = shard(Autoencoder().to(device), device.type)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)
+        total = torch.zeros((), device=device)
+        for (x,) in loader:
+            x = x.to(device)
+            loss = nn.functional.mse_loss(model(x), x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            total += loss.detach()
+        dist.all_reduce(total, op=dist.ReduceOp.SUM)
+        if dist.get_rank() == 0:
+            print(f"epoch {epoch}: {total.item() / len(loader) / dist.get_world_size():.4f}")
+    save_full(model, args.out)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", default="runs/fsdp2/autoencoder.pt")
+    args = parser.parse_args()
+    device = torch.device("cpu")
+    backend = "gloo"
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        backend = "nccl"
+    dist.init_process_group(backend, timeout=timedelta(minutes=15))
+    train(args, device)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

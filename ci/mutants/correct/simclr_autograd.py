@@ -1,0 +1,100 @@
+"""SimCLR with a gather of its own, an autograd Function: torchrun --nproc-per-node 2 simclr_autograd.py."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class GatherLayer(torch.autograd.Function):
+    """Gathers tensors of all ranks; the backward sums what the ranks send back."""
+
+    @staticmethod
+    def forward(ctx, tensor):
+        gathered = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+        dist.all_gather(gathered, tensor.contiguous())
+        return tuple(gathered)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        stacked = torch.stack(grads)
+        dist.all_reduce(stacked)
+        return stacked[dist.get_rank()]
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Linear(16, 32), nn.ReLU())
+        self.projector = nn.Linear(32, 8)
+
+    def forward(self, x):
+        return F.normalize(self.projector(self.backbone(x)), dim=1)
+
+
+def nt_xent(first, second, temperature=0.2):
+    first = torch.cat(GatherLayer.apply(first))
+    second = torch.cat(GatherLayer.apply(second))
+    z = torch.cat([first, second])
+    similarity = z @ z.T / temperature
+    similarity = similarity.masked_fill(torch.eye(len(z), dtype=torch.bool, device=z.device), -1e4)
+    n = len(first)
+    positives = torch.cat([torch.arange(n, 2 * n), torch.arange(n)]).to(z.device)
+    return F.cross_entropy(similarity, positives)
+
+
+def augment(x, generator):
+    return x + 0.1 * torch.randn(x.shape, generator=generator).to(x.device)
+
+
+class Pretraining:
+    def __init__(self, epochs=2, batch_size=32):
+        self.rank = dist.get_rank()
+        self.device = torch.device("cpu")
+        if torch.cuda.is_available():
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self.epochs = epochs
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(384, 16))
+        self.sampler = DistributedSampler(data, shuffle=True, drop_last=True)
+        self.loader = DataLoader(data, batch_size, sampler=self.sampler, drop_last=True)
+        self.net = DDP(Encoder().to(self.device))
+        self.optim = torch.optim.SGD(self.net.parameters(), lr=0.05, momentum=0.9)
+        # Each rank draws views of its own.
+        self.views = torch.Generator().manual_seed(100 + self.rank)
+
+    def fit(self):
+        for epoch in range(self.epochs):
+            self.sampler.set_epoch(epoch)
+            for (x,) in self.loader:
+                x = x.to(self.device)
+                views = torch.cat([augment(x, self.views), augment(x, self.views)])
+                first, second = self.net(views).chunk(2)
+                loss = nt_xent(first, second)
+                self.optim.zero_grad()
+                loss.backward()
+                self.optim.step()
+            if self.rank == 0:
+                self.save(f"simclr_{epoch}.pth")
+
+    def save(self, path):
+        torch.save({"encoder": self.net.module.state_dict()}, path)
+
+
+def main():
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(backend="nccl" if cuda else "gloo")
+    Pretraining().fit()
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()
+    dist.destroy_process_group()

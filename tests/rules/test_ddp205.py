@@ -1,0 +1,251 @@
+"""DDP205 on the ways in which real scripts keep the random numbers of their ranks apart, or mean them to be equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from validate_ddp.config import Settings
+from validate_ddp.lint import check
+
+HEAD = """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+TRAIN = """
+def train(generator=None):
+    model = DDP(torch.nn.Linear(1, 1))
+    for step in range(10):
+        noise = torch.randn(4, 1, generator=generator)
+        model(noise).sum().backward()
+"""
+START = """
+dist.init_process_group("gloo")
+"""
+END = """
+train()
+dist.destroy_process_group()
+"""
+
+
+def _severities(script: str, folder: Path) -> list[str]:
+    file = folder / "train.py"
+    file.write_text(script)
+    outcome = check([str(file)], Settings(cache_dir=None, root=str(folder)))
+    return [finding.severity for finding in outcome.findings if finding.code == "DDP205"]
+
+
+LEFT_ALONE = {
+    "the seed holds the rank": "seed = 3 * dist.get_world_size() + dist.get_rank()\ntorch.manual_seed(seed)",
+    "a second seed holds it": "torch.manual_seed(0)\nmodel = 1\ntorch.manual_seed(1 + dist.get_rank())",
+    "only the CUDA generator is seeded": "torch.cuda.manual_seed(0)",
+    "no seed of torch": "import random\nrandom.seed(0)",
+    "an unknown library seeds": "from somewhere import seed_everything\nseed_everything(0)",
+    "Lightning seeds": "from lightning import seed_everything\nseed_everything(0)",
+    "the seed comes from somewhere": "import somewhere\ntorch.manual_seed(somewhere.find())",
+    "an offset of unknown origin": "import somewhere\ntorch.manual_seed(somewhere.seed + somewhere.offset)",
+    "on rank zero only": "if dist.get_rank() == 0:\n    torch.manual_seed(0)",
+    "accelerate with the rank": "from accelerate.utils import set_seed\nset_seed(0, True)",
+}
+
+
+@pytest.mark.parametrize("body", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
+def test_ranks_that_may_draw_differently_are_left_alone(body: str, tmp_path: Path) -> None:
+    assert _severities(HEAD + TRAIN + START + body + END, tmp_path) == []
+
+
+FOUND = {
+    "a constant": "torch.manual_seed(0)",
+    "an option": "import argparse\nargs = argparse.ArgumentParser().parse_args()\ntorch.manual_seed(args.seed)",
+    "a helper": "def set_seed(seed):\n    torch.manual_seed(seed)\n    torch.cuda.manual_seed_all(seed)\nset_seed(1)",
+    "accelerate": "from accelerate.utils import set_seed\nset_seed(0)",
+}
+
+
+@pytest.mark.parametrize("body", FOUND.values(), ids=FOUND.keys())
+def test_ranks_seeded_alike_are_found(body: str, tmp_path: Path) -> None:
+    assert _severities(HEAD + TRAIN + START + body + END, tmp_path) == ["warning"]
+
+
+def test_a_seed_that_hangs_on_an_option_is_advice(tmp_path: Path) -> None:
+    parsed = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+    body = f"{parsed}if args.seed:\n    torch.manual_seed(args.seed)"
+    assert _severities(HEAD + TRAIN + START + body + END, tmp_path) == ["info"]
+
+
+def test_a_seed_of_the_parent_is_not_one_of_the_ranks(tmp_path: Path) -> None:
+    script = """
+def worker(rank):
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    train()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    mp.spawn(worker, nprocs=2)
+"""
+    assert _severities(HEAD + TRAIN + script, tmp_path) == []
+    seeded = script.replace("    train()", "    torch.manual_seed(0)\n    train()")
+    assert _severities(HEAD + TRAIN + seeded, tmp_path) == ["warning"]
+
+
+def test_a_step_that_seeds_itself_means_to_be_repeated(tmp_path: Path) -> None:
+    step = TRAIN.replace("        noise =", "        torch.manual_seed(0)\n        noise =")
+    assert _severities(HEAD + step + START + END, tmp_path) == []
+
+
+@pytest.mark.parametrize("options", ["worker_init_fn=seed_worker", "generator=generator", "**options"])
+def test_workers_seeded_in_their_own_way_are_left_alone(options: str, tmp_path: Path) -> None:
+    script = f"""
+import random
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from somewhere import generator, options, seed_worker
+
+class Shifted(Dataset):
+    def __getitem__(self, index):
+        return torch.ones(8)[random.randint(0, 4):]
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = Shifted()
+loader = DataLoader(data, sampler=DistributedSampler(data, shuffle=False), {options})
+model = DDP(torch.nn.Linear(1, 1))
+for batch in loader:
+    model(batch).sum().backward()
+dist.destroy_process_group()
+"""
+    assert _severities(HEAD + script, tmp_path) == []
+    assert _severities(HEAD + script.replace(options, "num_workers=2"), tmp_path) == ["warning"]
+
+
+PIPELINE = """
+import argparse
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+from somewhere import Pictures, MultiCropPictures, make_transforms, AugmentedTexts
+from functools import partial
+import random
+import torchvision
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=SEED)
+args = parser.parse_args()
+dist.init_process_group("gloo")
+SEEDING
+MORE
+data = DATA
+loader = DataLoader(data, sampler=DistributedSampler(data, shuffle=False), OPTIONS)
+model = DDP(torch.nn.Linear(1, 1))
+for batch in loader:
+    model(batch).sum().backward()
+dist.destroy_process_group()
+"""
+
+
+def _pipeline(data: str, options: str = "num_workers=2", seed: str = "0", more: str = "", **replaced: str) -> str:
+    seeding = replaced.get("seeding", "torch.manual_seed(args.seed)")
+    rows = {"DATA": data, "OPTIONS": options, "SEEDING": seeding, "MORE": more, "SEED)": f"{seed})"}
+    script = PIPELINE
+    for word, text in rows.items():
+        script = script.replace(word, text)
+    return script
+
+
+TOLD = {
+    "two parameters": ("Pictures(flip=args.flip, multi_scale=args.scales)", ["warning"]),
+    "one that is on": ("Pictures(augment=True)", ["warning"]),
+    "one option": ("Pictures(flip=args.flip)", ["info"]),
+    "the data set's name": ("MultiCropPictures(args.data)", ["warning"]),
+    "the transform's parameters": (
+        "torchvision.datasets.ImageFolder('x', make_transforms(hflip=args.h, color_jitter=args.c))",
+        ["warning"],
+    ),
+    "all are off": ("Pictures(flip=False, multi_scale=None, augment=0)", []),
+    "augmented beforehand": ("AugmentedTexts(args.data)", []),
+    "nothing": ("Pictures('train', crop_size=224)", []),
+}
+
+
+@pytest.mark.parametrize(("data", "severities"), TOLD.values(), ids=TOLD.keys())
+def test_data_sets_out_of_sight_say_by_parameters_that_they_augment(
+    data: str, severities: list[str], tmp_path: Path
+) -> None:
+    assert _severities(_pipeline(data), tmp_path) == severities
+    assert _severities(_pipeline(data, seeding="torch.manual_seed(args.seed + dist.get_rank())"), tmp_path) == []
+
+
+def test_what_augments_other_data_says_nothing(tmp_path: Path) -> None:
+    more = "other = Pictures(flip=True, augment=True)"
+    assert _severities(_pipeline("Pictures('train')", more=more), tmp_path) == []
+
+
+def test_a_transform_handed_to_torchvisions_base_class_is_the_data_sets(tmp_path: Path) -> None:
+    more = """
+class Folder(torchvision.datasets.ImageFolder):
+    def __init__(self, root, transform=None):
+        super().__init__(root=root, transform=transform)
+"""
+    data = "Folder('x', transform=make_transforms(hflip=args.h, color_jitter=args.c))"
+    assert _severities(_pipeline(data, more=more), tmp_path) == ["warning"]
+
+
+CONDITIONS = {
+    "if args.seed > 0:": [("304", "warning"), ("0", "info"), ("-1", "info"), ("None", "info")],
+    "if args.seed is not None:": [("0", "warning"), ("None", "info")],
+    "if args.seed:": [("1", "warning"), ("0", "info")],
+    "if args.seed and args.fixed:": [("1", "info")],
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_seed_that_is_set_by_default_is_no_advice(condition: str, tmp_path: Path) -> None:
+    for default, severity in CONDITIONS[condition]:
+        seeding = f"{condition}\n    torch.manual_seed(args.seed)"
+        script = _pipeline("MultiCropPictures('x')", seed=default, seeding=seeding)
+        assert _severities(script, tmp_path) == [severity]
+
+
+WORKERS = {
+    "its number alone": ("random.seed(worker)", ["warning"]),
+    "a constant and its number": ("random.seed(666 + worker)", ["warning"]),
+    "an option and its number": ("torch.manual_seed(args.seed + worker)", ["warning"]),
+    "the rank too": ("random.seed(666 + 100 * dist.get_rank() + worker)", []),
+    "torch's own seed": ("random.seed(torch.initial_seed() % 2**32 + worker)", []),
+    "something unknown": ("random.seed(args.offset + worker)", []),
+    "anything": ("random.seed()", []),
+    "one of two is the rank's": ("random.seed(worker)\n    torch.manual_seed(dist.get_rank() + worker)", []),
+}
+
+
+@pytest.mark.parametrize(("body", "severities"), WORKERS.values(), ids=WORKERS.keys())
+def test_workers_that_seed_themselves_alike_on_all_ranks(body: str, severities: list[str], tmp_path: Path) -> None:
+    more = f"def seed_worker(worker):\n    {body}"
+    for seeding in ("pass", "torch.manual_seed(args.seed + dist.get_rank())"):
+        script = _pipeline("Pictures()", "worker_init_fn=seed_worker", more=more, seeding=seeding)
+        assert _severities(script, tmp_path) == severities
+
+
+def test_what_partial_binds_is_the_workers_seed(tmp_path: Path) -> None:
+    more = "def seed_worker(worker, seed=0):\n    if seed is not None:\n        random.seed(seed + worker)"
+    seeds = {"666": ["warning"], "666 if args.fix else None": ["warning"], "dist.get_rank()": []}
+    for bound, severities in seeds.items():
+        options = f"worker_init_fn=partial(seed_worker, seed={bound})"
+        assert _severities(_pipeline("Pictures()", options, more=more, seeding="pass"), tmp_path) == severities
+
+
+GENERATORS = {
+    "noise of the batch's size": ("0", "torch.randn(batch.shape, generator=generator)", ["warning"]),
+    "seeded with the rank": ("dist.get_rank()", "torch.randn(batch.shape, generator=generator)", []),
+    "a size for this step, meant to be equal": ("0", "torch.randint(0, 4, (2,), generator=generator)", []),
+}
+
+
+@pytest.mark.parametrize(("seed", "drawn", "severities"), GENERATORS.values(), ids=GENERATORS.keys())
+def test_a_generator_of_the_scripts_own(seed: str, drawn: str, severities: list[str], tmp_path: Path) -> None:
+    script = _pipeline("Pictures()", seeding=f"generator = torch.Generator().manual_seed({seed})")
+    script = script.replace("model(batch)", f"model(batch + {drawn})")
+    assert _severities(script, tmp_path) == severities

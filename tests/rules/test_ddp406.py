@@ -1,0 +1,72 @@
+"""Which results can be thrown away, and which cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from validate_ddp.config import Settings
+from validate_ddp.lint import check
+
+HEAD = """
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from accelerate import Accelerator
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+accelerator = Accelerator()
+x = torch.ones(8)
+"""
+TAIL = """
+dist.destroy_process_group()
+"""
+
+
+def codes(folder: Path, body: str) -> list[str]:
+    (folder / "train.py").write_text(HEAD + body + TAIL)
+    outcome = check([str(folder / "train.py")], Settings(cache_dir=None, root=str(folder), select=("DDP406",)))
+    return [finding.code for finding in outcome.findings]
+
+
+LOST = {
+    "functional": "funcol.all_reduce(x, 'sum', dist.group.WORLD)\nprint(x)",
+    "gathered": "accelerator.gather(x)\nprint(x)",
+    "of an attribute": (
+        "class T:\n    def f(self):\n        accelerator.reduce(self.loss)\n        print(self.loss)\n"
+        "t = T()\nt.loss = x\nt.f()"
+    ),
+    "never waited for": "def f(t):\n    handle = dist.all_reduce(t, async_op=True)\n    return t\nprint(f(x))",
+    "no handle": "def f(t):\n    dist.all_reduce(t, async_op=True)\n    return t\nprint(f(x))",
+    "on a condition": "if x.sum() > 0:\n    accelerator.reduce(x)\nprint(x)",
+}
+KEPT = {
+    "assigned": "x = accelerator.gather(x)\nprint(x)",
+    "in place": "dist.all_reduce(x)\nprint(x)",
+    "given on": "print(accelerator.gather(x))",
+    "returned": "def f(t):\n    return accelerator.reduce(t)\nprint(f(x))",
+    "a way to write a barrier": "accelerator.gather(torch.zeros(1))\nprint(x)",
+    "the tensor is not used again": "accelerator.reduce(x)",
+    "waited for": "handle = dist.all_reduce(x, async_op=True)\nhandle.wait()",
+    "waited for at once": "dist.all_reduce(x, async_op=True).wait()",
+    "in a list": "handles = []\nhandles.append(dist.all_reduce(x, async_op=True))\nfor h in handles:\n    h.wait()",
+    "handle kept in a field": (
+        "class T:\n    pass\nt = T()\nt.handle = dist.all_reduce(x, async_op=True)\nt.handle.wait()"
+    ),
+    "handle returned": "def f(t):\n    handle = dist.all_reduce(t, async_op=True)\n    return handle\nf(x).wait()",
+    "synchronized": (
+        "def f(t):\n    dist.all_reduce(t, async_op=True)\n    torch.cuda.synchronize()\n    return t\nprint(f(x))"
+    ),
+    "not asynchronous": "dist.all_reduce(x, async_op=False)\nprint(x)",
+}
+
+
+@pytest.mark.parametrize("body", LOST.values(), ids=LOST.keys())
+def test_a_lost_result_is_found(tmp_path: Path, body: str) -> None:
+    assert codes(tmp_path, body) == ["DDP406"]
+
+
+@pytest.mark.parametrize("body", KEPT.values(), ids=KEPT.keys())
+def test_a_result_in_use_is_left_alone(tmp_path: Path, body: str) -> None:
+    assert codes(tmp_path, body) == []

@@ -1,0 +1,71 @@
+"""The way to a finding is told step by step, in the order in which a rank goes it, and with the program's own code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from validate_ddp.config import Settings
+from validate_ddp.lint import check
+
+HEAD = """import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+
+
+def derived(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> tuple[str, ...]:
+    (folder / "train.py").write_text(HEAD + script)
+    monkeypatch.chdir(folder)
+    outcome = check(["train.py"], Settings(cache_dir=None, root=str(folder)))
+    (found,) = [finding for finding in outcome.findings if finding.code == code]
+    return found.derivation
+
+
+def test_calls_loops_and_conditions_come_in_the_order_of_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """
+def save(model, epoch):
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), "model.pt")
+
+def main(args):
+    dist.init_process_group("nccl")
+    model = DDP(torch.nn.Linear(2, 2))
+    for epoch in range(3):
+        if args.save:
+            save(model, epoch)
+    dist.destroy_process_group()
+
+main(parse())
+"""
+    assert derived(script, tmp_path, monkeypatch, "DDP501") == (
+        "train.py is the script: every rank runs it",
+        "train.py:17 `main(parse())` is called",
+        "train.py:12 in main() `for epoch in range(3)` goes round, as epochs or steps do",
+        "train.py:13 in main() `if args.save`: whether it holds is not known",
+        "train.py:14 in main() `save(model, epoch)` is called",
+        "train.py:6 in save() `if dist.get_rank() == 0`: rank 0 only passes",
+        "train.py:7 in save() `model.state_dict()` is reached on rank 0 only, and taken as a write",
+        "its object is the state_dict of the DistributedDataParallel wrapper (train.py:11)",
+        "its path is 'model.pt'",
+    )
+
+
+def test_processes_that_the_script_starts_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """import torch.multiprocessing as mp
+
+def worker(rank, path):
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    model = DDP(torch.nn.Linear(2, 2))
+    torch.save({"epoch": 1, "model": model.module.state_dict()}, path)
+    dist.destroy_process_group()
+
+mp.spawn(worker, args=("model.pt",), nprocs=2)
+"""
+    steps = derived(script, tmp_path, monkeypatch, "DDP502")
+    assert steps[0] == "train.py is the script"
+    assert steps[1].endswith("nprocs=2)` starts a process for each rank")
+    assert "is reached on every rank, and taken as a write" in steps[2]
+    assert steps[-1] == "its path is 'model.pt'"

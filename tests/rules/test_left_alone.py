@@ -1,0 +1,119 @@
+"""What real code does right, and what was once reported there: each case is a cause, put as shortly as it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from validate_ddp.catalogue import INFO
+from validate_ddp.config import Settings
+from validate_ddp.lint import check
+
+HEAD = """
+import argparse
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+"""
+CASES = {
+    "a switch that is on by default": """
+parser = argparse.ArgumentParser()
+parser.add_argument("--use-ema", action="store_true", default=True)
+args = parser.parse_args()
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+ema = torch.nn.BatchNorm1d(4).cuda(local_rank)
+model = DDP(torch.nn.BatchNorm1d(4).cuda(local_rank), device_ids=[local_rank])
+tested = ema if args.use_ema else model
+if dist.get_rank() == 0:
+    tested(torch.ones(2, 4))
+dist.destroy_process_group()
+""",
+    "a switch called gpu": """
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", action="store_true")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+if not args.gpu:
+    raise SystemExit(1)
+dist.barrier()
+dist.destroy_process_group()
+""",
+    "deepspeed destroys the group": """
+import deepspeed
+import deepspeed.comm as comm
+
+deepspeed.init_distributed()
+engine, _, _, _ = deepspeed.initialize(config={}, model=torch.nn.Linear(4, 4))
+comm.destroy_process_group()
+""",
+    "the rank of a process that one node spawned": """
+import torch.multiprocessing as mp
+
+def run(rank, world_size):
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(torch.device("cuda", dist.get_rank()))
+    dist.barrier()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(run, args=(4,), nprocs=4)
+""",
+    "a prepared loader sets the epoch of its sampler": """
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+data = torch.ones(8, 1)
+loader = DataLoader(data, sampler=DistributedSampler(data))
+model, loader = accelerator.prepare(torch.nn.Linear(1, 1), loader)
+for epoch in range(3):
+    for batch in loader:
+        accelerator.backward(model(batch).sum())
+""",
+    "a context of the program lets rank zero go first": """
+from contextlib import contextmanager
+
+@contextmanager
+def zero_goes_first(rank):
+    if rank > 0:
+        dist.barrier()
+    yield
+    if rank == 0:
+        dist.barrier()
+
+dist.init_process_group("gloo")
+with zero_goes_first(dist.get_rank()):
+    if os.path.exists("index.txt") is False:
+        with open("index.txt", "w") as file:
+            file.write("index")
+dist.destroy_process_group()
+""",
+    "the rank as a field of a configuration": """
+class Config:
+    rank = object()
+    path = "out"
+
+class Indexer:
+    def __init__(self, config: Config):
+        self.rank = config.rank
+
+    def save(self):
+        if self.rank > 0:
+            return
+        torch.save(torch.zeros(1), "index.pt")
+
+dist.init_process_group("gloo")
+Indexer(Config()).save()
+dist.destroy_process_group()
+""",
+}
+
+
+@pytest.mark.parametrize("script", CASES.values(), ids=CASES.keys())
+def test_it_is_left_alone(script: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD + script)
+    outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
+    assert [finding for finding in outcome.findings if finding.severity != INFO] == []
