@@ -48,6 +48,12 @@ def test_what_may_be_the_rank_is_left_alone(tmp_path: Path, body: str) -> None:
     assert found(tmp_path, body) == []
 
 
+def test_a_command_line_for_one_node_is_no_evidence_of_several(tmp_path: Path) -> None:
+    body = "rank = int(os.environ['LOCAL_RANK'])\nsize = int(os.environ['WORLD_SIZE'])\n" + START.format("rank", "size")
+    assert found(tmp_path, "# torchrun --nnodes=2\n" + body) == ["error"]
+    assert found(tmp_path, "# torchrun --standalone --nnodes=1\n" + body) == ["warning"]
+
+
 def test_a_list_of_nodes_is_evidence_of_several(tmp_path: Path) -> None:
     body = "nodes = os.environ['SLURM_JOB_NODELIST']\nrank = int(os.environ['RANK'])\n"
     assert found(tmp_path, body + START.format("rank", "torch.cuda.device_count()")) == ["error"]

@@ -128,6 +128,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 from somewhere import Pictures, MultiCropPictures, make_transforms, AugmentedTexts
 from functools import partial
+import numpy
 import random
 import torchvision
 
@@ -215,6 +216,7 @@ WORKERS = {
     "an option and its number": ("torch.manual_seed(args.seed + worker)", ["warning"]),
     "the rank too": ("random.seed(666 + 100 * dist.get_rank() + worker)", []),
     "torch's own seed": ("random.seed(torch.initial_seed() % 2**32 + worker)", []),
+    "the state of this process": ("numpy.random.seed(numpy.random.get_state()[1][0] + worker)", []),
     "something unknown": ("random.seed(args.offset + worker)", []),
     "anything": ("random.seed()", []),
     "one of two is the rank's": ("random.seed(worker)\n    torch.manual_seed(dist.get_rank() + worker)", []),
@@ -227,6 +229,15 @@ def test_workers_that_seed_themselves_alike_on_all_ranks(body: str, severities: 
     for seeding in ("pass", "torch.manual_seed(args.seed + dist.get_rank())"):
         script = _pipeline("Pictures()", "worker_init_fn=seed_worker", more=more, seeding=seeding)
         assert _severities(script, tmp_path) == severities
+
+
+def test_workers_seeded_as_a_habit_draw_nothing(tmp_path: Path) -> None:
+    more = "from datasets import load_dataset\ndef seed_worker(worker):\n    random.seed(12 + worker)"
+    data = "load_dataset('texts').map(tokenize)"
+    assert _severities(_pipeline(data, "worker_init_fn=seed_worker", more=more, seeding="pass"), tmp_path) == []
+    still = "class Still(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return torch.ones(i)\n"
+    script = _pipeline("Still()", "worker_init_fn=seed_worker", more=f"{still}{more}", seeding="pass")
+    assert _severities(script, tmp_path) == []
 
 
 def test_what_partial_binds_is_the_workers_seed(tmp_path: Path) -> None:

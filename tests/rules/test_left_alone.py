@@ -91,6 +91,23 @@ with zero_goes_first(dist.get_rank()):
             file.write("index")
 dist.destroy_process_group()
 """,
+    "an optimizer that calls its closure on rank zero": """
+dist.init_process_group("gloo")
+model = DDP(torch.nn.BatchNorm1d(4))
+optimizer = torch.optim.LBFGS(model.parameters())
+
+def closure():
+    loss = model(torch.ones(2, 4)).sum()
+    loss.backward()
+    dist.all_reduce(loss)
+    return loss
+
+if dist.get_rank() == 0:
+    optimizer.step(closure)
+else:
+    closure()
+dist.destroy_process_group()
+""",
     "the rank as a field of a configuration": """
 class Config:
     rank = object()

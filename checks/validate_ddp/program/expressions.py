@@ -26,6 +26,7 @@ from validate_ddp.program.values import (
     bare,
     carried_by,
     counted,
+    differs_by_rank,
     join,
     on_ranks,
     reaching,
@@ -262,6 +263,13 @@ def _subscript(machine: Machine, node: Node) -> Value:
         value = join(value, _item(machine, atom, key, index))
     if any(isinstance(atom, Rank) for atom in index):  # each rank its own: loaders[rank]
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))
+        if not differs_by_rank(value):
+            own = tuple(Rank(part.scope, sure=False) for part in index if isinstance(part, Rank))
+            value = tuple(
+                Opaque(atom.name, (*own, *atom.carries)[:12]) if isinstance(atom, Opaque) else atom
+                for atom in bare(value)
+            )
+            value = value if differs_by_rank(value) else (*value, Opaque("", own))
     return value or UNKNOWN
 
 

@@ -22,6 +22,8 @@ from validate_ddp.program.values import (
 
 _DEEPEST = 3
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
+_ITEM = Resource("item", _NOWHERE)
+"""Carried by what was drawn from something unknown."""
 _COUNTERS = frozenset({"range", "trange", "xrange", "count", "arange", "epoch_range", "cycle"})
 _TRANSPARENT = frozenset({"tqdm", "enumerate", "list", "iter", "track", "progress_bar", "zip", "log_every", "reversed"})
 
@@ -37,7 +39,7 @@ def element(value: Value, depth: int = 0) -> Value:
         if isinstance(atom, Resource):
             found = join(found, _resource_element(atom, depth + 1))
         elif isinstance(atom, Opaque):
-            found = join(found, (Opaque("", (Resource("item", _NOWHERE), *atom.carries)[:12]),))
+            found = join(found, (Opaque("", (_ITEM, *(part for part in atom.carries if part is not _ITEM))[:12]),))
         else:
             found = join(found, UNKNOWN)
     return found or UNKNOWN

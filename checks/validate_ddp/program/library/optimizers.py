@@ -11,6 +11,7 @@ from validate_ddp.program.values import (
     WRAPPERS,
     Class,
     Const,
+    Function,
     Instance,
     Opaque,
     Resource,
@@ -101,6 +102,9 @@ def put_into(holder: Opaque, value: Value) -> None:
 
 def step(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``optimizer.step()``, or the step of a gradient scaler which is given the optimizer."""
+    for closure in bare(called.argument(0, "closure")):  # LBFGS runs forward and backward itself
+        if isinstance(closure, Function):
+            machine.call(closure)
     target = _target(atom, called) or next((part for part in bare(called.argument(0)) if _is_optimizer(part)), None)
     if target is None:
         return None

@@ -156,9 +156,9 @@ def seed_workers(machine: Machine, call: Call) -> None:
             keywords = {key: machine.evaluate(given) for key, given in node[3] if key is not None}
     for atom in bare(call.keywords["worker_init_fn"]):
         if isinstance(atom, Function) and (atom.node[0] == "lambda" or not _SEEDS.isdisjoint(atom.node[7])):
-            worker: Value = (Resource("worker", call.site),)
+            keywords["*"] = (Resource("worker", call.site),)  # a call with that is always walked
             with machine.flagged("worker"):
-                calls.call_atom(machine, atom, calls.Call("", [worker], keywords, call.site))
+                calls.call_atom(machine, atom, calls.Call("", [(Const(1),)], keywords, call.site))
 
 
 _SEEDS = SEEDING | {"seed", "manual_seed"}

@@ -135,6 +135,7 @@ _OF_NODES = (
     b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
     b"SLURM_JOB_NODELIST", b"SLURM_NODELIST",
 )  # fmt: skip
+_OF_ONE_NODE = (b"--standalone", b"nnodes=1", b"nnodes 1")
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -150,7 +151,7 @@ def check(program: Program) -> Iterator[Proposal]:
         message = _mixed(program, fact, fact.value("rank"), size)
         if message is None:
             continue
-        severity = ERROR if program.mentions(*_OF_NODES) else WARNING
+        severity = ERROR if program.mentions(*_OF_NODES) and not program.mentions(*_OF_ONE_NODE) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
         yield propose(program, fact, severity, message)

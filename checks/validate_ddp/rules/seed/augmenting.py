@@ -20,6 +20,7 @@ from validate_ddp.program.values import (
     constant,
     reaching,
 )
+from validate_ddp.program.vocabulary import LIBRARIES
 from validate_ddp.rules.proposing import place
 
 _SEED_NAMES = frozenset(
@@ -58,10 +59,23 @@ def augmentations(program: Program) -> Augmentation:
 
 
 def seeds_of_workers(program: Program) -> list[Fact]:
-    """The seeds of workers that are trained with, where they are surely the same for one worker of each rank."""
-    sites = {loader.site for loader in _trained_on(program)}
+    """The seeds of workers that draw for the training, where they are surely the same for one worker of each rank."""
+    sites = {loader.site for loader in _trained_on(program) if _may_draw(program, loader.get("dataset"))}
     seeds = [fact for fact in program.facts("seed") if "worker" in fact.flags and sites & set(fact.chain)]
-    return seeds if all(_is_of_worker_alone(fact) for fact in seeds) else []
+    return seeds if all(is_alike(fact.value("seed")) for fact in seeds) else []
+
+
+def _may_draw(program: Program, dataset: Value) -> bool:
+    """Whether workers draw random numbers for samples: in sight, by name, or in a class of the project out of sight.
+
+    What libraries make of a table of texts draws nothing, though its workers are seeded as a habit.
+    """
+    if _random_methods(dataset) or any(_told_to_augment(dataset)):
+        return True
+    if any(fact.value("transform") for fact in program.facts("draw")):
+        return True
+    made = [atom.name for atom in bare(dataset) if isinstance(atom, Opaque)]
+    return any(name.endswith("()") and name.partition(".")[0] not in (*LIBRARIES, "") for name in made)
 
 
 def is_alike(seed: Value) -> bool:
@@ -76,23 +90,6 @@ def is_alike(seed: Value) -> bool:
 def _is_told(name: str) -> bool:
     """Whether a value's name is that of an option for seeds; what is computed from one has a name such as `seed1`."""
     return name.strip("0123456789").rpartition(".")[2].lower() in _SEED_NAMES
-
-
-def _is_of_worker_alone(fact: Fact) -> bool:
-    """Whether a seed is made of constants, options for seeds, and the worker's number, and of nothing else."""
-    seed = fact.value("seed")
-    return bool(seed) and all(_is_known(atom) for atom in bare(seed))
-
-
-def _is_known(atom: Any) -> bool:
-    if isinstance(atom, Const):
-        return atom.value is None or type(atom.value) is int
-    if isinstance(atom, Resource):
-        return atom.kind == "worker"
-    if not isinstance(atom, Opaque) or any(getattr(part, "kind", "") != "worker" for part in reaching((atom,))):
-        return False
-    told = atom.name.replace("None", "")
-    return told.isdigit() or _is_told(told)
 
 
 def _trained_on(program: Program) -> Iterator[Resource]:
