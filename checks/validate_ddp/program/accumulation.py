@@ -23,8 +23,10 @@ def accumulations(program: Program) -> list[Accumulation]:
     """Every backward with the step that comes once for several of its turns."""
     steps = program.facts("step")
     found = []
+    # DeepSpeed's engine knows by itself when to reduce; the model may be a wrapper in another launch of the same line.
+    engines = {fact.site for fact in program.facts("backward") if fact.name == "engine"}
     for backward in program.facts("backward"):
-        if not backward.loops or "no_grad" in backward.flags:
+        if not backward.loops or "no_grad" in backward.flags or backward.site in engines:
             continue
         loop = backward.loops[-1]
         inside = [fact for fact in steps if any(outer.serial == loop.serial for outer in fact.loops)]

@@ -161,7 +161,7 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     if name == "no_sync":
         return (Resource("context", called.site, {"name": (Const("no_sync"),)}),)
     if resource.kind == "engine" and name == "backward":
-        machine.record("backward", "backward", called.site, loss=called.argument(0))
+        machine.record("backward", "engine", called.site, loss=called.argument(0))
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
         return (Opaque(name, (resource,)),)
