@@ -70,6 +70,9 @@ class Program:
         """
         if "backward" in self._facts or "launch" in self._facts:
             return False
+        sharing = self.facts("process_group", "wrap", "sampler")
+        if all(fact.kind != "process_group" and "conditional" in fact.flags for fact in sharing):
+            return True  # no group is started, and what one would be for hangs on a condition
         for fact in self.facts("process_group", "wrap", "collective"):
             if fact.name not in ("dp", "destroy") and "conditional" not in fact.flags:
                 return False
