@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ class Failure:
     """What went wrong on one rank, ready to be shown. kind: exception, skipped, xfailed, died, or waiting.
 
     text: traceback or stack. rendered: pytest's picture of it, pickled. error: the exception, pickled, where it can be.
+    place: the line of the user and the call into torch from which an exception came.
     """
 
     kind: str
@@ -42,7 +43,12 @@ class Failure:
     text: str = ""
     rendered: bytes | None = None
     error: bytes | None = None
-    type_name: str = ""
+    place: str = ""
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether this is what gloo says when a peer has gone."""
+        return self.kind == "exception" and _PEER_GONE.search(self.summary) is not None
 
     @property
     def fold_key(self) -> tuple[str, str, str]:
@@ -83,20 +89,13 @@ class Idle:
     dump: int = -1
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a whole world has to say about a job, by rank."""
-
-    replies: Sequence[Reply | None]
-    failures: dict[int, Failure] = field(default_factory=dict)
-    timed_out: float | None = None
-
-
 class WorldError(AssertionError):
     """A job failed on some ranks. failures: by rank. The text shows each different failure once."""
 
     def __init__(self, title: str, failures: dict[int, Failure], size: int) -> None:
-        self.title, self.failures, self.size = title, failures, size
+        self.title, self.size = title, size
+        self.failures = _without_echoes(failures)
+        self.replies: dict[int, Reply] = {}
         super().__init__(title, failures, size)
 
     def __str__(self) -> str:
@@ -105,27 +104,32 @@ class WorldError(AssertionError):
 
     def headline(self) -> str:
         """One line: what happened on which rank."""
-        said = "; ".join(f"{named(ranks)} {failure.summary}" for ranks, failure in fold_summaries(self.failures))
-        return f"{self.title}: {said}"
+        said = [f"{named(ranks)} {each.summary}" for ranks, each in fold(self.failures, lambda each: each.summary)]
+        returned = sorted(set(range(self.size)) - set(self.failures))
+        if returned:
+            said.append(f"{named(returned)} had returned")
+        return f"{self.title}: {'; '.join(said)}" if self.title else "; ".join(said)
 
     def folded(self) -> list[tuple[list[int], Failure]]:
         """Failures with the ranks that share them, the likely cause first."""
-        return sorted(fold(self.failures, lambda failure: failure.fold_key), key=lambda each: _order(each[1]))
+        return sorted(fold(self.failures, lambda failure: failure.fold_key), key=lambda each: _ORDER[each[1].kind])
 
 
 class WorldTimeout(WorldError):
     """The ranks did not answer in time."""
 
 
-def _order(failure: Failure) -> int:
-    # What a rank says because a peer has gone comes after the reason why it went.
-    if failure.kind == "waiting":
-        return 3
-    if failure.kind == "exception" and _PEER_GONE.search(failure.summary):
-        return 2
-    return 0 if failure.kind == "died" else 1
+def _without_echoes(failures: dict[int, Failure]) -> dict[int, Failure]:
+    """What a rank says because a peer has gone is told in a line, if it is known why the peer has gone."""
+    if all(failure.is_consequence or failure.kind == "waiting" for failure in failures.values()):
+        return failures
+    return {
+        rank: Failure("echo", f"lost its peer {failure.place}") if failure.is_consequence else failure
+        for rank, failure in failures.items()
+    }
 
 
+_ORDER = {"died": 0, "exception": 1, "skipped": 1, "xfailed": 1, "waiting": 2, "echo": 3}
 _PEER_GONE = re.compile(r"Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed")
 
 
@@ -140,11 +144,6 @@ def fold(items: dict[int, T], key: Callable[[T], object]) -> list[tuple[list[int
     for rank in sorted(items):
         ranks.setdefault(key(items[rank]), []).append(rank)
     return [(group, items[group[0]]) for group in ranks.values()]
-
-
-def fold_summaries(failures: dict[int, Failure]) -> list[tuple[list[int], Failure]]:
-    """As ``WorldError.folded``, by summary only, in the order of ranks."""
-    return fold(failures, lambda failure: failure.summary)
 
 
 def named(ranks: Iterable[int]) -> str:
@@ -170,8 +169,3 @@ def death(status: int | None) -> str:
         except ValueError:
             return f"was killed by signal {-status}"
     return f"ended by itself with exit code {status} (os._exit or sys.exit in a thread)"
-
-
-def values(replies: Sequence[Reply], load: Callable[[bytes], Any]) -> list[Any]:
-    """The results by rank."""
-    return [load(reply.value) if reply.value else None for reply in replies]

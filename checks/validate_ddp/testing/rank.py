@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .outcome import Failure, Idle, Job, Reply, Warned
-from .stacks import answer_probes, open_dump
+from .stacks import answer_probes, open_dump, place_of
 from .state import Baseline
 from .transport import Channel, Closed
 
@@ -217,7 +217,7 @@ def plain_failure(error: BaseException, text: str = "", rendered: bytes | None =
     name = type(error).__name__
     said = str(error).strip().splitlines()
     summary = f"raised {name}" + (f": {said[0]}" if said else "")
-    return Failure("exception", summary, text, rendered, travelling(error), name)
+    return Failure("exception", summary, text, rendered, travelling(error), place_of(error))
 
 
 def travelling(error: BaseException) -> bytes | None:

@@ -38,43 +38,56 @@ class Where:
 
 def where(frame: FrameType | None) -> Where:
     """Reads the stack that ends in ``frame``: the nearest line outside torch, and the call into torch that it made."""
-    stack = "".join(traceback.format_list(_ours_cut(traceback.extract_stack(frame))))
-    called: list[FrameType] = []
-    while frame is not None and _is_torch(frame):
-        called.append(frame)
+    frames: list[FrameType] = []
+    while frame is not None and frame.f_code.co_name != "call_user":
+        frames.append(frame)
         frame = frame.f_back
-    if frame is None:
-        return Where("", "", 0, "", stack)
-    return Where(_collective(called), frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, stack)
+    return read([(each.f_code.co_filename, each.f_lineno, each.f_code.co_name) for each in reversed(frames)])
 
 
-def _collective(called: list[FrameType]) -> str:
+def read(stack: list[tuple[str, int, str]]) -> Where:
+    """As ``where``, of (path, line, function), outermost first."""
+    called = []
+    users = [entry for entry in stack if not _is_ours(entry[0])]
+    while users and is_torch(users[-1][0]):
+        called.append(users.pop())
+    # Torch's own lines say nothing to the reader; its function is in ``collective``.
+    text = "".join(traceback.format_list([traceback.FrameSummary(*entry) for entry in users]))
+    path, line, function = users[-1] if users else ("", 0, "")
+    return Where(_collective(called), path, line, function, text)
+
+
+def place_of(error: BaseException) -> str:
+    """Where an exception came from, as ``Where`` says it."""
+    entries = traceback.extract_tb(error.__traceback__)
+    found = read([(each.filename, each.lineno or 0, each.name) for each in entries])
+    return str(found) if found.path else ""
+
+
+def _collective(called: list[tuple[str, int, str]]) -> str:
     """The name of the outermost function of torch, if what it waits for is a peer; ``called`` is innermost first."""
-    names = [frame.f_code.co_name for frame in called if frame.f_code.co_name not in _WRAPPERS]
-    inner = called[0].f_code if called else None
-    if inner is None or not names:
+    names = [name for _, _, name in called if name not in _WRAPPERS]
+    if not names:
         return ""
-    if "distributed" in inner.co_filename or inner.co_name == "_engine_run_backward" or "parallel" in inner.co_filename:
-        return names[-1]
-    return ""
+    path, _, inner = called[0]
+    return names[-1] if "distributed" in path or "parallel" in path or inner == "_engine_run_backward" else ""
 
 
 _WRAPPERS = {"wrapper", "inner", "decorate_context", "_call_impl", "_wrapped_call_impl", "_fn"}
 
 
-def _is_torch(frame: FrameType) -> bool:
+def is_torch(path: str) -> bool:
+    """Whether a file is one of torch's."""
     torch = sys.modules.get("torch")
     home = os.path.dirname(getattr(torch, "__file__", None) or "/nowhere")
-    return frame.f_code.co_filename.startswith(home + os.sep)
+    return path.startswith(home + os.sep)
 
 
-def _ours_cut(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """The stack from the user's function on."""
-    ours = [index for index, frame in enumerate(stack) if frame.name == "call_user" and frame.filename in _HERE]
-    return stack[ours[-1] + 1 :] if ours else stack
+def _is_ours(path: str) -> bool:
+    return path.startswith(_HERE) and not path.startswith(_HERE + "assertions")
 
 
-_HERE = {os.path.join(os.path.dirname(__file__), "rank.py")}
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def answer_probes(probe: Channel) -> None:

@@ -109,7 +109,7 @@ class WorldProcesses:
             self.give_up("")
         title = f"{job.title} timed out after {timeout:g} s" if timed_out else job.title
         error = (WorldTimeout if timed_out else WorldError)(title, failures, self.size)
-        error.replies = replies  # what was printed, and the warnings
+        error.replies = replies
         raise error
 
     def exchange(self, job: Job, deadline: float) -> tuple[dict[int, Reply], dict[int, Failure], bool]:
