@@ -84,7 +84,7 @@ def is_torch(path: str) -> bool:
 
 
 def _is_ours(path: str) -> bool:
-    return path.startswith(_HERE) and not path.startswith(_HERE + "assertions")
+    return path.startswith(_HERE)
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
