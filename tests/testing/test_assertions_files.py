@@ -179,8 +179,6 @@ def test_writes_elsewhere_and_reads_do_not_count_and_nothing_is_too_little(world
         pass
 
 
-
-
 def test_an_error_within_is_not_hidden(world, tmp_path):
     with pytest.raises(KeyError), assert_only_rank_zero_writes(tmp_path):
         raise KeyError("x")
@@ -196,7 +194,9 @@ def test_unwrapped_checkpoints(world, tmp_path):
     assert_unwrapped(wrapped.module.state_dict())
     with fails(r"key 'module.0.weight' in checkpoint\['model'\] has the prefix 'module.' of Dist.*has '0.weight'"):
         assert_unwrapped({"model": wrapped.state_dict()})
-    with fails("key '0._orig_mod.weight' has the prefix '_orig_mod.' of torch.compile; a single process has '0.weight'"):
+    with fails(
+        "key '0._orig_mod.weight' has the prefix '_orig_mod.' of torch.compile; a single process has '0.weight'"
+    ):
         assert_unwrapped({"0._orig_mod.weight": torch.ones(1)})
     with fails(r"key '0.bias' of the model is not in the checkpoint \(1 of 2"):
         assert_unwrapped({"model": {"0.weight": torch.ones(2, 2)}}, model=net)

@@ -9,30 +9,31 @@
         w.run(function, 1, key="value")          # -> one result a rank
 
 Processes
-    parent          pytest, an xdist worker, or any program. It never needs torch.          pool.py, worlds.py, server.py
-      forkserver    has imported torch and never ran an operator; forks, reaps and ends.    forkserver.py
-        store       one `TCPStore` for all: no rank takes it down by dying.                 forkserver.py
-        ranks       forked in worlds; each leads a process group, so its children die too.  rank.py, state.py, stacks.py
+    parent          pytest, an xdist worker, or any program; never needs torch.    pool.py, worlds.py, server.py
+      forkserver    has imported torch, never ran an operator; forks and reaps.    forkserver.py
+        store       one `TCPStore` for all: no rank takes it down by dying.        forkserver.py
+        ranks       forked in worlds; each leads a process group of its own,       rank.py, state.py, stacks.py
+                    so that what a test has started ends with it
 
-Channels (transport.py: pickled frames over Unix socket pairs, made by the parent, sent to the forkserver with `spawn`)
+Channels (transport.py: pickled frames over Unix socket pairs, made by the parent, sent to the forkserver by `spawn`)
     parent - forkserver    spawn, kill, close / ready, store, spawned, died, preloaded
-    parent - rank          Job / Reply, then Idle when the rank has been reset
+    parent - rank          Job / Reply, then "reset" when all have replied / Idle when that is done
     parent - rank (probe)  "where are you?", answered by a thread of the rank, or by faulthandler if the GIL is held
 
 Life of a test
-    1. The pool hands out an idle world of that size. None idle: one more is forked, and whichever is ready first is taken.
+    1. The pool hands out an idle world of that size. None idle: one more is forked, the first to be ready is taken.
     2. Each rank gets the job: environment, folder and filters of the parent, and the pickled function and arguments.
     3. It makes a process group over its own prefix of the store (1.4 ms), runs the function, and replies.
-    4. The parent has its answer. Only then does the rank collect garbage, destroy its group (20 ms, of sleep) and reset its
-       state; meanwhile the next test runs in another world. A world that failed in any way is replaced, never reused.
+    4. The parent has its answer. Only then do the ranks collect garbage, destroy the group (20 ms, of sleep) and reset
+       their state; the next test runs in another world meanwhile. A world that failed is replaced, never reused.
 
 Each kind of end
-    exception       reported with the rank's own traceback; peers seen blocked in a collective are cut short, not waited for
+    exception       reported with the rank's own traceback; peers seen blocked in a collective are not waited for
     early return    the same: a collective that lacks a rank which has finished can never end
     hang            at the time-out: where every rank is, with its stack; the world is killed
     death           signal or exit code, from the forkserver; then as for an exception
     forkserver      the kernel kills its ranks (PR_SET_PDEATHSIG); the test fails, the next one starts another
-    parent          the forkserver reads the end of its channel, kills every rank and ends; SIGKILL of pytest leaves nothing
+    parent          the forkserver reads the end of its channel, kills every rank and ends: also after SIGKILL
 """
 
 from __future__ import annotations

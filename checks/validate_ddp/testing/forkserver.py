@@ -5,7 +5,8 @@ such operator; so nothing of the user is imported here. ``torch._dynamo`` (1.1 s
 would import) comes after the first world was forked, when there is nothing else to do; that world is replaced later.
 
 The parent's messages: ("spawn", world, size) with two descriptors a rank, ("kill", pids), ("close", grace).
-Ours: ("ready",), ("broken", text), ("store", port), ("spawned", world, pids, preloaded), ("preloaded",), ("died", pid, code).
+Ours: ("ready",), ("broken", text), ("store", port), ("spawned", world, pids, preloaded), ("preloaded",),
+("died", pid, exit code).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Server:
         self.alive: set[int] = set()
         self.ended: dict[int, float] = {}
         """Not reaped yet: while its leader is a zombie, the number of a process group cannot be taken by another."""
-        self.preloaded = False
+        self.forked = self.preloaded = False
         self.close_at: float | None = None
         # SIGCHLD wakes the poll below through this pair.
         ours, theirs = socket.socketpair()
@@ -72,36 +73,43 @@ class Server:
             signal.signal(number, signal.SIG_IGN)  # the parent decides, or its death does
         self.port = self.start_store()
 
-    def serve(self) -> None:
-        """The loop."""
-        self.parent.send(("store", self.port))
-        forked = False
-        while True:
-            timeout = None
-            if self.ended:
-                timeout = max(0.0, min(self.ended.values()) - time.monotonic())
-            if self.close_at is not None:
-                timeout = min(0.05 if timeout is None else timeout, 0.05)
-            elif forked and not self.preloaded:
-                timeout = 0.1  # nothing asked for in this time: idle
-            ready = wait_readable([self.parent, self.wakeup], timeout)
-            if self.wakeup in ready:
-                self.wakeup.socket.recv(4096)
-            self.reap()
-            if self.parent in ready:
-                try:
-                    self.parent.pump()
-                    while self.parent.has_message():
-                        forked |= self.obey(self.parent.pop())
-                except Closed:
-                    self.end()
-            elif self.close_at is not None and (not self.alive or time.monotonic() > self.close_at):
-                self.end()
-            elif forked and not self.preloaded and not ready:
-                self.preload()
+    def serve(self) -> NoReturn:
+        """Serves until the end, whatever brings it: nothing that was forked is left."""
+        try:
+            self.parent.send(("store", self.port))
+            while True:
+                self.serve_once()
+        except Closed:
+            pass  # the parent is gone
+        except BaseException:  # noqa: BLE001 - told, and then the same
+            traceback.print_exc()
+        self.end()
 
-    def obey(self, message: tuple[Any, ...]) -> bool:
-        """Carries out one message; whether it forked."""
+    def serve_once(self) -> None:
+        """Waits for something and deals with it."""
+        timeout = None
+        if self.ended:
+            timeout = max(0.0, min(self.ended.values()) - time.monotonic())
+        if self.close_at is not None:
+            timeout = min(0.05 if timeout is None else timeout, 0.05)
+        elif self.forked and not self.preloaded:
+            timeout = 0.1  # nothing asked for in this time: idle
+        ready = wait_readable([self.parent, self.wakeup], timeout)
+        if self.wakeup in ready:
+            self.wakeup.socket.recv(4096)
+        self.reap()
+        if self.parent in ready:
+            self.parent.pump()
+            while self.parent.has_message():
+                self.obey(self.parent.pop())
+        elif self.close_at is not None:
+            if not self.alive or time.monotonic() > self.close_at:
+                self.end()
+        elif self.forked and not self.preloaded and not ready:
+            self.preload()
+
+    def obey(self, message: tuple[Any, ...]) -> None:
+        """Carries out one message."""
         if message[0] == "spawn":
             _, world, size = message
             descriptors = self.parent.descriptors(2 * size)
@@ -109,14 +117,13 @@ class Server:
             for descriptor in descriptors:
                 os.close(descriptor)
             self.parent.send(("spawned", world, pids, self.preloaded))
-            return True
-        if message[0] == "kill":
+            self.forked = True
+        elif message[0] == "kill":
             for pid in message[1]:
                 if pid in self.alive:
                     os.kill(pid, signal.SIGKILL)
         elif message[0] == "close":
             self.close_at = time.monotonic() + message[1]
-        return False
 
     def fork(self) -> int:
         """Forks; the child leads a process group of its own, has default signals, and dies with this process."""
@@ -156,7 +163,7 @@ class Server:
         os._exit(70)
 
     def start_store(self) -> int:
-        """Forks the process with the store: its threads must not be in here, where ranks are forked. Returns its port."""
+        """Forks the process with the store: its threads must not be here, where ranks are forked. Returns its port."""
         reader, writer = os.pipe()
         pid = self.fork()
         if pid == 0:
@@ -194,10 +201,7 @@ class Server:
             self.ended[pid] = now + REAP_AFTER
             signal_group(pid, signal.SIGTERM)
             code = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-            try:
-                self.parent.send(("died", pid, code))
-            except Closed:
-                self.end()
+            self.parent.send(("died", pid, code))
         for pid, deadline in list(self.ended.items()):
             if now >= deadline:
                 self.bury(pid)
@@ -230,7 +234,7 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def settle() -> None:
-    """Before forks: what is alive now is not looked at by collections in the ranks (50 ms each) and stays shared memory."""
+    """Before forks: what is alive now is not looked at by the ranks' collections (50 ms each), and stays shared."""
     gc.collect()
     gc.freeze()
 

@@ -40,7 +40,9 @@ def settings(item: pytest.Item) -> Settings:
     if marker is None:
         pytest.fail("`world_size` needs @pytest.mark.world_size(2) on the test", pytrace=False)
     if not isinstance(item, pytest.Function) or not hasattr(item, "_fixtureinfo") or hasattr(item, "_testcase"):
-        pytest.fail("world_size is for test functions and methods of plain classes, not unittest.TestCase", pytrace=False)
+        pytest.fail(
+            "world_size is for test functions and methods of plain classes, not unittest.TestCase", pytrace=False
+        )
     options = dict(marker.kwargs)
     size = options.pop("sizes", marker.args[0] if marker.args else None)
     callspec = getattr(item, "callspec", None)
@@ -193,7 +195,7 @@ def _level(level: str | None) -> int | None:
 
     if not level:
         return None
-    return int(level) if level.isdigit() else logging.getLevelName(level.upper())  # type: ignore[no-any-return]
+    return int(level) if level.isdigit() else logging.getLevelName(level.upper())
 
 
 def modules_of(item: pytest.Item, known: dict[str, ModuleHome]) -> None:
@@ -218,7 +220,9 @@ def _home(module: types.ModuleType) -> ModuleHome:
     search = getattr(module, "__path__", None)
     loader = getattr(getattr(module, "__spec__", None), "loader", None)
     path = getattr(module, "__file__", None)
-    return ModuleHome(path, None if search is None else tuple(search), type(loader).__name__ == "AssertionRewritingHook")
+    return ModuleHome(
+        path, None if search is None else tuple(search), type(loader).__name__ == "AssertionRewritingHook"
+    )
 
 
 def raise_as_one(error: WorldError) -> None:

@@ -6,7 +6,7 @@ until collection has left a marked test to be run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 MADE_HERE = ("world", "monkeypatch", "caplog", "recwarn", "capsys", "capsysbinary", "capfd", "capfdbinary")
 """Fixtures that each rank makes for itself."""
 
-_MARKER = """world_size(sizes, *, backend="gloo", isolation="group", timeout=None): run the test on this many ranks (an \
-int, or a list for one test each). backend=None: no process group, the environment is as under torchrun. isolation: \
+_MARKER = """world_size(sizes, *, backend="gloo", isolation="group", timeout=None): run the test on this many ranks \
+(an int, or a list for one test each). backend=None: no process group, the environment is as under torchrun. isolation: \
 "group" (a fresh process group), "shared" (the group stays), "process" (fresh processes)."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Our one setting."""
-    parser.addini("world_timeout", "seconds for a test on ranks (default 30); mark timeout(seconds) overrides it", default="30")
+    parser.addini(
+        "world_timeout", "seconds for a test on ranks (default 30); mark timeout(seconds) overrides it", default="30"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,7 +67,7 @@ def world(request: pytest.FixtureRequest) -> Any:
 
 
 class Worlds:
-    """The fixture ``worlds``: functions on ranks, from a test which itself runs in the parent and looks from outside."""
+    """The fixture ``worlds``: functions on ranks, from a test that itself runs in the parent and looks from outside."""
 
     def __init__(self, session: WorldSession, item: pytest.Item) -> None:
         self._session, self._item = session, item
@@ -163,7 +165,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Puts the ranks' own tracebacks in the place of ours."""
     report = yield
     error = getattr(call.excinfo.value, "_ranks", None) if call.excinfo is not None else None
@@ -175,7 +179,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Ends the ranks before pytest-cov gathers what they have measured, whatever ends the loop."""
     try:
         return (yield)
@@ -197,7 +201,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> object:
     """pytest-timeout waits a little longer: our time-out says where the ranks are, and costs only this test."""
     if item.get_closest_marker("world_size") is None or item.get_closest_marker("timeout") is None:
         return None
-    import pytest_timeout
+    import pytest_timeout  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     longer = settings._replace(timeout=settings.timeout + 10)
     return pytest_timeout.pytest_timeout_set_timer(item, longer)

@@ -20,7 +20,7 @@ from .worlds import WorldProcesses
 TIMEOUT = 30.0
 """Seconds for a function on the ranks, where nothing else is said."""
 LIVE_RANKS = 16
-"""Eight pairs: while one world works, seven sleep through the 20 ms of ``destroy_process_group``. More does not help."""
+"""Eight pairs: while one works, seven sleep through the 20 ms of ``destroy_process_group``. More does not help."""
 
 
 class Pool:
@@ -74,7 +74,7 @@ class Pool:
             raise
 
     def after(self, world: WorldProcesses, isolation: str) -> None:
-        """Forgets a world that is not to be used again, and has its successor forked while the caller looks at the answer."""
+        """Forgets a world that is not used again; its successor is forked while the caller looks at the answer."""
         if isolation == PROCESS and world.state != "dead":
             world.dismiss()
         if world.state == "dead":
@@ -99,7 +99,7 @@ class Pool:
             if asked is None or asked.state == "dead":
                 starting = any(world.state == "starting" and world.size == size for world in self.worlds)
                 if fresh or not starting:
-                    asked = self.fork(size)
+                    asked = self.fork(size, always=fresh)
             coming = [world for world in self.worlds if world.state in ("starting", "resetting")]
             channels = [world.jobs[rank] for world in coming for rank in world.waiting]
             left = limit - time.monotonic()
@@ -107,8 +107,8 @@ class Pool:
                 raise ForkserverError(f"no world of {size} was ready within {START_LIMIT:.0f} s")
             wait_readable([self.server.channel, *channels], left)
 
-    def fork(self, size: int) -> WorldProcesses | None:
-        """Asks for one more world, if there may be one."""
+    def fork(self, size: int, always: bool = False) -> WorldProcesses | None:
+        """Asks for one more world, if there may be one (always: though there are enough)."""
         assert self.server is not None
         same = sum(world.size == size for world in self.worlds)
         for world in list(self.worlds):
@@ -120,7 +120,7 @@ class Pool:
                 world.dismiss()
                 self.worlds.remove(world)
         live = sum(world.size for world in self.worlds)
-        if same and live + size > self.live_ranks:
+        if same and live + size > self.live_ranks and not always:
             return None
         world = WorldProcesses(next(self.numbers), size, self.server)
         self.worlds.append(world)
@@ -194,9 +194,7 @@ class World:
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Runs the function on every rank; its results by rank. Raises ``WorldError``, ``WorldTimeout``."""
-        return run_function(
-            self.pool, function, args, kwargs, self.size, self.backend, self.isolation, self.timeout
-        )
+        return run_function(self.pool, function, args, kwargs, self.size, self.backend, self.isolation, self.timeout)
 
     def close(self) -> None:
         """Ends the processes."""
@@ -223,9 +221,7 @@ def run_function(
     """The results of a function by rank."""
     name = getattr(function, "__qualname__", repr(function))
     payload = pickled_call(function, args, kwargs)
-    replies = pool.run(
-        payload, name, size, backend=backend, isolation=isolation, timeout=timeout, capture=capture
-    )
+    replies = pool.run(payload, name, size, backend=backend, isolation=isolation, timeout=timeout, capture=capture)
     if capture:
         for rank, reply in enumerate(replies):
             for stream, text in reply.sections:
@@ -248,7 +244,9 @@ def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         return b"".join(pickle.dumps(part, pickle.HIGHEST_PROTOCOL) for part in parts)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         name = getattr(function, "__qualname__", repr(function))
-        hint = "functions must be at the top of a module" if "<locals>" in name or "<lambda>" in name else "pickle failed"
+        hint = (
+            "functions must be at the top of a module" if "<locals>" in name or "<lambda>" in name else "pickle failed"
+        )
         raise TypeError(f"`{name}` and its arguments cannot travel to the ranks ({hint}): {error}") from None
 
 

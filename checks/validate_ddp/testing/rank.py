@@ -38,7 +38,7 @@ class RankWorld:
         return group
 
     def scattered(self, whole: Tensor) -> Tensor:
-        """This rank's part of a tensor that every rank has whole, cut along the first dimension as evenly as can be. Local."""
+        """This rank's part of a tensor that every rank has whole, cut evenly along the first dimension. Local."""
         import torch
 
         part: Tensor = torch.tensor_split(whole, self.size)[self.rank].clone()
@@ -190,7 +190,7 @@ class Rank:
 
 
 def call_user(payload: bytes, world: RankWorld, sections: list[tuple[str, str]]) -> Any:
-    """Unpickles a ``(step, *values)`` and calls ``step(values, world, sections)``. Stacks are cut below this function."""
+    """Unpickles a step and calls ``step(the rest, world, sections)``. Stacks are shown from here on."""
     steps = pickle.Unpickler(io.BytesIO(payload))  # noqa: S301 - from our parent
     step: Callable[..., Any] = steps.load()
     return step(steps, world, sections)
@@ -202,7 +202,7 @@ def pickled_result(result: object) -> bytes:
         return b""
     try:
         return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - classes of users may fail in any way
         kind = type(result).__name__
         raise TypeError(f"the result (a {kind}) cannot travel to the parent: {error}; return plain data") from None
 
@@ -296,7 +296,7 @@ class Coverage:
             return
         import json
 
-        import coverage
+        import coverage  # type: ignore[import-not-found, unused-ignore]
 
         options = json.loads(settings)
         self.running = coverage.Coverage(data_suffix=True, **options)

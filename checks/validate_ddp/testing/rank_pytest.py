@@ -90,7 +90,9 @@ def unpickled_fixtures(steps: pickle.Unpickler) -> dict[str, Any]:
             values[name] = steps.load()
         except Exception as error:
             kind = type(error).__name__
-            raise TypeError(f"fixture {name!r} came to the ranks, but cannot be unpickled there ({kind}: {error})") from error
+            raise TypeError(
+                f"fixture {name!r} came to the ranks, but cannot be unpickled there ({kind}: {error})"
+            ) from error
     return values
 
 
@@ -166,7 +168,7 @@ def capturing(class_name: str) -> Callable[[Log], Any]:
     def fixture(log: Log) -> Iterator[Any]:
         from _pytest import capture
 
-        class Capture(capture.CaptureFixture):  # type: ignore[misc, type-arg]
+        class Capture(capture.CaptureFixture):  # type: ignore[type-arg]
             @contextmanager
             def disabled(self) -> Iterator[None]:
                 self._suspend()
@@ -194,7 +196,7 @@ FIXTURES: dict[str, Callable[[Log], Any]] = {
     "capfd": capturing("FDCapture"),
     "capfdbinary": capturing("FDCaptureBinary"),
 }
-"""Fixtures of pytest that change or watch a process: each rank makes its own. The same names in ``plugin.MADE_HERE``."""
+"""Fixtures of pytest that change or watch a process: each rank makes its own. Named in ``plugin.MADE_HERE`` too."""
 
 
 class ParentWorld:
@@ -223,7 +225,7 @@ def describe(error: BaseException, is_test: bool) -> Failure:
         return Failure("skipped", f"skipped: {error.msg}", str(error.msg), error=pickle.dumps(str(error.msg)))
     if isinstance(error, XFailed):
         return Failure("xfailed", f"xfailed: {error.msg}", str(error.msg), error=pickle.dumps(str(error.msg)))
-    if not _prepared or not is_test or isinstance(error, pytest.fail.Exception) and not error.pytrace:
+    if not _prepared or not is_test or (isinstance(error, pytest.fail.Exception) and not error.pytrace):
         return plain_failure(error, text=str(error) if isinstance(error, pytest.fail.Exception) else "")
     config = _prepared[0]
     info = pytest.ExceptionInfo.from_exception(error)

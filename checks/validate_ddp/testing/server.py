@@ -64,7 +64,7 @@ class Forkserver:
             message = self.channel.pop()
             if message[0] == "broken":
                 raise ForkserverError(_explained(message[1]))
-            elif message[0] == "store":
+            if message[0] == "store":
                 self.port = message[1]
             elif message[0] == "spawned":
                 self.pids[message[1]] = (message[2], message[3])
@@ -75,7 +75,8 @@ class Forkserver:
 
     def spawn(self, world: int, size: int) -> tuple[list[Channel], list[Channel]]:
         """Asks for a world; the channels for jobs and for probes, by rank. The pids come with ``listen``."""
-        jobs, probes = [], []
+        jobs: list[Channel] = []
+        probes: list[Channel] = []
         theirs: list[socket.socket] = []
         for _ in range(size):
             for channels in (jobs, probes):

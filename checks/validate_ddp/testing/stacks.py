@@ -5,11 +5,12 @@ from __future__ import annotations
 import faulthandler
 import linecache
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 from .transport import Channel, Closed
@@ -53,8 +54,24 @@ def read(stack: list[tuple[str, int, str]]) -> Where:
         called.append(users.pop())
     # Torch's own lines say nothing to the reader; its function is in ``collective``.
     text = "".join(traceback.format_list([traceback.FrameSummary(*entry) for entry in users]))
-    path, line, function = users[-1] if users else ("", 0, "")
+    # A line of a library says less than the line of the test which called it.
+    own = [entry for entry in users if not _is_library(entry[0])] or users
+    path, line, function = own[-1] if own else ("", 0, "")
     return Where(_collective(called), path, line, function, text)
+
+
+def from_dump(text: str) -> Where | None:
+    """As ``where``, of what faulthandler has written; None if that is nothing."""
+    entries = [(each[1], int(each[2]), each[3]) for each in _DUMPED.finditer(text)]
+    names = [name for _, _, name in entries]
+    if not entries:
+        return None
+    mine = entries[: names.index("call_user")] if "call_user" in names else entries
+    found = read(mine[::-1])
+    return replace(found, function=f"{found.function}, in native code that does not let Python run")
+
+
+_DUMPED = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 def place_of(error: BaseException) -> str:
@@ -81,6 +98,13 @@ def is_torch(path: str) -> bool:
     torch = sys.modules.get("torch")
     home = os.path.dirname(getattr(torch, "__file__", None) or "/nowhere")
     return path.startswith(home + os.sep)
+
+
+def _is_library(path: str) -> bool:
+    return path.startswith(_STANDARD) or f"{os.sep}site-packages{os.sep}" in path
+
+
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def _is_ours(path: str) -> bool:

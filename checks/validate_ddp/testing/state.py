@@ -85,9 +85,7 @@ class Finder(importlib.abc.MetaPathFinder):
             spec.submodule_search_locations = search or []
             return spec
         loader = self.rewriter if home.rewritten else None
-        return importlib.util.spec_from_file_location(
-            name, home.path, loader=loader, submodule_search_locations=search
-        )
+        return importlib.util.spec_from_file_location(name, home.path, loader=loader, submodule_search_locations=search)
 
 
 finder = Finder()

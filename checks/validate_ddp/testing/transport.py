@@ -48,7 +48,7 @@ class Channel:
             raise Closed(str(error)) from None
 
     def receive(self, timeout: float | None = None) -> Any:
-        """The next message; raises ``Closed``, or ``TimeoutError`` where none has come whole within ``timeout`` seconds."""
+        """The next message; raises ``Closed``, or ``TimeoutError`` where none is whole within ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.has_message():
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from .outcome import Failure, Idle, Job, Reply, WorldError, WorldTimeout, death
 from .server import Forkserver
-from .stacks import DUMP_SIGNAL, Where
-from .transport import Channel, Closed, wait_readable
+from .stacks import DUMP_SIGNAL, Where, from_dump
+from .transport import Closed, wait_readable
 
 AFTER_FAILURE, AFTER_RETURN = 0.3, 2.0
-"""Seconds that ranks must have sat in the same collective, once a peer has failed or returned, to be given up: they wait
-for a rank that will not come. The longer one is for a machine too busy to finish a collective in the shorter."""
+"""Seconds that ranks must have sat in one collective, once a peer has failed or returned, to be given up: they wait for
+a rank that will not come. The longer one is for a machine too busy to finish a collective in the shorter."""
 LOOK_EVERY = 0.1
 PROBE_LIMIT = 0.5
 """Seconds for a rank to say where it is, before faulthandler is asked."""
@@ -116,7 +116,7 @@ class WorldProcesses:
         """Sends the job and gathers replies, and failures of ranks that have none."""
         replies: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
-        for rank, channel in enumerate(self.jobs):
+        for channel in self.jobs:
             try:
                 channel.send(job)
             except Closed:
@@ -160,8 +160,8 @@ class WorldProcesses:
                 return None
             self.server.listen()
 
-    def look(self, ranks: Sequence[int]) -> dict[int, Where | str]:
-        """Where ranks are: asked, or from faulthandler, or why neither says it."""
+    def look(self, ranks: Sequence[int]) -> dict[int, Where | None]:
+        """Where ranks are: asked, or from faulthandler; None where neither says it."""
         asked = []
         for rank in ranks:
             try:
@@ -169,7 +169,7 @@ class WorldProcesses:
                 asked.append(rank)
             except Closed:
                 pass
-        found: dict[int, Where | str] = {}
+        found: dict[int, Where | None] = {}
         limit = time.monotonic() + PROBE_LIMIT
         for rank in asked:
             try:
@@ -178,16 +178,19 @@ class WorldProcesses:
                 pass
         return {rank: found[rank] if rank in found else self.dumped(rank) for rank in ranks}
 
-    def dumped(self, rank: int) -> str:
-        """What faulthandler writes where Python code does not get to run."""
+    def dumped(self, rank: int) -> Where | None:
+        """What faulthandler writes where Python code does not get to run; None if even that cannot."""
         self.learn_pids()
         try:
+            path = f"/proc/{self.pids[rank]}/fd/{self.dumps[rank]}"
+            before = os.stat(path).st_size
             os.kill(self.pids[rank], DUMP_SIGNAL)
             time.sleep(0.05)
-            with open(f"/proc/{self.pids[rank]}/fd/{self.dumps[rank]}", encoding="utf-8", errors="replace") as file:
-                return file.read()
+            with open(path, encoding="utf-8", errors="replace") as file:
+                file.seek(before)
+                return from_dump(file.read())
         except (OSError, IndexError):
-            return ""
+            return None
 
 
 class Watch:
@@ -195,7 +198,7 @@ class Watch:
 
     def __init__(self, world: WorldProcesses) -> None:
         self.world = world
-        self.seen: dict[int, Where | str] = {}
+        self.seen: dict[int, Where | None] = {}
         self.since = 0.0
 
     def look(self, ranks: list[int], patience: float, late: bool) -> dict[int, Failure]:
@@ -204,17 +207,13 @@ class Watch:
         now = time.monotonic()
         if seen != self.seen:
             self.seen, self.since = seen, now
-        blocked = all(isinstance(each, Where) and each.collective for each in seen.values())
+        blocked = all(each is not None and each.collective for each in seen.values())
         if late or (blocked and now - self.since >= patience):
             return {rank: self.verdict(each) for rank, each in seen.items()}
         return {}
 
-    def verdict(self, seen: Where | str) -> Failure:
+    def verdict(self, seen: Where | None) -> Failure:
         """How a rank's place is told."""
-        if isinstance(seen, Where):
-            return Failure("waiting", f"{'waited' if seen.collective else 'was'} {seen}", seen.stack)
-        if seen:
-            return Failure("waiting", "was in native code that does not let Python run", seen)
-        return Failure("waiting", "did not answer, and has no stack to show (stopped?)")
-
-
+        if seen is None:
+            return Failure("waiting", "did not answer, and has no stack to show (stopped?)")
+        return Failure("waiting", f"{'waited' if seen.collective else 'was'} {seen}", seen.stack)

@@ -49,7 +49,9 @@ def _assert_holds(checkpoint: Mapping[Any, Any], truth: set[str]) -> None:
         return
     best = max(candidates, key=lambda keys: len(truth & keys), default=set())
     missing = sorted(truth - best)
-    raise AssertionError(f"key {missing[0]!r} of the model is not in the checkpoint ({len(missing)} of {len(truth)} lack)")
+    raise AssertionError(
+        f"key {missing[0]!r} of the model is not in the checkpoint ({len(missing)} of {len(truth)} lack)"
+    )
 
 
 def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:

@@ -22,13 +22,13 @@ def assert_gradient_matches_single_process(
     rtol: float = 1e-5,
     atol: float = 1e-7,
 ) -> None:
-    """Collective. The gradient of ``wrap(build())`` on the ranks' shares of ``batch`` is that of one process on all of it.
+    """Collective. The gradient of ``wrap(build())`` on the ranks' shares of ``batch`` is that of one process on all.
 
-    build: makes the model, the same on every call (it is called with the RNG as it is now). loss: ``loss(model, batch)``,
+    build: makes the model, the same on every call (the RNG is put back between them). loss: of (model, batch),
     a scalar. batch: the global batch, the same on every rank: a tensor, or tuples, lists and mappings of tensors whose
     first dimension the world size divides. wrap: default ``DistributedDataParallel``. The single process is this one,
-    with a process group of its own rank only, so that collectives in the loss see a world of one. float64 models allow
-    tight tolerances. Raises on every rank: the first parameter, index, rank, both values and their ratio.
+    with a process group of its own rank only: collectives in the loss see a world of one. Models in float64 allow tight
+    tolerances. Raises on every rank: the first parameter, index, rank, both values and their ratio.
     """
     rank, size = rank_and_size()
     random_state = torch.get_rng_state()
@@ -55,7 +55,9 @@ def assert_gradient_matches_single_process(
             raise AssertionError(f"rank {other}: {theirs}")
 
 
-def _first_problem(found: dict[str, Tensor | None], expected: dict[str, Tensor | None], rtol: float, atol: float) -> str:
+def _first_problem(
+    found: dict[str, Tensor | None], expected: dict[str, Tensor | None], rtol: float, atol: float
+) -> str:
     if list(found) != list(expected):
         return "`build` made another model the second time: " + ", ".join(sorted(set(found) ^ set(expected))[:3])
     for name, right in expected.items():

@@ -13,13 +13,15 @@ from .exchange import gathered
 def assert_plan_matches(plan: Any, executed: Any, *, rtol: float = 1e-9, sums: Sequence[str] = ()) -> None:
     """Collective. Every rank executed what the plan says.
 
-    plan, executed: mappings, dataclasses or named tuples; each entry of the plan must be in ``executed`` (this rank's),
-    and equal: numbers within ``rtol``, sequences step by step (a list of learning rates, one a step). sums: entries that
+    plan, executed: mappings, dataclasses or named tuples. Each entry of the plan must be in ``executed`` (this rank's)
+    and equal: numbers within ``rtol``, sequences step by step (learning rates, one a step). sums: entries that
     the plan has for all ranks together, such as ``samples``: the ranks' numbers are added. Raises on every rank: the
     first entry, the step in it, the rank and both values.
     """
     planned = _plain(plan)
-    everyone: list[dict[str, Any]] = gathered({name: value for name, value in _plain(executed).items() if name in planned})
+    everyone: list[dict[str, Any]] = gathered(
+        {name: value for name, value in _plain(executed).items() if name in planned}
+    )
     for name, expected in planned.items():
         for rank, theirs in enumerate(everyone):
             if name not in theirs:

@@ -13,7 +13,7 @@ from .exchange import first_difference, gathered, gathered_tensors, rank_and_siz
 
 
 def assert_replicas_equal(model: Any, *, rtol: float = 0.0, atol: float = 0.0, step: int | None = None) -> None:
-    """Collective. Every rank's copy is the same, bit for bit unless a tolerance is given: no parameter has missed an update.
+    """Collective. Every rank's copy is the same, bit for bit unless a tolerance is given: no update was missed.
 
     model: a module (parameters and buffers), an optimizer, or a state_dict (nested mappings and lists of tensors and
     plain values). step: named in the message. Raises on every rank: the first name, index, rank and both values.
@@ -82,7 +82,7 @@ def _as_bytes(data: Tensor) -> Sequence[int]:
 
 def _has_numpy() -> bool:
     try:
-        import numpy  # noqa: F401, ICN001
+        import numpy  # noqa: F401
     except ImportError:
         return False
     return True

@@ -59,7 +59,9 @@ def assert_reshuffles(sampler: Any, *, epochs: int = 2) -> None:
     everyone = gathered(orders)
     for rank, theirs in enumerate(everyone):
         if theirs is None:
-            raise AssertionError(f"rank {rank}: `{type(sampler).__name__}` has no `set_epoch`, every epoch is like the first")
+            raise AssertionError(
+                f"rank {rank}: `{type(sampler).__name__}` has no `set_epoch`, every epoch is like the first"
+            )
     for epoch in range(epochs):
         _assert_epoch_disjoint([theirs[epoch] for theirs in everyone], epoch)
         whole = [theirs[epoch] for theirs in everyone]
@@ -72,7 +74,7 @@ def assert_reshuffles(sampler: Any, *, epochs: int = 2) -> None:
     for rank, theirs in enumerate(everyone):
         if theirs[0] != theirs[-1]:
             raise AssertionError(
-                f"rank {rank}: epoch 0 asked for again has another order ({theirs[-1][:5]}..., first {theirs[0][:5]}...); "
+                f"rank {rank}: epoch 0 asked for again has another order ({theirs[-1][:5]}..., was {theirs[0][:5]}...); "
                 "a resumed run would see other samples"
             )
 

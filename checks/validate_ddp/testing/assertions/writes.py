@@ -15,10 +15,10 @@ from .exchange import gathered, rank_and_size
 
 @contextmanager
 def assert_only_rank_zero_writes(path: str | os.PathLike[str], *, allow_nothing: bool = False) -> Iterator[None]:
-    """Collective, as a context: every rank enters and leaves. Within it, nobody but rank zero writes at or below ``path``.
+    """Collective, as a context: every rank enters and leaves. Within it, only rank zero writes at or below ``path``.
 
     Seen: files opened for writing, renamed, linked, truncated and removed through Python (any library that does), and
-    ``torch.save`` and ``safetensors``, which write natively. Not seen: other native writers, and child processes. Raises
+    ``torch.save`` and ``safetensors``, which write natively. Not seen: other native writers, child processes. Raises
     on every rank: the first path and the rank; also if nobody has written anything, unless ``allow_nothing``.
     """
     seen = _Recording(os.path.realpath(path))
