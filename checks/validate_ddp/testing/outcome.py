@@ -82,7 +82,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Idle:
-    """A rank has reset itself. dirty: why it should not be used again. dump: its file of stacks, ``stacks.open_dump``."""
+    """A rank has reset itself. dirty: why it should not be used again. dump: its file of stacks, see ``stacks``."""
 
     serial: int
     dirty: str = ""

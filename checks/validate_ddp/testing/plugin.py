@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MADE_HERE = ("world", "monkeypatch", "caplog", "recwarn", "capsys", "capsysbinary", "capfd", "capfdbinary")
 """Fixtures that each rank makes for itself."""
 
-_MARKER = """world_size(sizes, *, backend="gloo", isolation="group", timeout=None): run the test on this many ranks \
-(an int, or a list for one test each). backend=None: no process group, the environment is as under torchrun. isolation: \
+_MARKER = """world_size(sizes, *, backend="gloo", isolation="group", timeout=None): run the test on so many ranks \
+(an int, or a list for one test each). backend=None: no process group, environment as under torchrun. isolation: \
 "group" (a fresh process group), "shared" (the group stays), "process" (fresh processes)."""
 
 

@@ -252,7 +252,7 @@ def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 def check(size: int, isolation: str) -> None:
     """Refuses what cannot be."""
-    if not isinstance(size, int) or size < 1:
+    if size < 1:
         raise ValueError(f"a world has a size of at least 1, not {size!r}")
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")

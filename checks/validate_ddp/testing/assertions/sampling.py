@@ -74,7 +74,7 @@ def assert_reshuffles(sampler: Any, *, epochs: int = 2) -> None:
     for rank, theirs in enumerate(everyone):
         if theirs[0] != theirs[-1]:
             raise AssertionError(
-                f"rank {rank}: epoch 0 asked for again has another order ({theirs[-1][:5]}..., was {theirs[0][:5]}...); "
+                f"rank {rank}: epoch 0 asked for again has another order ({theirs[-1][:5]}, was {theirs[0][:5]}); "
                 "a resumed run would see other samples"
             )
 
