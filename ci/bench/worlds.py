@@ -1,7 +1,7 @@
 """Time of a trivial test on two gloo ranks, beside torch's spawn, MultiProcContinuousTest and DeepSpeed's pattern.
 
-Usage: python ci/bench/worlds.py [--tests 200]; needs torch, pytest, and expecttest (MultiProcContinuousTest). All rows come
-from one run, one after another; the load of the machine is printed with them.
+Usage: python ci/bench/worlds.py [--tests 200]; needs torch, pytest, and expecttest (for MultiProcContinuousTest). All
+rows come from one run, one after another, with the load of the machine.
 """
 
 from __future__ import annotations

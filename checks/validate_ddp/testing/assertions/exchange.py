@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import pickle
 from typing import Any
 
 import torch
@@ -21,9 +23,21 @@ def gathered(value: Any) -> list[Any]:
     _, size = rank_and_size()
     if size == 1:
         return [value]
-    values: list[Any] = [None] * size
-    dist.all_gather_object(values, value)
-    return values
+    # Not all_gather_object: it needs numpy, which torch does not.
+    raw = bytearray(pickle.dumps(value))
+    sizes = gathered_tensors(torch.tensor([len(raw)]))
+    longest = max(int(each) for each in sizes)
+    padded = torch.frombuffer(raw + bytes(longest - len(raw)), dtype=torch.uint8)
+    return [
+        pickle.loads(bytes_of(each)[: int(length)])  # noqa: S301 - of our own ranks
+        for each, length in zip(gathered_tensors(padded), sizes, strict=True)
+    ]
+
+
+def bytes_of(value: Tensor) -> bytes:
+    """The memory of a tensor. Local."""
+    data = value.detach().cpu().contiguous()
+    return ctypes.string_at(data.data_ptr(), data.numel() * data.element_size()) if data.numel() else b""
 
 
 def gathered_tensors(value: Tensor) -> list[Tensor]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .exchange import first_difference, gathered, gathered_tensors, rank_and_size
+from .exchange import bytes_of, first_difference, gathered, gathered_tensors, rank_and_size
 
 
 def assert_replicas_equal(model: Any, *, rtol: float = 0.0, atol: float = 0.0, step: int | None = None) -> None:
@@ -70,22 +70,8 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def _fingerprint(value: Any) -> tuple[tuple[Any, ...], str]:
     if not isinstance(value, Tensor):
         return ("value", type(value).__name__), repr(value)
-    data = value.detach().cpu().contiguous()
-    raw = data.reshape(-1).view(torch.uint8).numpy().tobytes() if _has_numpy() else bytes(_as_bytes(data))
-    return ("tensor", tuple(data.shape), str(data.dtype)), hashlib.sha256(raw).hexdigest()
-
-
-def _as_bytes(data: Tensor) -> Sequence[int]:
-    flat: list[int] = data.reshape(-1).view(torch.uint8).tolist()
-    return flat
-
-
-def _has_numpy() -> bool:
-    try:
-        import numpy  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    kind = ("tensor", tuple(value.shape), str(value.dtype))
+    return kind, hashlib.sha256(bytes_of(value)).hexdigest()
 
 
 def assert_gathers_to(gathered_value: Tensor, expected: Tensor, *, rtol: float = 0.0, atol: float = 0.0) -> None:
