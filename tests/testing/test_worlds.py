@@ -55,9 +55,6 @@ def test_results_come_by_rank(two):
 
 def test_a_world_is_used_again_and_a_fresh_one_is_fresh(pool, two):
     before = [pid for _, _, pid in two.run(identity, 0)]
-    if pool.worlds and not pool.worlds[0].preloaded:
-        time.sleep(3)
-        before = [pid for _, _, pid in two.run(identity, 0)]
     assert [pid for _, _, pid in two.run(identity, 0)] == before
     other = [pid for _, _, pid in World(2, pool=pool, isolation="process").run(identity, 0)]
     assert not set(other) & set(before)

@@ -16,7 +16,7 @@ Processes
                     so that what a test has started ends with it
 
 Channels (transport.py: pickled frames over Unix socket pairs, made by the parent, sent to the forkserver by `spawn`)
-    parent - forkserver    spawn, kill, close / ready, store, spawned, died, preloaded
+    parent - forkserver    spawn, kill, close / store (ready), spawned, died
     parent - rank          Job / Reply, then "reset" when all have replied / Idle when that is done
     parent - rank (probe)  "where are you?", answered by a thread of the rank, or by faulthandler if the GIL is held
 

@@ -1,12 +1,11 @@
 """The process that ranks are forked from: it imports torch once and never runs an operator.
 
 A process that has run an autograd or OpenMP operator has threads which its children lack, and they hang on the first
-such operator; so nothing of the user is imported here. ``torch._dynamo`` (1.1 s, which the first optimizer of each rank
-would import) comes after the first world was forked, when there is nothing else to do; that world is replaced later.
+such operator; so nothing of the user is imported here. ``torch._dynamo`` is: the first optimizer
+of each rank would import it (1.1 s of CPU a rank, for a suite of two ranks 3 s more in all than once here).
 
 The parent's messages: ("spawn", world, size) with two descriptors a rank, ("kill", pids), ("close", grace).
-Ours: ("ready",), ("broken", text), ("store", port), ("spawned", world, pids, preloaded), ("preloaded",),
-("died", pid, exit code).
+Ours: ("broken", text), ("store", port) when ready, ("spawned", world, pids), ("died", pid, exit code).
 """
 
 from __future__ import annotations
@@ -41,6 +40,10 @@ def main(descriptor: int) -> None:
 
         if not dist.is_available():
             raise ImportError("this torch was built without torch.distributed")
+        import torch._dynamo
+        import torch.nn.parallel
+        import torch.utils.data  # noqa: F401
+
         if pytest_options is not None:
             from .rank_pytest import prepare
 
@@ -48,7 +51,7 @@ def main(descriptor: int) -> None:
     except BaseException:  # noqa: BLE001 - told to the parent, which raises it
         parent.send(("broken", traceback.format_exc()))
         return
-    parent.send(("ready",))
+    settle()
     Server(parent).serve()
 
 
@@ -60,7 +63,6 @@ class Server:
         self.alive: set[int] = set()
         self.ended: dict[int, float] = {}
         """Not reaped yet: while its leader is a zombie, the number of a process group cannot be taken by another."""
-        self.forked = self.preloaded = False
         self.close_at: float | None = None
         # SIGCHLD wakes the poll below through this pair.
         ours, theirs = socket.socketpair()
@@ -92,8 +94,6 @@ class Server:
             timeout = max(0.0, min(self.ended.values()) - time.monotonic())
         if self.close_at is not None:
             timeout = min(0.05 if timeout is None else timeout, 0.05)
-        elif self.forked and not self.preloaded:
-            timeout = 0.1  # nothing asked for in this time: idle
         ready = wait_readable([self.parent, self.wakeup], timeout)
         if self.wakeup in ready:
             self.wakeup.socket.recv(4096)
@@ -105,8 +105,6 @@ class Server:
         elif self.close_at is not None:
             if not self.alive or time.monotonic() > self.close_at:
                 self.end()
-        elif self.forked and not self.preloaded and not ready:
-            self.preload()
 
     def obey(self, message: tuple[Any, ...]) -> None:
         """Carries out one message."""
@@ -116,8 +114,7 @@ class Server:
             pids = [self.fork_rank(rank, size, descriptors) for rank in range(size)]
             for descriptor in descriptors:
                 os.close(descriptor)
-            self.parent.send(("spawned", world, pids, self.preloaded))
-            self.forked = True
+            self.parent.send(("spawned", world, pids))
         elif message[0] == "kill":
             for pid in message[1]:
                 if pid in self.alive:
@@ -179,16 +176,6 @@ class Server:
         os.close(reader)
         self.store = pid
         return int(port)
-
-    def preload(self) -> None:
-        """Imports what ranks would import one by one."""
-        import torch._dynamo
-        import torch.nn.parallel
-        import torch.utils.data  # noqa: F401
-
-        self.preloaded = True
-        settle()
-        self.parent.send(("preloaded",))
 
     def reap(self) -> None:
         """Tells of ranks that have ended, and a moment later ends what they have started."""

@@ -134,8 +134,6 @@ class Pool:
         for world in list(self.worlds):
             world.learn_pids()
             world.settle()
-            if world.state == "idle" and self.server.preloaded and not world.preloaded:
-                world.dismiss()  # its ranks would import by themselves what new ones have
             if world.state == "dead":
                 self.worlds.remove(world)
                 if world.why_dead:

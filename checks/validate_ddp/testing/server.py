@@ -38,10 +38,9 @@ class Forkserver:
         )
         theirs.close()
         self.port = 0
-        self.preloaded = False
         self.exit_codes: dict[int, int] = {}
-        self.pids: dict[int, tuple[list[int], bool]] = {}
-        """Of worlds that were spawned and not yet taken note of: pids by rank, and whether dynamo was imported."""
+        self.pids: dict[int, list[int]] = {}
+        """Of worlds that were spawned and not yet taken note of, by rank."""
         try:
             self.channel.send((sys.path, pytest_options))
         except Closed:
@@ -67,9 +66,7 @@ class Forkserver:
             if message[0] == "store":
                 self.port = message[1]
             elif message[0] == "spawned":
-                self.pids[message[1]] = (message[2], message[3])
-            elif message[0] == "preloaded":
-                self.preloaded = True
+                self.pids[message[1]] = message[2]
             elif message[0] == "died":
                 self.exit_codes[message[1]] = message[2]
 

@@ -26,7 +26,6 @@ class WorldProcesses:
         self.number, self.size, self.server = number, size, server
         self.jobs, self.probes = server.spawn(number, size)
         self.pids: list[int] = []
-        self.preloaded = False
         self.state = "starting"
         self.waiting = set(range(size))
         """Ranks that have not said that they are idle."""
@@ -63,7 +62,7 @@ class WorldProcesses:
         """Looks for the pids that the forkserver has told."""
         found = self.server.pids.pop(self.number, None)
         if found is not None:
-            self.pids, self.preloaded = found
+            self.pids = found
 
     def give_up(self, why: str) -> None:
         """Kills the ranks; does not wait. why: told to the user, where no test failed by it."""
