@@ -93,9 +93,7 @@ def ours(tests: int) -> None:
                     pass
                 recovery.append(timed(lambda: world.run(trivial)))
             row(f"ours, the test after a {name}", recovery)
-        print(
-            f"  the forkserver was ready after {ready:.0f} ms (imports of torch), the first test took {first:.0f} ms"
-        )
+        print(f"  the forkserver was ready after {ready:.0f} ms (imports of torch), the first test took {first:.0f} ms")
         memory(world)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import sys
 import time
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
 
@@ -30,6 +32,12 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
         return pytester.runpytest_subprocess(*plugin_options(), *options)
 
     return run
+
+
+@pytest.fixture
+def processes() -> ModuleType:
+    """This module: test files are imported in a way that cannot name it."""
+    return sys.modules[__name__]
 
 
 def marked_processes(mark: str) -> list[int]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 pytest.importorskip("torch")
@@ -103,3 +108,23 @@ def test_next(world): pass
     result = suite(source)
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["timed out after 1 s: ranks 0-1 was at*in test_slow*"])
+
+
+@pytest.mark.parametrize(("number", "options"), [("SIGINT", []), ("SIGKILL", []), ("SIGKILL", ["-n", "2"])])
+def test_an_interrupted_pytest_leaves_nothing(pytester, monkeypatch, processes, number, options):
+    mark = f"{pytester.path}"
+    monkeypatch.setenv("WORLDS_TEST_MARK", mark)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
+    pytester.makepyfile(
+        test_it="import pytest, time, pathlib\n@pytest.mark.world_size(2)\n@pytest.mark.parametrize('i', range(4))\n"
+        "def test_slow(world, i):\n    pathlib.Path(f'begun{i}.{world.rank}').touch()\n    time.sleep(25)\n"
+    )
+    command = [sys.executable, "-m", "pytest", *processes.plugin_options(), *options]
+    pytest_process = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(pytester.path.glob("begun*"))) < (4 if options else 2) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(processes.marked_processes(mark)) >= 5
+    pytest_process.send_signal(getattr(signal, number))
+    pytest_process.wait(20)
+    assert processes.wait_until_gone(mark, 20) == []
