@@ -1,0 +1,207 @@
+"""The pytest plugin: the marker ``world_size``, the fixtures ``world``, ``world_size`` and ``worlds``.
+
+Imported by every pytest run of an environment with this package, so it imports nothing of weight: no torch, no process,
+until collection has left a marked test to be run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .marked import Settings
+    from .pool import Pool
+
+MADE_HERE = ("world", "monkeypatch", "caplog", "recwarn", "capsys", "capsysbinary", "capfd", "capfdbinary")
+"""Fixtures that each rank makes for itself."""
+
+_MARKER = """world_size(sizes, *, backend="gloo", isolation="group", timeout=None): run the test on so many ranks \
+(an int, or a list for one test each). backend=None: no process group, environment as under torchrun. isolation: \
+"group" (a fresh process group), "shared" (the group stays), "process" (fresh processes)."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Our one setting."""
+    parser.addini(
+        "world_timeout", "seconds for a test on ranks (default 30); mark timeout(seconds) overrides it", default="30"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tells pytest of the markers."""
+    config.addinivalue_line("markers", _MARKER)
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout(seconds): time limit of a test on ranks")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each of several world sizes."""
+    marker = metafunc.definition.get_closest_marker("world_size")
+    if marker is not None and marker.args and isinstance(marker.args[0], (list, tuple)):
+        if "world_size" not in metafunc.fixturenames:
+            metafunc.fixturenames.append("world_size")
+        sizes = list(marker.args[0])
+        metafunc.parametrize("world_size", sizes, indirect=True, ids=[f"{size} ranks" for size in sizes])
+
+
+@pytest.fixture
+def world_size(request: pytest.FixtureRequest) -> int:
+    """The number of ranks that this test runs on."""
+    if hasattr(request, "param"):
+        size: int = request.param
+        return size
+    return settings_of(request.node).size
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Any:
+    """The world of a marked test: ``world.rank``, ``world.size``, ``world.group``, ``world.scattered(tensor)``."""
+    if request.node.get_closest_marker("world_size") is None:
+        pytest.fail("`world` is for tests that run on ranks: add @pytest.mark.world_size(2)", pytrace=False)
+    from .rank_pytest import ParentWorld
+
+    return ParentWorld(settings_of(request.node).size)
+
+
+class Worlds:
+    """The fixture ``worlds``: functions on ranks, from a test that itself runs in the parent and looks from outside."""
+
+    def __init__(self, session: WorldSession, item: pytest.Item) -> None:
+        self._session, self._item = session, item
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        world_size: int = 2,
+        backend: str | None = "gloo",
+        isolation: str = "group",
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Runs a module-level function on every rank; one result a rank. Raises ``WorldError``, ``WorldTimeout``."""
+        from .marked import modules_of, timeout_of
+        from .pool import run_function
+
+        pool = self._session.pool
+        modules_of(self._item, pool.modules)
+        limit = timeout_of(self._item) if timeout is None else timeout
+        return run_function(pool, function, args, kwargs, world_size, backend, isolation, limit, capture=True)
+
+
+@pytest.fixture
+def worlds(request: pytest.FixtureRequest) -> Worlds:
+    """Runs functions on warm ranks: ``worlds.run(function, *args, world_size=3)``."""
+    return Worlds(session_of(request.config), request.node)
+
+
+class WorldSession:
+    """The pool of this pytest process, made when it is first asked for."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._pool: Pool | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The pool, started."""
+        if self._pool is None:
+            from .marked import make_pool
+
+            self._pool = make_pool(self.config)
+        self._pool.start()
+        return self._pool
+
+    def close(self) -> list[str]:
+        """Ends all ranks; worlds that died between tests."""
+        if self._pool is None:
+            return []
+        self._pool.close()
+        return self._pool.lost
+
+
+_session = pytest.StashKey[WorldSession]()
+
+
+def session_of(config: pytest.Config) -> WorldSession:
+    """The one session of a run."""
+    return config.stash.setdefault(_session, WorldSession(config))
+
+
+def settings_of(item: pytest.Item) -> Settings:
+    """What a test's marker asks for."""
+    from .marked import settings
+
+    return settings(item)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Has torch imported in the forkserver while other tests run, if a marked test is left after -k and the like."""
+    if session.config.option.collectonly or getattr(session.config.option, "setupplan", False):
+        return
+    if any(item.get_closest_marker("world_size") for item in session.items):
+        session_of(session.config).pool  # noqa: B018 - started by being asked for
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuses markers that make no sense, before any fixture is made."""
+    if item.get_closest_marker("world_size") is not None:
+        settings_of(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
+    """Runs a marked test on the ranks instead of here."""
+    if pyfuncitem.get_closest_marker("world_size") is None:
+        return None
+    from .marked import run_item
+
+    run_item(pyfuncitem, session_of(pyfuncitem.config).pool)
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Puts the ranks' own tracebacks in the place of ours."""
+    report = yield
+    error = getattr(call.excinfo.value, "_ranks", None) if call.excinfo is not None else None
+    if error is not None and report.outcome == "failed":
+        from .picture import picture
+
+        report.longrepr = picture(error)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Ends the ranks before pytest-cov gathers what they have measured, whatever ends the loop."""
+    try:
+        return (yield)
+    finally:
+        lost = session_of(session.config).close()
+        if lost:
+            import warnings
+
+            warnings.warn(pytest.PytestWarning(f"worlds that were lost between tests: {'; '.join(lost)}"), stacklevel=1)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Where the loop never began."""
+    session_of(config).close()
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> object:
+    """pytest-timeout waits a little longer: our time-out says where the ranks are, and costs only this test."""
+    if item.get_closest_marker("world_size") is None or item.get_closest_marker("timeout") is None:
+        return None
+    import pytest_timeout  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    longer = settings._replace(timeout=settings.timeout + 10)
+    return pytest_timeout.pytest_timeout_set_timer(item, longer)

@@ -1,0 +1,121 @@
+"""The parent's side of the forkserver: starts it, asks it for worlds, hears of deaths, and ends it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .transport import Channel, Closed, pair, wait_readable
+
+START_LIMIT = 120.0
+"""Seconds for the import of torch, on a cold disk."""
+
+
+class ForkserverError(RuntimeError):
+    """The forkserver could not start, or has died."""
+
+
+class Forkserver:
+    """A running forkserver. Starting returns at once; ``wait_until_ready`` waits for its import of torch."""
+
+    def __init__(self, pytest_options: dict[str, Any] | None = None) -> None:
+        self.channel, theirs = pair()
+        code = f"from validate_ddp.testing.forkserver import start; start({theirs.fileno()})"
+        environment = dict(os.environ)
+        # The checkout or folder from which we were imported, whatever put it on our path.
+        here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, environment.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(
+            [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", code],  # type: ignore[attr-defined]
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C is the parent's to handle
+        )
+        theirs.close()
+        self.port = 0
+        self.exit_codes: dict[int, int] = {}
+        self.pids: dict[int, list[int]] = {}
+        """Of worlds that were spawned and not yet taken note of, by rank."""
+        try:
+            self.channel.send((sys.path, pytest_options))
+        except Closed:
+            pass  # told by wait_until_ready
+
+    def wait_until_ready(self) -> None:
+        """Raises ``ForkserverError`` where it cannot serve."""
+        while not self.port:
+            if not wait_readable([self.channel], START_LIMIT):
+                raise ForkserverError(f"the forkserver did not start within {START_LIMIT:.0f} s")
+            self.listen()
+
+    def listen(self) -> None:
+        """Takes in what the forkserver has said; call it when its channel is readable."""
+        try:
+            self.channel.pump()
+        except Closed:
+            raise ForkserverError(f"the forkserver has died (exit code {self.process.poll()})") from None
+        while self.channel.has_message():
+            message = self.channel.pop()
+            if message[0] == "broken":
+                raise ForkserverError(_explained(message[1]))
+            if message[0] == "store":
+                self.port = message[1]
+            elif message[0] == "spawned":
+                self.pids[message[1]] = message[2]
+            elif message[0] == "died":
+                self.exit_codes[message[1]] = message[2]
+
+    def spawn(self, world: int, size: int) -> tuple[list[Channel], list[Channel]]:
+        """Asks for a world; the channels for jobs and for probes, by rank. The pids come with ``listen``."""
+        jobs: list[Channel] = []
+        probes: list[Channel] = []
+        theirs: list[socket.socket] = []
+        for _ in range(size):
+            for channels in (jobs, probes):
+                ours, end = pair()
+                channels.append(ours)
+                theirs.append(end)
+        try:
+            self.channel.send(("spawn", world, size), [end.fileno() for end in theirs])
+        except Closed:
+            raise ForkserverError("the forkserver has died") from None
+        finally:
+            for end in theirs:
+                end.close()
+        return jobs, probes
+
+    def kill(self, pids: Sequence[int]) -> None:
+        """Kills ranks with all that they have started; does not wait."""
+        try:
+            self.channel.send(("kill", list(pids)))
+        except Closed:
+            pass
+
+    def close(self, grace: float = 1.0) -> None:
+        """Waits up to ``grace`` seconds for ranks that were told to end, then ends everything."""
+        try:
+            self.channel.send(("close", grace))
+        except Closed:
+            pass
+        try:
+            self.process.wait(grace + 5)
+        except subprocess.TimeoutExpired:
+            pass
+        self.channel.close()  # reads as our death: it kills its ranks
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # and the kernel kills the ranks
+            self.process.wait()
+
+
+def _explained(text: str) -> str:
+    last = text.strip().splitlines()[-1]
+    if "No module named 'torch'" in last:
+        return "tests on ranks need torch: pip install 'validate-ddp[runtime]'"
+    return f"the forkserver could not start: {last}\n{text}"

@@ -1,0 +1,174 @@
+"""The state of a rank's process: taken over from the parent before each test, put back after it."""
+
+from __future__ import annotations
+
+import gc
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import logging
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_LEFT_OUT = ("PYTEST_CURRENT_TEST", "COLUMNS", "LINES")
+
+
+@dataclass(frozen=True)
+class ModuleHome:
+    """Where the parent got a module from that ranks may not find by name. path: None for a namespace."""
+
+    path: str | None
+    search: tuple[str, ...] | None
+    rewritten: bool
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rank takes over from the parent. modules: see ``ModuleHome``; main: the script that was started."""
+
+    environ: dict[str, str]
+    folder: str
+    path: list[str]
+    arguments: list[str]
+    filters: bytes
+    modules: dict[str, ModuleHome] = field(default_factory=dict)
+    main: str = ""
+
+
+def context(modules: dict[str, ModuleHome]) -> bytes:
+    """The parent's context, pickled; compared with the last one, so that it travels only when it has changed."""
+    environ = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = os.path.sep
+    found = Context(environ, folder, list(sys.path), list(sys.argv), _filters(), modules, os.path.abspath(main))
+    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
+
+
+def _filters() -> bytes:
+    try:
+        return pickle.dumps(list(warnings.filters))
+    except (pickle.PicklingError, AttributeError, TypeError):  # a category that was defined in a function
+        kept = [entry for entry in warnings.filters if entry[2].__module__ == "builtins"]
+        return pickle.dumps(kept)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds test modules and conftests under the names that they have in the parent, whatever the import mode."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, ModuleHome] = {}
+        self.rewriter: Any = None
+        """pytest's import hook, where pytest was prepared."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec of a module that the parent told us of."""
+        home = self.modules.get(name)
+        if home is None:
+            return None
+        search = None if home.search is None else list(home.search)
+        if home.path is None:
+            spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = search or []
+            return spec
+        loader = self.rewriter if home.rewritten else None
+        return importlib.util.spec_from_file_location(name, home.path, loader=loader, submodule_search_locations=search)
+
+
+finder = Finder()
+
+
+class Baseline:
+    """What a test finds: the same for each, on each rank. Made once in a rank, before its first test."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        self.context: Context | None = None
+        torch.set_num_threads(1)
+        random.seed(0)
+        torch.default_generator.manual_seed(0)
+        self.torch_rng = torch.get_rng_state()
+        self.python_rng = random.getstate()
+        self.signals = {number: signal.getsignal(number) for number in _SIGNALS}
+        self.threads = threading.active_count()
+        self.root_level = logging.root.level
+        sys.meta_path.insert(0, finder)
+
+    def take_over(self, pickled: bytes) -> None:
+        """Takes the parent's context; empty where it has not changed."""
+        if pickled:
+            found: Context = pickle.loads(pickled)  # noqa: S301 - from our parent
+            finder.modules = found.modules
+            self.context = found
+        assert self.context is not None
+        self._apply(self.context)
+
+    def _apply(self, found: Context) -> None:
+        if os.environ != found.environ:
+            os.environ.clear()
+            os.environ.update(found.environ)
+        sys.path[:] = found.path
+        sys.argv[:] = found.arguments
+        os.chdir(found.folder)
+
+    def apply_filters(self) -> None:
+        """The parent's filters of warnings, within ``warnings.catch_warnings``."""
+        assert self.context is not None
+        try:
+            filters = pickle.loads(self.context.filters)  # noqa: S301 - from our parent
+        except (ImportError, AttributeError):  # a category of a module that is not there
+            return
+        warnings.resetwarnings()
+        warnings.filters[:] = filters  # type: ignore[index]
+
+    def reset(self) -> str:
+        """Puts back what tests change. Returns why this process should not be used again, else an empty string."""
+        torch = self.torch
+        random.setstate(self.python_rng)
+        torch.set_rng_state(self.torch_rng)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(0)
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+        torch.set_grad_enabled(True)
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
+        if torch.are_deterministic_algorithms_enabled():
+            torch.use_deterministic_algorithms(False)
+        if torch.is_anomaly_enabled():
+            torch.autograd.set_detect_anomaly(False)
+        if torch.is_autocast_enabled() or torch.is_inference_mode_enabled():
+            return "it was left in autocast or inference mode"
+        for number, handler in self.signals.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        logging.disable(logging.NOTSET)
+        logging.root.setLevel(self.root_level)
+        gc.enable()
+        if threading.active_count() > self.threads:
+            names = [thread.name for thread in threading.enumerate()][self.threads :]
+            return f"threads were left running: {', '.join(names)}"
+        return ""
+
+
+_SIGNALS = [
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCHLD", "SIGPIPE")
+    if hasattr(signal, name)
+]

@@ -1,0 +1,323 @@
+"""The plugin as users meet it: suites in processes of their own, their outcomes and reports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.runtime
+
+EVERYDAY = """
+import logging, warnings, sys
+import torch, torch.distributed as dist
+
+@pytest.fixture
+def number(): return 41
+
+@pytest.fixture
+def pair(number):
+    inner = [number]
+    return inner
+
+@pytest.fixture
+def both(pair): return {"pair": pair}
+
+@pytest.mark.world_size(2)
+def test_collective(world):
+    x = torch.ones(2) * (world.rank + 1)
+    dist.all_reduce(x, group=world.group)
+    assert x.tolist() == [3, 3]
+    assert world.scattered(torch.arange(3)).tolist() == ([0, 1] if world.rank == 0 else [2])
+
+@pytest.mark.world_size([1, 3])
+@pytest.mark.parametrize("letter", ["a", "b"])
+def test_sizes(world, world_size, letter):
+    assert world.size == world_size == dist.get_world_size() == int(os.environ["WORLD_SIZE"])
+
+@pytest.mark.parametrize("world_size", [1, 2], indirect=True)
+@pytest.mark.world_size
+def test_sizes_by_parameter(world, world_size):
+    assert world.size == world_size
+
+@pytest.mark.world_size(2)
+def test_fixtures(world, number, pair, both, tmp_path):
+    assert number == 41 and pair == [41] and both["pair"] is pair
+    (tmp_path / str(world.rank)).write_text("")
+    dist.barrier()
+    assert len(list(tmp_path.iterdir())) == 2
+
+class TestMethods:
+    shared = "class"
+    def setup_method(self): self.made = 3
+    @pytest.mark.world_size(2)
+    def test_method(self, world, monkeypatch, capsys, capfd_unused, caplog, recwarn):
+        assert self.made == 3 and self.shared == "class"
+        print("rank", world.rank)
+        assert capsys.readouterr().out == f"rank {world.rank}\\n"
+        logging.warning("heard %d", world.rank)
+        assert caplog.records[0].getMessage() == f"heard {world.rank}"
+        warnings.warn("mine")
+        assert len(recwarn) == 1
+        monkeypatch.setenv("WORLDS_X", "1")
+
+@pytest.fixture
+def capfd_unused(): return None
+
+@pytest.mark.world_size(2)
+def test_capfd(world, capfd):
+    os.system("echo from a child")
+    assert capfd.readouterr().out == "from a child\\n"
+
+@pytest.mark.world_size(2)
+def test_the_monkeypatch_of_another_test_is_undone():
+    assert "WORLDS_X" not in os.environ
+
+@pytest.fixture
+def environment(monkeypatch): monkeypatch.setenv("WORLDS_Y", "from a fixture")
+
+@pytest.mark.world_size(2)
+def test_the_environment_of_a_fixture_reaches_the_ranks(environment):
+    assert os.environ["WORLDS_Y"] == "from a fixture"
+
+@pytest.mark.world_size(2)
+@pytest.mark.xfail(raises=ZeroDivisionError, strict=True)
+def test_xfail(): 1 / 0
+
+@pytest.mark.world_size(2)
+@pytest.mark.xfail(strict=False)
+def test_xpass(): pass
+
+@pytest.mark.world_size(2)
+def test_imperative_xfail(): pytest.xfail("known")
+
+@pytest.mark.world_size(2)
+def test_skip(): pytest.skip("not today")
+
+@pytest.mark.world_size(2)
+@pytest.mark.skipif(True, reason="never")
+def test_skipif(): raise AssertionError
+
+@pytest.mark.world_size(2, backend=None)
+def test_a_launch(world):
+    assert not dist.is_initialized()
+    dist.init_process_group("gloo")
+    assert (dist.get_rank(), os.environ["LOCAL_RANK"]) == (world.rank, str(world.rank))
+
+@pytest.mark.world_size(2)
+def test_loader_workers(world):
+    from torch.utils.data import DataLoader
+    assert [int(x) for x in DataLoader(list(range(4)), num_workers=2, batch_size=1)] == [0, 1, 2, 3]
+
+@pytest.mark.world_size(2)
+def test_a_warning(): warnings.warn("seen on the ranks", UserWarning)
+
+def double(x, world): return 2 * x + world.rank
+
+def test_from_outside(worlds):
+    assert worlds.run(double, 4, world_size=3) == [8, 9, 10]
+    assert worlds.run(double, x=1, world_size=1, isolation="process") == [2]
+"""
+
+
+def test_everyday_use(suite):
+    result = suite(EVERYDAY, "-ra", "-W", "error::DeprecationWarning")
+    result.assert_outcomes(passed=16, skipped=2, xfailed=2, xpassed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*UserWarning: seen on the ranks*"])
+    result.stdout.fnmatch_lines(["SKIPPED*not today"])
+
+
+FAILING = """
+import torch.distributed as dist
+
+@pytest.mark.world_size(4)
+def test_all(world):
+    print("printed")
+    assert {"a": 1} == {"a": 2}
+
+@pytest.mark.world_size(2)
+def test_each(world):
+    assert world.rank == 5
+
+@pytest.mark.world_size(2)
+def test_chained(world):
+    try:
+        {}["key"]
+    except KeyError as error:
+        raise ValueError("from it") from error
+
+@pytest.mark.world_size(2)
+def test_some_skip(world):
+    if world.rank: pytest.skip("alone")
+
+@pytest.mark.world_size(2)
+@pytest.mark.xfail(raises=KeyError)
+def test_wrong_xfail(): raise ValueError("not a KeyError")
+
+@pytest.mark.world_size(2)
+def test_exits(): raise SystemExit(3)
+
+class Odd(Exception):
+    def __init__(self, a, b): super().__init__(f"{a} {b}")
+
+@pytest.mark.world_size(2)
+def test_unpicklable_error(): raise Odd(1, 2)
+
+def broken(): raise ValueError("in a function")
+def test_outside(worlds): worlds.run(broken)
+"""
+
+
+def test_failures_show_each_rank_once_with_introspection(suite):
+    result = suite(FAILING)
+    result.assert_outcomes(failed=8)
+    lines = result.stdout
+    lines.fnmatch_lines(
+        ["*--- ranks 0-3 ---*", '>*assert {"a": 1} == {"a": 2}', "E*Differing items:", "E*{'a': 1} != {'a': 2}"]
+    )
+    lines.fnmatch_lines(["*Captured stdout ranks 0-3 call*", "printed"])
+    lines.fnmatch_lines(["*--- rank 0 ---*", "E*assert 0 == 5", "*--- rank 1 ---*", "E*assert 1 == 5"])
+    lines.fnmatch_lines(["*KeyError: 'key'", "*direct cause*", "E*ValueError: from it"])
+    lines.fnmatch_lines(["*rank 1 skipped: alone; rank 0 had returned*"])
+    lines.fnmatch_lines(["FAILED test_it.py::test_all - AssertionError: assert {'a': 1} == {'a': 2}*"])
+    lines.fnmatch_lines(["FAILED test_it.py::test_exits - SystemExit: 3"])
+    lines.fnmatch_lines(["E*test_it.Odd: 1 2"])
+
+
+def test_a_fixture_that_cannot_travel_is_named(suite):
+    result = suite("""
+@pytest.fixture
+def maker(): return lambda: 3
+
+class Shy:
+    def __init__(self): self.x = 1
+    def __setstate__(self, state): raise ValueError("not me")
+
+@pytest.fixture
+def shy(): return Shy()
+
+@pytest.fixture
+def uses_world(world): return world.rank
+
+@pytest.mark.world_size(2)
+def test_lambda(maker): pass
+
+@pytest.mark.world_size(2)
+def test_shy(shy): pass
+
+@pytest.mark.world_size(2)
+def test_request(request): pass
+
+@pytest.mark.world_size(2)
+def test_world_in_fixture(uses_world): pass
+
+def test_unmarked(world): pass
+""")
+    result.assert_outcomes(failed=3, errors=2)
+    for line in (
+        "fixture 'maker' cannot travel to the ranks: *",
+        "E*fixture 'shy' came to the ranks, but cannot be unpickled there (ValueError: not me)",
+        "fixture 'request' cannot travel to the ranks: *",
+        "*`world.rank` exists on the ranks only, and fixtures are made in the parent process; use it in the test",
+        "`world` is for tests that run on ranks: add @pytest.mark.world_size(2)",
+    ):
+        result.stdout.fnmatch_lines([line])
+
+
+def test_wrong_marks_are_refused_in_words(suite):
+    result = suite("""
+import unittest
+
+@pytest.mark.world_size(0)
+def test_zero(): pass
+
+@pytest.mark.world_size
+def test_bare(): pass
+
+@pytest.mark.world_size(2, isolation="none")
+def test_isolation(): pass
+
+@pytest.mark.world_size(2, nproc=3)
+def test_unknown(): pass
+
+class TestOld(unittest.TestCase):
+    @pytest.mark.world_size(2)
+    def test_old(self): pass
+""")
+    result.assert_outcomes(failed=0, errors=5)
+    result.stdout.fnmatch_lines(["*needs a number of ranks from 1, or a list of them, not 0"])
+    result.stdout.fnmatch_lines(["*unknown arguments ?'nproc'?"])
+    result.stdout.fnmatch_lines(["*not unittest.TestCase"])
+
+
+PLAIN = """
+import sys, subprocess
+@pytest.mark.world_size(2)
+def test_on_ranks(): pass
+def test_plain():
+    assert "torch" not in sys.modules
+    children = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()
+    assert children == []
+"""
+
+
+def test_without_a_marked_test_to_run_there_is_no_torch_and_no_process(suite):
+    suite(PLAIN, "-k", "plain").assert_outcomes(passed=1, deselected=1)
+    result = suite("", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["test_it.py::test_on_ranks"])
+
+
+def test_works_with_xdist_last_failed_and_exitfirst(suite):
+    source = """
+@pytest.mark.world_size(2)
+@pytest.mark.parametrize("i", range(12))
+def test_many(world, i):
+    assert i != 5, "the sixth"
+"""
+    result = suite(source, "-n", "2")
+    result.assert_outcomes(passed=11, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*--- ranks 0-1 ---*", "FAILED test_it.py::test_many[[]5] - AssertionError: the sixth*"]
+    )
+    result = suite("", "--lf")
+    result.assert_outcomes(failed=1)
+    result = suite("", "-x")
+    result.assert_outcomes(passed=5, failed=1)
+
+
+def test_import_modes_conftests_and_packages(suite, pytester):
+    pytester.makeconftest("class Box:\n    def __init__(self, x): self.x = x\n")
+    for folder in ("one", "two"):
+        place = pytester.mkdir(folder)
+        (place / "conftest.py").write_text(
+            "import pytest\nclass Value:\n    def __init__(self, x): self.x = x\n"
+            f"@pytest.fixture\ndef value(): return Value('{folder}')\n"
+        )
+        (place / "test_same_name.py").write_text(
+            "import pytest\n@pytest.mark.world_size(2)\ndef test_it(value):\n"
+            f"    assert value.x == '{folder}' and type(value).__name__ == 'Value'\n"
+        )
+    suite("", "--import-mode=importlib").assert_outcomes(passed=2)
+    for folder in ("one", "two"):
+        (pytester.path / folder / "__init__.py").write_text("")
+    suite("").assert_outcomes(passed=2)
+
+
+def test_coverage_of_the_ranks(suite, pytester):
+    pytest.importorskip("pytest_cov")
+    pytester.makepyfile(
+        mine="def f(rank):\n    if rank:\n        return 1\n    return 0\n\n\ndef never():\n    return 2\n"
+    )
+    source = "import mine\n@pytest.mark.world_size(2)\ndef test_f(world): assert mine.f(world.rank) == world.rank\n"
+    suite(source, "--cov=mine", "--cov-report=json").assert_outcomes(passed=1)
+    measured = json.loads((pytester.path / "coverage.json").read_text())["files"]["mine.py"]
+    assert measured["missing_lines"] == [8]
+    assert not list(pytester.path.glob(".coverage.*"))
+
+
+def test_output_is_live_without_capture_and_sections_name_ranks(suite):
+    source = "@pytest.mark.world_size(2)\ndef test_p(world):\n    print('I am', world.rank)\n"
+    assert "I am 0" in suite(source, "-s").stdout.str()
+    result = suite("", "-rP")
+    result.stdout.fnmatch_lines(["*Captured stdout rank 0 call*", "I am 0", "*Captured stdout rank 1 call*", "I am 1"])

@@ -1,0 +1,130 @@
+"""Tests that hang, die or return early under the plugin: they cost one test, and say where the ranks are."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.runtime
+
+FAULTS = """
+import signal, time
+import torch, torch.distributed as dist
+
+def passes(world):
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    assert x.item() == world.size
+
+@pytest.mark.world_size(2)
+@pytest.mark.timeout(1.5)
+def test_hang(world):
+    if world.rank == 0:
+        dist.barrier()
+    else:
+        dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1))
+
+@pytest.mark.world_size(2)
+def test_after_hang(world): passes(world)
+
+@pytest.mark.world_size(2)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_signal(world, number):
+    if world.rank == 1: os.kill(os.getpid(), number)
+    dist.barrier()
+
+@pytest.mark.world_size(2)
+def test_after_signal(world): passes(world)
+
+@pytest.mark.world_size(2)
+def test_exit(world):
+    if world.rank == 0: os._exit(7)
+    dist.barrier()
+
+@pytest.mark.world_size(2)
+def test_early(world):
+    if world.rank == 1: return
+    dist.all_reduce(torch.ones(1))
+
+@pytest.mark.world_size(3)
+def test_one_raises(world):
+    if world.rank == 1: raise ValueError("only here")
+    dist.barrier()
+
+@pytest.mark.world_size(2)
+@pytest.mark.timeout(1)
+def test_sleeps(world):
+    if world.rank == 1: time.sleep(60)
+
+@pytest.mark.world_size(2)
+@pytest.mark.timeout(1)
+def test_stopped(world):
+    if world.rank == 1: os.kill(os.getpid(), signal.SIGSTOP)
+
+@pytest.mark.world_size(2)
+@pytest.mark.timeout(1)
+def test_native_code_with_the_gil(world):
+    import re
+    if world.rank == 1: re.match("(a+)+b", "a" * 40)
+
+@pytest.mark.world_size(2)
+def test_after_all(world): passes(world)
+"""
+
+
+def test_faults_cost_one_test_and_say_where_the_ranks_are(suite):
+    result = suite(FAULTS)
+    result.assert_outcomes(failed=9, passed=3)
+    for line in (
+        "timed out after 1.5 s: rank 0 waited in barrier at test_it.py:15; rank 1 waited in all_reduce at *:17",
+        "rank 0 lost its peer in barrier at test_it.py:*; rank 1 was killed by SIGKILL",
+        "rank 0 lost its peer in barrier at test_it.py:*; rank 1 was killed by SIGSEGV",
+        "rank 0 ended by itself with exit code 7*; rank 1 lost its peer in barrier at*",
+        "rank 0 waited in all_reduce at test_it.py:*; rank 1 had returned",
+        "ranks 0, 2 waited in barrier at test_it.py:*; rank 1 raised ValueError: only here",
+        "timed out after 1 s: rank 1 was at test_it.py:* in test_sleeps: if world.rank == 1: time.sleep(60)*",
+        "timed out after 1 s: rank 1 did not answer, and has no stack to show (stopped?)*",
+        "timed out after 1 s: rank 1 was at test_it.py:* in test_native*, in native code that does not let Python run*",
+    ):
+        result.stdout.fnmatch_lines([line])
+
+
+def test_a_timer_of_pytest_timeout_lets_ours_speak_first(suite):
+    pytest.importorskip("pytest_timeout")
+    source = """
+import time
+@pytest.mark.world_size(2)
+@pytest.mark.timeout(1)
+def test_slow(world): time.sleep(30)
+@pytest.mark.world_size(2)
+def test_next(world): pass
+"""
+    result = suite(source)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["timed out after 1 s: ranks 0-1 was at*in test_slow*"])
+
+
+@pytest.mark.parametrize(("number", "options"), [("SIGINT", []), ("SIGKILL", []), ("SIGKILL", ["-n", "2"])])
+def test_an_interrupted_pytest_leaves_nothing(pytester, monkeypatch, processes, number, options):
+    mark = f"{pytester.path}"
+    monkeypatch.setenv("WORLDS_TEST_MARK", mark)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
+    pytester.makepyfile(
+        test_it="import pytest, time, pathlib\n@pytest.mark.world_size(2)\n@pytest.mark.parametrize('i', range(4))\n"
+        "def test_slow(world, i):\n    pathlib.Path(f'begun{i}.{world.rank}').touch()\n    time.sleep(25)\n"
+    )
+    command = [sys.executable, "-m", "pytest", *processes.plugin_options(), *options]
+    pytest_process = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(pytester.path.glob("begun*"))) < (4 if options else 2) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(processes.marked_processes(mark)) >= 5
+    pytest_process.send_signal(getattr(signal, number))
+    pytest_process.wait(20)
+    assert processes.wait_until_gone(mark, 20) == []

@@ -1,0 +1,302 @@
+"""Worlds without pytest: results, faults, the state of ranks, and that nothing is left."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from validate_ddp.testing import Pool, World, WorldError, WorldTimeout  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Of one world at a time, so that tests know which processes they get."""
+    made = Pool(live_ranks=2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def two(pool):
+    return World(2, pool=pool)
+
+
+def total(x):
+    tensor = torch.tensor([float(x)])
+    dist.all_reduce(tensor)
+    return tensor.item()
+
+
+def identity(x, world):
+    return x, world.rank, os.getpid()
+
+
+def test_results_come_by_rank(two):
+    assert two.run(total, 3) == [6.0, 6.0]
+    found = two.run(identity, {"a": torch.ones(2)})
+    assert [rank for _, rank, _ in found] == [0, 1]
+    assert torch.equal(found[1][0]["a"], torch.ones(2))
+    assert two.run(print, "nothing", flush=True) == [None, None]
+
+
+def test_a_world_is_used_again_and_a_fresh_one_is_fresh(pool, two):
+    before = [pid for _, _, pid in two.run(identity, 0)]
+    assert [pid for _, _, pid in two.run(identity, 0)] == before
+    other = [pid for _, _, pid in World(2, pool=pool, isolation="process").run(identity, 0)]
+    assert not set(other) & set(before)
+
+
+def group_name():
+    return dist.distributed_c10d._get_default_group().group_name, id(dist.group.WORLD)
+
+
+def test_a_shared_group_stays_and_a_fresh_one_does_not_get_in_its_way(pool, two):
+    shared = World(2, pool=pool, isolation="shared")
+    assert shared.run(total, 1) == [2, 2]
+    first = shared.run(group_name)
+    assert shared.run(group_name) == first
+    assert two.run(total, 1) == shared.run(total, 1) == two.run(total, 1) == [2, 2]
+
+
+def fail_on(rank, world):
+    if world.rank == rank:
+        raise ValueError(f"rank {rank} says no")
+    dist.barrier()
+
+
+def test_a_failure_of_one_rank_is_told_with_where_the_others_are(two):
+    with pytest.raises(WorldError) as caught:
+        two.run(fail_on, 1)
+    assert caught.value.failures[1].summary == "raised ValueError: rank 1 says no"
+    assert caught.value.failures[0].summary.startswith("waited in barrier at ")
+    assert 'raise ValueError(f"rank {rank} says no")' in str(caught.value)
+    assert two.run(total, 1) == [2, 2]
+
+
+def die(how, world):
+    if world.rank == 0:
+        how(os.getpid(), signal.SIGKILL) if how is os.kill else how(5)
+    dist.barrier()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [(os.kill, "was killed by SIGKILL"), (os._exit, "ended by itself with exit code 5")]
+)
+def test_a_dead_rank_is_told_and_the_next_job_has_another_world(two, how, said):
+    with pytest.raises(WorldError, match=said):
+        two.run(die, how)
+    assert two.run(total, 1) == [2, 2]
+
+
+def wait_for_each_other(world):
+    if world.rank == 0:
+        dist.barrier()
+    else:
+        dist.recv(torch.ones(1), src=0)
+
+
+def test_a_hang_ends_at_the_timeout_and_the_next_job_starts_at_once(pool, two):
+    hanging = World(2, pool=pool, timeout=0.7)
+    start = time.monotonic()
+    with pytest.raises(WorldTimeout, match=r"rank 0 waited in barrier at .*; rank 1 waited in recv at "):
+        hanging.run(wait_for_each_other)
+    assert time.monotonic() - start < 3
+    assert two.run(total, 1) == [2, 2]
+
+
+def backward_alone(world):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    if world.rank == 0:
+        model(torch.ones(1, 2)).sum().backward()
+
+
+def test_a_rank_alone_in_backward_is_found(two):
+    with pytest.raises(WorldError, match=r"rank 0 waited in backward at .*; rank 1 had returned"):
+        two.run(backward_alone)
+
+
+def test_what_cannot_travel_is_refused_in_words(two):
+    with pytest.raises(TypeError, match="functions must be at the top of a module"):
+        two.run(lambda: 3)
+    with pytest.raises(WorldError, match=r"the result \(a generator\) cannot travel"):
+        two.run(make_generator)
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        World(0)
+    with pytest.raises(ValueError, match="isolation is one of"):
+        World(2, isolation="none")
+
+
+def make_generator():
+    return (x for x in [1])
+
+
+def draw():
+    import numpy
+
+    return random.random(), torch.rand(1).item(), float(numpy.random.rand())
+
+
+def disturb():
+    import numpy
+
+    random.seed(7), torch.manual_seed(7), numpy.random.seed(7)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(3)
+    torch.use_deterministic_algorithms(True)
+    os.environ["WORLDS_LEFT"] = "1"
+    os.environ.pop("HOME", None)
+    os.chdir("/")
+    sys.path.append("/nowhere")
+    sys.argv.append("--more")
+    warnings.simplefilter("error")
+    logging.disable(logging.CRITICAL)
+    logging.getLogger().setLevel(logging.DEBUG)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    gc.disable()
+    sys.stdout = None
+    return os.getpid()
+
+
+def look():
+    return {
+        "dtype": str(torch.get_default_dtype()),
+        "device": str(torch.ones(1).device),
+        "grad": torch.is_grad_enabled(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "environ": ("WORLDS_LEFT" in os.environ, "HOME" in os.environ),
+        "folder": os.getcwd(),
+        "path": list(sys.path),
+        "arguments": list(sys.argv),
+        "filters": [str(each) for each in warnings.filters],
+        "logging": (logging.root.manager.disable, logging.getLogger().level),
+        "signal": str(signal.getsignal(signal.SIGTERM)),
+        "alarm": signal.getsignal(signal.SIGALRM),
+        "timer": signal.getitimer(signal.ITIMER_REAL),
+        "gc": gc.isenabled(),
+        "stdout": sys.stdout is not None and sys.stdout.fileno(),
+    }, os.getpid()
+
+
+def test_each_job_finds_the_same_state(two):
+    two.run(draw)
+    random_numbers = two.run(draw)
+    before = two.run(look)
+    assert two.run(disturb) == [pid for _, pid in before], "the same processes"
+    assert two.run(look) == before
+    assert two.run(draw) == random_numbers
+    assert random_numbers[0] == random_numbers[1]
+    assert before[0][0]["folder"] == os.getcwd()
+
+
+def leave_a_thread():
+    threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+    return os.getpid()
+
+
+def test_a_rank_with_a_thread_left_is_replaced(two):
+    pids = two.run(leave_a_thread)
+    assert two.run(total, 1) == [2, 2]
+    assert not {pid for _, _, pid in two.run(identity, 0)} & set(pids)
+
+
+def free_after_destroy(world):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    model.itself = model  # freed by a collection only
+    model.module(torch.ones(1, 2)).sum().backward()
+
+
+def test_models_of_ddp_do_not_take_their_world_with_them(pool, two):
+    for _ in range(30):
+        two.run(free_after_destroy)
+    assert pool.lost == []
+
+
+def kill_parent_of_rank(world):
+    if world.rank == 0:
+        os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(20)
+
+
+def test_a_forkserver_that_dies_costs_one_job(two):
+    with pytest.raises((WorldError, RuntimeError)):
+        two.run(kill_parent_of_rank)
+    assert two.run(total, 1) == [2, 2]
+
+
+SCRIPT = """
+import os, sys, time, signal
+import torch.distributed as dist
+from validate_ddp.testing import World
+
+def where(seconds, world):
+    print("rank", os.getpid(), flush=True)
+    import subprocess
+    child = subprocess.Popen(["sleep", "100"])
+    print("rank", child.pid, flush=True)
+    time.sleep(seconds)
+    return world.rank
+
+if __name__ == "__main__":
+    with World(2) as w:
+        how = sys.argv[1]
+        print(w.run(where, 0 if how == "normal" else 60), flush=True)
+        if how == "raise":
+            raise KeyError
+"""
+
+
+@pytest.mark.parametrize("how", ["normal", "SIGKILL", "SIGTERM", "SIGINT"])
+def test_nothing_is_left(tmp_path, how):
+    from_shm = set(os.listdir("/dev/shm"))
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    process = subprocess.Popen([sys.executable, str(script), how], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None
+    pids = [process.pid]
+    for _ in range(4):
+        pids.append(int(process.stdout.readline().split()[1]))
+    pids += children_of(process.pid)
+    if how == "normal":
+        assert process.stdout.readline() == "[0, 1]\n"
+    else:
+        pids += [grandchild for child in children_of(process.pid) for grandchild in children_of(child)]
+        process.send_signal(getattr(signal, how))
+    process.wait(10)
+    deadline = time.monotonic() + 5
+    while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
+    assert set(os.listdir("/dev/shm")) <= from_shm
+    assert os.listdir(tmp_path) == ["script.py"]
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(each) for each in file.read().split()]
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
