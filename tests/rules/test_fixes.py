@@ -79,7 +79,8 @@ SAVE
 
 
 def test_a_single_process_whose_rank_is_minus_one_goes_on_to_write(fixes: type[Proposed]) -> None:
-    script = 'rank = int(os.getenv("RANK", -1))\nif rank != -1:\n    dist.init_process_group("gloo")\nSAVE\n'
+    script = 'rank = int(os.getenv("RANK", -1))\nif rank != -1:\n    dist.init_process_group("gloo")\n'
+    script += "torch.nn.Linear(1, 1)(torch.ones(1)).backward()\nSAVE\n"
     made = fixes(script.replace("SAVE", 'torch.save({"model": 1}, "model.pt")'), "DDP502")
     assert "if rank in (-1, 0):" in made.after and not made.left
 
