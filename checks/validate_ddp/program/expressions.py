@@ -256,7 +256,7 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key)
     if isinstance(atom, Opaque):
-        return roles.suggested(key or "", (*atom.carries, *_picking(index))[:12])
+        return roles.suggested(key or "", (*_picking(index), *atom.carries)[:12])
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
     return attributes.item(machine, atom, key, index)

@@ -81,7 +81,8 @@ class Program:
         samplers = self.facts("sampler")
         if samplers and (self.facts("process_group") or any("conditional" not in fact.flags for fact in samplers)):
             return False
-        return not any(fact.who in PARTIAL for kind in self._facts.values() for fact in kind)
+        facts = (fact for kind in self._facts.values() for fact in kind)
+        return not any(fact.who in PARTIAL and not fact.hangs_on_unknown for fact in facts)
 
     def runs_on_many(self, fact: Fact) -> bool:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""

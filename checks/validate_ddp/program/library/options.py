@@ -54,7 +54,7 @@ def _note_switch(machine: Machine, call: Call) -> None:
     if "default" in call.keywords and constant(call.keywords["default"]) is fixed:
         machine.switches[name] = (Const(fixed),)
     elif not isinstance(roles.suggested(name)[0], Opaque):
-        machine.switches[name] = (Opaque("switch"),)
+        machine.switches[name] = (Const(True), Const(False))
 
 
 def parsed(machine: Machine, atom: Any, call: Call) -> Value:
