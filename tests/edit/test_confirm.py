@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.catalogue import Edit, Fix, Proposal, Span
-from validate_ddp.edit.confirm import confirm, unconfirmed
+from validate_ddp.edit.confirm import confirm
 from validate_ddp.source.notebooks import Cell
 
 pytestmark = pytest.mark.usefixtures("six_rules")
@@ -139,7 +139,6 @@ def test_an_unconfirmed_proposal_stays_as_a_finding_without_its_fix() -> None:
     (finding,) = confirm("x = 1; load(2)\n", [proposal])
     assert not finding.confirmed and finding.fix is None
     assert (finding.code, finding.name, finding.line, finding.column) == ("DDP502", "save-on-every-rank", 1, 8)
-    assert unconfirmed("x = 1; save(2)\n", proposal) == finding
 
 
 def test_columns_are_characters_from_one() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.source import lexical
-from validate_ddp.source.parsing import parse, too_deep
+from validate_ddp.source.parsing import parse
 from validate_ddp.source.text import Problem, Source, from_bytes
 
 MANY = 100_000
@@ -260,6 +260,25 @@ def test_merge_conflict_is_named() -> None:
 
 
 # Depth
+
+
+def too_deep(tree: Any, limit: int) -> bool:
+    """Whether the syntax tree below ``tree`` has more than ``limit`` levels, itself counted. Own loop, no recursion."""
+    level = [tree]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > limit:
+            return True
+        below: list[Any] = []
+        for node in level:
+            for value in node.__dict__.values():
+                if isinstance(value, ast.AST):
+                    below.append(value)
+                elif value.__class__ is list:
+                    below += [item for item in value if isinstance(item, ast.AST)]
+        level = below
+    return False
 
 
 def test_depth_counts_levels_without_recursion() -> None:

@@ -60,11 +60,6 @@ def confirm(text: str, proposals: Sequence[Proposal], cells: tuple[Cell, ...] | 
     return [_finding(proposal, is_confirmed(text, starts, proposal), lines, cells) for proposal in proposals]
 
 
-def unconfirmed(text: str, proposal: Proposal, cells: tuple[Cell, ...] | None = None) -> Finding:
-    """The finding that a proposal becomes without a look at the concrete syntax."""
-    return _finding(proposal, False, lines_of(text), cells)
-
-
 def _finding(proposal: Proposal, confirmed: bool, lines: list[str], cells: tuple[Cell, ...] | None) -> Finding:
     span = proposal.span
     number, before = None, 0

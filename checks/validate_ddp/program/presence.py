@@ -7,7 +7,7 @@ from typing import Any
 from validate_ddp.catalogue import Span
 from validate_ddp.program import ranks
 from validate_ddp.program.machine import Machine, Scope
-from validate_ddp.program.values import FALSE, TRUE, Const, Instance, OnRanks, Symbol, Value
+from validate_ddp.program.values import FALSE, TRUE, Const, Instance, OnRanks, Symbol, Value, is_none
 
 Node = list[Any]
 _HOLDERS = ("zero", "local-zero", "nonzero", "local-nonzero")
@@ -25,14 +25,14 @@ def note(machine: Machine, node: Node, value: Value, name: str, span: list[int])
     Returns the ranks that have it, and so go on.
     """
     said = _dotted(node)
-    holder = next((atom.who for atom in value if isinstance(atom, OnRanks) and not _is_none(atom.atom)), "")
+    holder = next((atom.who for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)), "")
     if holder not in _HOLDERS or not said or name in _ITSELF:
         return "all"
     others = ranks.opposite(holder)
     if machine.who not in ("all", others):
         return "all"
     held = [atom for atom in value if not isinstance(atom, OnRanks) or ranks.both(others, atom.who) != "none"]
-    if not all(_is_none(atom.atom if isinstance(atom, OnRanks) else atom) for atom in held):
+    if not all(is_none(atom.atom if isinstance(atom, OnRanks) else atom) for atom in held):
         return "all"
     if not held and not _is_bound_nowhere_else(machine, node):
         return "all"
@@ -44,17 +44,13 @@ def note(machine: Machine, node: Node, value: Value, name: str, span: list[int])
         "absence",
         name,
         site,
-        object=tuple(atom for atom in value if isinstance(atom, OnRanks) and not _is_none(atom.atom)),
+        object=tuple(atom for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)),
         said=(Const(said),),
         holder=(Const(holder),),
         none=TRUE if held else FALSE,
         whole=TRUE if whole else FALSE,
     )
     return holder
-
-
-def _is_none(atom: Any) -> bool:
-    return isinstance(atom, Const) and atom.value is None
 
 
 def _dotted(node: Node) -> str:

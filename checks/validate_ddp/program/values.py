@@ -231,6 +231,11 @@ def bare(value: Value) -> list[Any]:
     return [atom.atom if isinstance(atom, OnRanks) else atom for atom in value]
 
 
+def is_none(atom: Any) -> bool:
+    """Whether the atom is surely None."""
+    return isinstance(atom, Const) and atom.value is None
+
+
 def constant(value: Value) -> Any:
     """The constant that a value surely is, else Ellipsis."""
     if len(value) == 1 and isinstance(value[0], Const):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from _ast import AST, PyCF_ONLY_AST
+from _ast import PyCF_ONLY_AST
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.source.text import SYNTAX, Problem, Source, split_lines, syntax_problem
@@ -33,7 +33,7 @@ def parse(source: Source) -> ast.Module | Problem:
     """The syntax tree of ``source.text``, or why there is none, with the Python version that the text needs.
 
     Never raises, never prints a warning, and takes linear time. A tree can be as deep as Python allows, thousands of
-    levels and on 3.10 tens of thousands: whoever walks it by recursion asks ``too_deep`` first, or catches the error.
+    levels and on 3.10 tens of thousands: whoever walks it by recursion catches the error.
     """
     text = source.text
     braces = text.count("{")
@@ -69,25 +69,6 @@ def _compiled(text: str) -> Any:
     finally:
         if collects:
             gc.enable()
-
-
-def too_deep(tree: Any, limit: int) -> bool:
-    """Whether the syntax tree below ``tree`` has more than ``limit`` levels, itself counted. Own loop, no recursion."""
-    level = [tree]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > limit:
-            return True
-        below: list[Any] = []
-        for node in level:
-            for value in node.__dict__.values():
-                if isinstance(value, AST):
-                    below.append(value)
-                elif value.__class__ is list:
-                    below += [item for item in value if isinstance(item, AST)]
-        level = below
-    return False
 
 
 def _too_many_fields(source: Source) -> Problem | None:

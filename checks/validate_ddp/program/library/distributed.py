@@ -24,6 +24,7 @@ from validate_ddp.program.values import (
     bare,
     carried_by,
     constant,
+    is_none,
 )
 
 if TYPE_CHECKING:
@@ -101,11 +102,7 @@ def _share(machine: Machine, call: Call) -> None:
         for atom in bare(value):
             if isinstance(atom, Resource) and atom.kind == "list":
                 for key, held in list(atom.fields.items()):
-                    machine.write(atom.fields, key, tuple(a for a in bare(held) if not _is_none(a)) or UNKNOWN)
-
-
-def _is_none(atom: object) -> bool:
-    return isinstance(atom, Const) and atom.value is None
+                    machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")

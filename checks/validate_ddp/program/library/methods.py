@@ -95,12 +95,6 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
     return call_unknown(machine, resource, called)
 
 
-def call_any(machine: Machine, atom: Any, called: Call) -> Value:
-    from validate_ddp.program import calls
-
-    return calls.call_method(machine, atom, called)
-
-
 def _super(machine: Machine, resource: Resource, called: Call) -> Value:
     from validate_ddp.program import calls
 

@@ -136,12 +136,7 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     reported = set()
     for fact in program.facts("save"):
-        if (
-            fact.who != "all"
-            or fact.site in reported
-            or _is_apart(fact)
-            or fact.flags & {"process_first", "dataset", "locked"}
-        ):
+        if fact.who != "all" or fact.site in reported or _is_apart(fact) or fact.flags & _ONE_BY_ONE:
             continue
         if not program.runs_on_many(fact) or constant(fact.value("role")) == "unresolved":
             continue
