@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
