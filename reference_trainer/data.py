@@ -1,0 +1,131 @@
+"""From the plan to batches: which samples this rank sees in each micro-step, fetched by a loader.
+
+The order of samples is a permutation of (seed, epoch). One stream runs through all epochs, so a run that starts at any
+step, with any number of workers, sees what the uninterrupted one sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from .plan import Plan
+from .randomness import keyed_order, seed_of
+
+__all__ = ["Batch", "PlannedBatches", "Request", "Source", "epoch_order", "loader"]
+
+
+@dataclass
+class Batch:
+    """Samples of one micro-step on one rank."""
+
+    index: Tensor
+    """(n,) int64: the samples' positions in their source; what keyed randomness is keyed by."""
+    epoch: int
+    step: int
+    """The optimizer step (0 is the first)."""
+    data: dict[str, Tensor] = field(default_factory=dict)
+    """Each (n, ...)."""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
+        """On a device, floating-point data in ``dtype``. From pinned memory the copy does not block."""
+        moved = {
+            name: value.to(device, dtype if value.is_floating_point() else None, non_blocking=True)
+            for name, value in self.data.items()
+        }
+        return Batch(self.index.to(device, non_blocking=True), self.epoch, self.step, moved)
+
+    def pin_memory(self) -> Batch:
+        """In page-locked memory; the loader calls this."""
+        pinned = {name: value.pin_memory() for name, value in self.data.items()}
+        return Batch(self.index.pin_memory(), self.epoch, self.step, pinned)
+
+
+class Source(Protocol):
+    """Samples by position. What it draws must be keyed by the sample (`randomness`), never by a global generator."""
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, index: Tensor, epoch: int) -> dict[str, Tensor]:
+        """The samples at ``index``, (n,) int64, as (n, ...) each. Local; runs in loader workers."""
+
+
+class Request(NamedTuple):
+    """What a loader is to fetch."""
+
+    epoch: int
+    step: int
+    index: Tensor
+
+
+class PlannedBatches:
+    """The batch sampler: this rank's share of each micro-step, over all epochs of the plan. Local.
+
+    start_step: the optimizer step to begin with. Iterating it again begins there again.
+    """
+
+    def __init__(self, plan: Plan, rank: int, *, seed: int, start_step: int = 0) -> None:
+        self.plan, self.rank, self.seed, self.start_step = plan, rank, seed, start_step
+
+    def __len__(self) -> int:
+        return max(0, self.plan.optimizer_steps - self.start_step) * self.plan.accumulation
+
+    def __iter__(self) -> Iterator[Request]:
+        plan, epoch, order = self.plan, -1, torch.empty(0)
+        shares = [plan.rank_positions(self.rank, micro_step) for micro_step in range(plan.accumulation)]
+        for step in range(self.start_step, plan.optimizer_steps):
+            if step // plan.optimizer_steps_per_epoch != epoch:
+                epoch = step // plan.optimizer_steps_per_epoch
+                order = epoch_order(plan, epoch, seed=self.seed)
+            start = (step % plan.optimizer_steps_per_epoch) * plan.effective_batch_size
+            for share in shares:
+                yield Request(epoch, step, order[start + share.start : start + share.stop])
+
+
+def epoch_order(plan: Plan, epoch: int, *, seed: int) -> Tensor:
+    """The samples of one epoch, in order, filled up or cut to whole global batches: (steps * global batch,) int64.
+
+    Depends on neither rank nor world size. Local.
+    """
+    positions = plan.samples * plan.repeat
+    order = keyed_order(positions, seed=seed, tag="order", step=epoch) % plan.samples
+    whole = plan.optimizer_steps_per_epoch * plan.effective_batch_size
+    return order.repeat(-(-whole // positions))[:whole]
+
+
+class _Fetched(Dataset[Batch]):
+    """A source as the loader wants it: it gets a whole request at once."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def __getitems__(self, request: Request) -> Batch:
+        return Batch(request.index, request.epoch, request.step, self.source.fetch(request.index, request.epoch))
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    """Collation: there is nothing left to collate."""
+    return batch
+
+
+def loader(source: Source, sampler: PlannedBatches, *, workers: int = 0, pin_memory: bool = False) -> DataLoader[Batch]:
+    """Batches in the sampler's order. Local.
+
+    It has a generator of its own: making a loader, or the number of its workers, moves no other random number.
+    """
+    return DataLoader(
+        _Fetched(source),
+        batch_sampler=sampler,  # type: ignore[arg-type]
+        collate_fn=_as_it_is,
+        num_workers=workers,
+        pin_memory=pin_memory,
+        generator=torch.Generator().manual_seed(seed_of(sampler.seed, "loader")),
+    )

@@ -1,0 +1,75 @@
+"""Real digits in two factors: what is shown (the digit) and how it is rendered (polarity and rotation).
+
+The 1,797 scanned 8x8 digits that ship inside scikit-learn (Alpaydin and Kaynak 1998), each in one of four renderings:
+as it is, inverted, turned by 90 degrees, or both. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .config import ConfigError, DataConfig
+from .randomness import keyed_order, keyed_uniform
+
+__all__ = ["CLASSES", "PIXELS", "RENDERINGS", "Digits"]
+
+PIXELS, CLASSES, RENDERINGS = 64, 10, 4
+
+
+class Digits:
+    """A part of the digits, as a ``Source``.
+
+    images: (n, 64) in [0, 1], as rendered. digits: (n,) int64 in 0..9. renderings: (n,) int64 in 0..3: bit 0 is the
+    polarity, bit 1 the rotation.
+    """
+
+    def __init__(self, images: Tensor, digits: Tensor, renderings: Tensor) -> None:
+        self.images, self.digits, self.renderings = images, digits, renderings
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def fetch(self, index: Tensor, epoch: int) -> dict[str, Tensor]:
+        """Images (n, 64), digits (n,) and renderings (n,). Local."""
+        return {
+            "image": self.images[index],
+            "digit": self.digits[index],
+            "rendering": self.renderings[index],
+        }
+
+    @classmethod
+    def split(cls, config: DataConfig, *, seed: int) -> tuple[Digits, Digits, Digits]:
+        """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local."""
+        images, digits = load()
+        if config.train_samples + config.validation_samples >= len(images):
+            raise ConfigError(
+                f"data.train_samples + data.validation_samples is {config.train_samples + config.validation_samples}, "
+                f"but there are {len(images)} digits and some must be left to report on"
+            )
+        sample = torch.arange(len(images))
+        renderings = (keyed_uniform(sample, seed=seed, tag="rendering") * RENDERINGS).long()
+        order = keyed_order(len(images), seed=seed, tag="split")
+        sizes = [config.train_samples, config.validation_samples]
+        parts = order.split([*sizes, len(images) - sum(sizes)])
+        rendered = render(images, renderings)
+        train, validation, test = (cls(rendered[part], digits[part], renderings[part]) for part in parts)
+        return train, validation, test
+
+
+def load() -> tuple[Tensor, Tensor]:
+    """Images (1797, 8, 8) float32 in [0, 1] and digits (1797,) int64. Local."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ConfigError("the digits ship inside scikit-learn: pip install 'validate-ddp[trainer]'") from error
+    found = load_digits()
+    return torch.from_numpy(found.images / 16.0).float(), torch.from_numpy(found.target).long()
+
+
+def render(images: Tensor, renderings: Tensor) -> Tensor:
+    """Images (n, 8, 8) in their renderings (n,), as (n, 64). Local."""
+    inverted, turned = (renderings & 1).bool(), (renderings & 2).bool()
+    images = torch.where(turned[:, None, None], images.rot90(1, (1, 2)), images)
+    images = torch.where(inverted[:, None, None], 1.0 - images, images)
+    return images.reshape(len(images), -1)

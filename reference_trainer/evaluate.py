@@ -1,0 +1,56 @@
+"""Exact evaluation: each sample once, on one rank, whatever their number; no padding, no duplicates."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .collectives import reduce_sum_count
+from .data import Batch, Source
+from .launch import World
+from .objectives import Objective
+
+__all__ = ["evaluate"]
+
+
+@torch.no_grad()
+def evaluate(
+    objective: Objective,
+    source: Source,
+    *,
+    world: World,
+    batch_size: int,
+    dtype: torch.dtype,
+    epoch: int = 0,
+    step: int = 0,
+) -> dict[str, float]:
+    """Means of the objective's metrics over ``source``, the same on all ranks. Collective: every rank.
+
+    Rank r takes samples r, r + W, ... The unwrapped module is called: ranks have different numbers of batches, and
+    nothing is synchronised until the sums at the end. A rank without samples evaluates an empty batch, so that it
+    knows the metrics' names.
+    """
+    if not len(source):
+        raise ValueError("nothing to evaluate on: the source has no samples")
+    module, was_training = objective.module, objective.module.training
+    module.eval()
+    try:
+        mine = torch.arange(world.rank, len(source), world.size)
+        sums: dict[str, Tensor] = {}
+        for index in mine.split(batch_size):
+            batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, dtype)
+            for name, value in objective.evaluate(module, batch).items():
+                sums[name] = sums[name] + value if name in sums else value
+    finally:
+        module.train(was_training)
+    return _means(sums, len(mine), world)
+
+
+def _means(sums: dict[str, Tensor], count: int, world: World) -> dict[str, float]:
+    """Global sums over global counts."""
+    names = sorted(sums)
+    packed = torch.stack([sums[name].double() for name in names])
+    total, of = reduce_sum_count(
+        packed, torch.tensor(float(count), dtype=torch.float64, device=packed.device), world.group
+    )
+    return dict(zip(names, (total / of).tolist(), strict=True))

@@ -1,0 +1,72 @@
+"""What is trained: a module and its loss, summed over samples. To train something else, write one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from ..data import Batch
+
+__all__ = ["Forward", "Loss", "Objective"]
+
+Forward = Callable[..., Any]
+"""The module as it is called in training: wrapped in DDP where there are several ranks."""
+
+
+class Loss(NamedTuple):
+    """The loss of one micro-batch on one rank, as sums: `train_step` divides by the count over all ranks."""
+
+    sum: Tensor
+    """Scalar with graph: the sum of the samples' losses."""
+    metrics: dict[str, Tensor]
+    """Detached scalars, sums over the samples: logged as means over all samples of all ranks."""
+    values: dict[str, Tensor]
+    """Detached scalars that are equal on all ranks already: logged as they are, averaged over steps."""
+
+
+class Objective:
+    """A module and its loss. Subclasses set ``module`` and give ``loss``; the rest has a default.
+
+    module: ALL trainable parts (but estimators that train themselves), as one module, because DDP averages the
+    gradients of what it wraps and of nothing else.
+    """
+
+    module: nn.Module
+
+    def count(self, batch: Batch) -> int:
+        """What the loss is a mean over: samples. An objective over tokens counts those it does not mask. Local.
+
+        From the batch alone, before any forward pass: the first backward pass of an accumulated step needs the count
+        of all micro-steps on all ranks.
+        """
+        return len(batch)
+
+    def prepare(self, forward: Forward, batches: Sequence[Batch], total: float | Tensor) -> None:
+        """Called once per optimizer step, before its first ``loss``: what needs the union of the micro-batches.
+
+        total: the count over ``batches`` on all ranks. Collective: every rank.
+        """
+
+    def loss(self, forward: Forward, batch: Batch) -> Loss:
+        """The loss of one micro-batch; calls ``forward`` once, and nothing trainable beside it. Collective."""
+        raise NotImplementedError
+
+    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Metrics of a batch that is not trained on: detached scalars, sums over its samples.
+
+        module: unwrapped, in evaluation mode, gradients off. Local: ranks have different numbers of batches.
+        """
+        raise NotImplementedError
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer gets. Local."""
+        return [{"params": [each for each in self.module.parameters() if each.requires_grad]}]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What training moves outside of ``module``: estimators, their optimizers and counters. Local."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes in what ``state_dict`` gave. Collective: every rank."""

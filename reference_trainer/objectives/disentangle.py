@@ -1,0 +1,148 @@
+"""Two encoders that are to know nothing of each other: the digit in one, its rendering in the other.
+
+Task and embodiment encoder read the same image; a head reads the digit from the one, another the rendering from the
+other. A decoder that rebuilds the image from both makes each encoder carry what belongs to the other (a leak); CLUB
+between their features pushes it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..config import ClubConfig, DisentangleConfig
+from ..data import Batch
+from ..digits import CLASSES, PIXELS, RENDERINGS
+from ..estimator import CLUBLoss
+from ..launch import World
+from ..randomness import keyed_normal
+from . import Forward, Loss, Objective
+
+__all__ = ["Disentangle", "Disentangler", "Outputs"]
+
+
+class Outputs(NamedTuple):
+    """What the module computes, a row a sample."""
+
+    task: Tensor
+    """(n, features), noise added."""
+    embodiment: Tensor
+    """(n, features), noise added."""
+    digit: Tensor
+    """(n, 10) logits, read from ``task``."""
+    rendering: Tensor
+    """(n, 4) logits, read from ``embodiment``."""
+    image: Tensor
+    """(n, 64), rebuilt from both."""
+
+
+class Disentangler(nn.Module):
+    """Both encoders, both heads and the decoder: one module, so that one wrapper averages all gradients."""
+
+    def __init__(self, config: DisentangleConfig) -> None:
+        super().__init__()
+        self.task = _encoder(config)
+        self.embodiment = _encoder(config)
+        self.digit = nn.Linear(config.features, CLASSES)
+        self.rendering = nn.Linear(config.features, RENDERINGS)
+        self.decoder = _mlp([2 * config.features, *reversed(config.hidden), PIXELS])
+
+    def forward(self, image: Tensor, task_noise: Tensor, embodiment_noise: Tensor) -> Outputs:
+        """image (n, 64), noise (n, features) each."""
+        task = self.task(image) + task_noise
+        embodiment = self.embodiment(image) + embodiment_noise
+        rebuilt = self.decoder(torch.cat([task, embodiment], dim=1))
+        return Outputs(task, embodiment, self.digit(task), self.rendering(embodiment), rebuilt)
+
+
+class Disentangle(Objective):
+    """Cross entropy of both heads, squared error of the decoder summed over pixels, and CLUB(task; embodiment)."""
+
+    def __init__(self, config: DisentangleConfig, club: ClubConfig, world: World, *, seed: int) -> None:
+        self.config, self.seed = config, seed
+        self.module = Disentangler(config)
+        # Made now and not when first used: its replicas are broadcast, and its optimizer belongs to the checkpoint.
+        self.club = CLUBLoss(config.features, config.features, club, group=world.group) if club.enabled else None
+
+    def prepare(self, forward: Forward, batches: Sequence[Batch], total: float | Tensor) -> None:
+        """With accumulation: the estimator and the global means see all micro-batches before any has its loss."""
+        if self.club is None:
+            return
+        self.club.begin_step(total)
+        if len(batches) > 1 and self.club.config.accumulation == "union":
+            with torch.no_grad():
+                outputs = [self.forward(forward, batch) for batch in batches]
+            self.club.begin([(each.task, each.embodiment) for each in outputs])
+
+    def loss(self, forward: Forward, batch: Batch) -> Loss:
+        out = self.forward(forward, batch)
+        losses = self.losses(out, batch)
+        metrics = {name: value.detach() for name, value in losses.items()} | _hits(out, batch)
+        loss = losses["digit_loss"] + losses["rendering_loss"] + self.config.reconstruction * losses["reconstruction"]
+        values: dict[str, Tensor] = {}
+        if self.club is not None:
+            loss = loss + self.club.weighted_part(out.task, out.embodiment)
+            values = {"club": self.club.value}
+        return Loss(loss, metrics, values)
+
+    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Losses and hits on noisy features, whose noise is keyed apart from training's."""
+        out = self.forward(module, batch, tag="evaluation")
+        return self.losses(out, batch) | _hits(out, batch)
+
+    def forward(self, forward: Forward, batch: Batch, tag: str = "training") -> Outputs:
+        """The module on a batch, with this step's noise: the same again, whenever it is called again."""
+        image = batch.data["image"]
+        noise = keyed_normal(
+            batch.index,
+            (2, self.config.features),
+            seed=self.seed,
+            tag=f"{tag} noise",
+            step=batch.step,
+            dtype=image.dtype,
+        )
+        task_noise, embodiment_noise = (noise * self.config.noise).unbind(1)
+        out: Outputs = forward(image, task_noise, embodiment_noise)
+        return out
+
+    def losses(self, out: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Sums over the batch."""
+        return {
+            "digit_loss": F.cross_entropy(out.digit, batch.data["digit"], reduction="sum"),
+            "rendering_loss": F.cross_entropy(out.rendering, batch.data["rendering"], reduction="sum"),
+            "reconstruction": F.mse_loss(out.image, batch.data["image"], reduction="sum"),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.club is None else {"club": self.club.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.club is not None:
+            self.club.load_state_dict(state["club"])
+
+
+def _hits(out: Outputs, batch: Batch) -> dict[str, Tensor]:
+    """How many digits and renderings were read right."""
+    return {
+        "digit_accuracy": (out.digit.detach().argmax(1) == batch.data["digit"]).sum(),
+        "rendering_accuracy": (out.rendering.detach().argmax(1) == batch.data["rendering"]).sum(),
+    }
+
+
+def _encoder(config: DisentangleConfig) -> nn.Sequential:
+    """An MLP that ends in features of mean 0 and variance 1: so noise of a given size hides a given amount."""
+    norm = nn.LayerNorm(config.features, elementwise_affine=False)
+    return nn.Sequential(*_mlp([PIXELS, *config.hidden, config.features]), norm)
+
+
+def _mlp(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,86 @@
+"""Random values that belong to a sample: functions of (seed, tag, step or epoch, sample index) and of nothing else.
+
+Noise from the global generator depends on which rank and worker meets a sample, and in which order. Keyed noise does
+not: the same run on 1 or 4 ranks, with or without accumulation, resumed or not, sees the same values; and a forward
+pass can be repeated.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import torch
+from torch import Tensor
+
+__all__ = ["keyed_normal", "keyed_order", "keyed_uniform", "seed_of"]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_MASK = (1 << 64) - 1
+
+
+def seed_of(*parts: int | str) -> int:
+    """A 63-bit seed from numbers and names, well mixed: (0, 1) and (1, 0) differ in half of the bits."""
+    key = 0
+    for part in parts:
+        value = zlib.crc32(part.encode()) if isinstance(part, str) else part
+        key = _mix_int((key * 3 + value + _GOLDEN) & _MASK)
+    return key >> 1
+
+
+def keyed_uniform(
+    index: Tensor, shape: tuple[int, ...] = (), *, seed: int, tag: str, step: int = 0, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Uniform values in (0, 1) for each sample.
+
+    index: (n,) int64, the samples. shape: of one sample's values. tag: what they are for; two uses of one tag at one
+    step see the same values. Returns (n, *shape) on ``index``'s device; computed in float64, so that types differ by
+    rounding only. Local.
+    """
+    bits = _keyed_bits(index, math.prod(shape), seed_of(seed, tag, step))
+    # 53 bits, as many as float64 holds, and half of the last: neither 0 nor 1 can come out.
+    uniform = ((bits >> 11) & ((1 << 53) - 1)).to(torch.float64).add_(0.5).mul_(2.0**-53)
+    return uniform.view(len(index), *shape).to(dtype or torch.get_default_dtype())
+
+
+def keyed_normal(
+    index: Tensor, shape: tuple[int, ...] = (), *, seed: int, tag: str, step: int = 0, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Standard normal values for each sample, by Box and Muller; arguments as for ``keyed_uniform``. Local."""
+    both = keyed_uniform(index, (2, *shape), seed=seed, tag=tag, step=step, dtype=torch.float64)
+    radius, angle = both[:, 0].log().mul_(-2.0).sqrt_(), both[:, 1].mul(2.0 * math.pi)
+    return (radius * angle.cos()).to(dtype or torch.get_default_dtype())
+
+
+def keyed_order(count: int, *, seed: int, tag: str, step: int = 0) -> Tensor:
+    """A permutation of 0 .. count-1 as int64 on the CPU; arguments as for ``keyed_uniform``. Local."""
+    generator = torch.Generator().manual_seed(seed_of(seed, tag, step))
+    return torch.randperm(count, generator=generator)
+
+
+def _keyed_bits(index: Tensor, elements: int, key: int) -> Tensor:
+    """(n, elements) int64 of random bits: SplitMix64 (Steele, Lea and Flood 2014) over sample, then over element."""
+    sample = _mix(index.to(torch.int64) * _signed(_GOLDEN) + _signed(key << 1))
+    element = torch.arange(1, elements + 1, device=index.device) * _signed(_GOLDEN)
+    return _mix(sample.unsqueeze(1) + element)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """SplitMix64's finalizer on int64, which wraps as uint64 does; only its shifts have to be made logical."""
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(_FIRST)
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(_SECOND)
+    return z ^ ((z >> 31) & ((1 << 33) - 1))
+
+
+def _mix_int(z: int) -> int:
+    """The same on one number."""
+    z = ((z ^ (z >> 30)) * _FIRST) & _MASK
+    z = ((z ^ (z >> 27)) * _SECOND) & _MASK
+    return z ^ (z >> 31)
+
+
+def _signed(value: int) -> int:
+    """A 64-bit number as int64 has it."""
+    value &= _MASK
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,209 @@
+"""The trainer: builds a run from its configuration and executes exactly its plan.
+
+with World.from_env(dist=config.dist) as world:
+    Trainer(config, world).run()
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+
+from . import checkpoint
+from .config import Config, ConfigError
+from .data import Batch, PlannedBatches, Source, loader
+from .digits import Digits
+from .ema import Ema
+from .evaluate import evaluate
+from .launch import World, set_timeout
+from .metrics import RunLog
+from .objectives import Objective
+from .objectives.disentangle import Disentangle
+from .plan import Plan
+from .randomness import seed_of
+from .schedule import lr_factor
+from .state import TrainState
+from .step import StepResult, train_step
+
+__all__ = ["Data", "Summary", "Trainer", "wrap"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run reads."""
+
+    train: Source
+    validation: Source
+    """Looked at while training, to choose."""
+    test: Source
+    """Looked at once, at the end."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended."""
+
+    step: int
+    train: dict[str, float]
+    """The last interval's means."""
+    test: dict[str, float]
+
+
+class Trainer:
+    """One run. Making one and every method that is not said to be local are collective: every rank.
+
+    data, objective: in place of those that the configuration names.
+    """
+
+    def __init__(
+        self, config: Config, world: World, *, data: Data | None = None, objective: Objective | None = None
+    ) -> None:
+        self.config, self.world = config, world
+        self.dtype = {"float32": torch.float32, "float64": torch.float64}[config.precision]
+        self.data = data or build_data(config)
+        self.plan = make_plan(config, samples=len(self.data.train), world_size=world.size)
+        # The same weights on every rank; what the model draws later (dropout) must differ between ranks.
+        torch.manual_seed(seed_of(config.seed, "weights"))
+        objective = objective or build_objective(config, world)
+        objective.module.to(world.device, self.dtype)
+        self.model = wrap(objective.module, world)
+        torch.manual_seed(seed_of(config.seed, "rank", world.rank))
+        self.state = build_state(objective, config, self.plan)
+
+    def run(self) -> Summary:
+        """Trains to the end of the plan, evaluates, and leaves weights, metrics and pictures in the run directory."""
+        config, train = self.config, {}
+        with RunLog.start(config, self.plan, self.world) as log:
+            for result in self.steps():
+                log.add(result, lr=self.lr)
+                if self.due(config.log_every):
+                    train = log.interval(self.state.step)
+                if self.due(config.eval_every):
+                    log.evaluation(self.state.step, "validation", self.evaluate(self.data.validation))
+            test = self.evaluate(self.data.test)
+            log.evaluation(self.state.step, "test", test)
+            self.save(log.folder / "weights.pt")
+        return Summary(self.state.step, train, test)
+
+    def steps(self) -> Iterator[StepResult]:
+        """Executes the plan from where the state is; yields after each optimizer step."""
+        state, config = self.state, self.config
+        sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
+        stream = iter(loader(self.data.train, sampler, workers=config.data.workers, pin_memory=config.data.pin_memory))
+        while state.step < self.plan.optimizer_steps:
+            batches = [batch.to(self.world.device, self.dtype) for batch in self.next_batches(stream)]
+            result = train_step(
+                self.model,
+                state.objective,
+                state.optimizer,
+                batches,
+                world=self.world,
+                clip=config.optim.clip,
+                scheduler=state.scheduler,
+                ema=state.ema,
+            )
+            state.step += 1
+            if state.step == 1:
+                set_timeout(self.world, config.dist.train_timeout)
+            yield result
+
+    def next_batches(self, stream: Iterator[Batch]) -> list[Batch]:
+        """The micro-batches of one optimizer step. Local."""
+        return list(itertools.islice(stream, self.plan.accumulation))
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next step. Local."""
+        rate: float = self.state.optimizer.param_groups[0]["lr"]
+        return rate
+
+    def due(self, every: int) -> bool:
+        """Whether something that happens every n steps happens now; the last step counts. Local."""
+        return every > 0 and (self.state.step % every == 0 or self.state.step == self.plan.optimizer_steps)
+
+    def evaluate(self, source: Source) -> dict[str, float]:
+        """The objective's metrics on a source, with the averaged weights where there are some."""
+        state = self.state
+        if state.ema is None:
+            return self._evaluate(source)
+        with state.ema.swapped(state.objective.module):
+            return self._evaluate(source)
+
+    def _evaluate(self, source: Source) -> dict[str, float]:
+        objective, size = self.state.objective, self.config.eval_batch
+        return evaluate(objective, source, world=self.world, batch_size=size, dtype=self.dtype)
+
+    def save(self, path: Path) -> None:
+        """Writes the unwrapped weights, and their average, on rank zero."""
+        if self.world.is_main:
+            state = {"step": self.state.step, "model": self.state.objective.module.state_dict()}
+            if self.state.ema is not None:
+                state["ema"] = self.state.ema.state_dict()
+            checkpoint.save(state, path)
+
+
+def build_data(config: Config) -> Data:
+    """The sources that the configuration names. Local."""
+    return Data(*Digits.split(config.data, seed=config.seed))
+
+
+def build_objective(config: Config, world: World) -> Objective:
+    """The objective that the configuration names."""
+    return Disentangle(config.disentangle, config.club, world, seed=config.seed)
+
+
+def make_plan(config: Config, *, samples: int, world_size: int) -> Plan:
+    """What is to be executed. Local."""
+    return Plan.make(
+        samples=samples,
+        world_size=world_size,
+        global_batch=config.global_batch_or_default,
+        batch_size=config.batch_size,
+        accumulation=config.accumulation,
+        repeat=config.repeat,
+        drop_last=config.drop_last,
+        epochs=config.epochs,
+        steps=config.steps_or_default,
+        lr=config.optim.lr,
+        lr_scaling=config.optim.lr_scaling,
+        base_batch=config.optim.base_batch,
+    )
+
+
+def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
+    """Optimizer, schedule and average for an objective. Local."""
+    groups, optim = objective.parameter_groups(), config.optim
+    optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas, weight_decay=optim.weight_decay)
+    scheduler = LambdaLR(optimizer, lambda step: lr_factor(step, plan.optimizer_steps, optim))
+    ema = Ema(objective.module, config.ema.decay) if config.ema.decay else None
+    return TrainState(objective, optimizer, scheduler, ema)
+
+
+def wrap(module: nn.Module, world: World) -> nn.Module:
+    """The module as it is trained: in DDP where there are several ranks.
+
+    Batch statistics are refused: they depend on which samples share a rank, so no number of ranks equals another.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, _BatchNorm):
+            raise ConfigError(
+                f"{name} is a {type(part).__name__}: batch statistics differ between ranks; use GroupNorm or LayerNorm"
+            )
+    if world.size == 1:
+        return module
+    return DistributedDataParallel(
+        module,
+        device_ids=[world.device.index] if world.device.type == "cuda" else None,
+        process_group=world.group,
+        broadcast_buffers=False,  # no buffer here is moved by a forward pass; the tests hold them equal
+        gradient_as_bucket_view=True,
+    )
