@@ -35,7 +35,7 @@ def evaluate(
     module, was_training = objective.module, objective.module.training
     module.eval()
     try:
-        mine = torch.arange(world.rank, len(source), world.size)
+        mine = torch.arange(len(source))[world.rank :: world.size]
         sums: dict[str, Tensor] = {}
         for index in mine.split(batch_size):
             batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, dtype)

@@ -6,6 +6,7 @@ with World.from_env(dist=config.dist) as world:
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ from .state import TrainState
 from .step import StepResult, train_step
 
 __all__ = ["Data", "Summary", "Trainer", "wrap"]
+
+_KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
+_SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
+"""Off: no buffer here is moved by a forward pass, and the tests hold them equal. Torch 2.13 has renamed it."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,6 @@ def wrap(module: nn.Module, world: World) -> nn.Module:
         module,
         device_ids=[world.device.index] if world.device.type == "cuda" else None,
         process_group=world.group,
-        broadcast_buffers=False,  # no buffer here is moved by a forward pass; the tests hold them equal
         gradient_as_bucket_view=True,
+        **{_SYNC_BUFFERS: False},
     )
