@@ -119,8 +119,10 @@ def test_gradients_are_sent_once_a_step_however_many_micro_steps(world):
 
     def hook(state, bucket):
         sent.append(bucket.buffer().numel())
-        return torch.distributed.all_reduce(bucket.buffer(), async_op=True).get_future().then(
-            lambda future: future.value()[0] / 2
+        return (
+            torch.distributed.all_reduce(bucket.buffer(), async_op=True)
+            .get_future()
+            .then(lambda future: future.value()[0] / 2)
         )
 
     model.register_comm_hook(None, hook)

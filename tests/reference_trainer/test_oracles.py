@@ -1,0 +1,128 @@
+"""The trainer on many ranks is the trainer on one: losses, weights, estimator, replicas, metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from torch import Tensor  # noqa: E402
+from validate_ddp.testing import assert_replicas_equal  # noqa: E402
+
+from reference_trainer.config import ClubConfig, Config, EmaConfig, OptimConfig  # noqa: E402
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.trainer import Trainer  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CONFIG = Config(
+    precision="float64", steps=20, global_batch=64, club=ClubConfig(weight=0.3), ema=EmaConfig(decay=0.9), seed=3
+)
+TOLERANCE = 1e-12
+
+
+@dataclass
+class Run:
+    """What a run leaves on one rank."""
+
+    losses: list[float]
+    """Global mean loss of each step."""
+    weights: Tensor
+    """All parameters and buffers, flattened, float64."""
+    estimators: Tensor
+    """All tensors of the objective's own state, flattened, float64."""
+    metrics: dict[str, float]
+    """Of the validation part, at the end."""
+
+
+def trained(config: Config) -> Run:
+    """Trains here, in whatever world this is. Collective: every rank."""
+    world = World.current()
+    trainer = Trainer(config, world)
+    losses = []
+    for result in trainer.steps():
+        loss = result.sums["loss"].double().clone()
+        if world.size > 1:
+            dist.all_reduce(loss)
+        losses.append((loss / result.total).item())
+    metrics = trainer.evaluate(trainer.data.validation)
+    module, objective = trainer.state.objective.module, trainer.state.objective
+    return Run(losses, flat(module.state_dict()), flat(objective.state_dict()), metrics)
+
+
+def tensors(state: Any) -> list[Tensor]:
+    """All tensors within nested containers, in order."""
+    if isinstance(state, Tensor):
+        return [state]
+    if isinstance(state, dict):
+        return [each for value in state.values() for each in tensors(value)]
+    if isinstance(state, (list, tuple)):
+        return [each for value in state for each in tensors(value)]
+    return []
+
+
+def flat(state: Any) -> Tensor:
+    """The floating-point tensors within, as one vector."""
+    found = [each.detach().double().flatten() for each in tensors(state) if each.is_floating_point()]
+    return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+
+
+def everything(trainer: Trainer) -> dict[str, Any]:
+    """Parameters, buffers, estimators, optimizers and average."""
+    state = trainer.state
+    return {
+        "module": state.objective.module.state_dict(),
+        "objective": state.objective.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "ema": state.ema.state_dict() if state.ema else {},
+    }
+
+
+@pytest.fixture(scope="module")
+def whole_batch():
+    """The oracle: one process, the whole batch at once."""
+    return trained(CONFIG)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 4])
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_any_number_of_ranks_and_micro_steps_trains_as_one_process_on_the_whole_batch(
+    worlds, whole_batch, world_size, accumulation
+):
+    config = replace(CONFIG, accumulation=accumulation)
+    for found in worlds.run(trained, config, world_size=world_size):
+        assert len(found.losses) == 20
+        assert found.losses == pytest.approx(whole_batch.losses, abs=TOLERANCE)
+        torch.testing.assert_close(found.weights, whole_batch.weights, rtol=0, atol=TOLERANCE)
+        assert found.estimators.numel() > 0
+        torch.testing.assert_close(found.estimators, whole_batch.estimators, rtol=0, atol=TOLERANCE)
+        assert found.metrics == pytest.approx(whole_batch.metrics, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.world_size([2, 3])
+def test_replicas_are_bitwise_equal_after_every_step(world, precision, accumulation):
+    config = replace(CONFIG, precision=precision, accumulation=accumulation, global_batch=60, steps=8)
+    trainer = Trainer(replace(config, optim=OptimConfig(clip=1.0)), World.current())
+    for step, _ in enumerate(trainer.steps()):
+        assert_replicas_equal(everything(trainer), step=step)
+
+
+@pytest.mark.parametrize("accumulation", [2, 4])
+def test_micro_accumulation_of_club_does_not_depend_on_the_number_of_ranks(worlds, accumulation):
+    club = replace(CONFIG.club, accumulation="micro")
+    config = replace(CONFIG, accumulation=accumulation, club=club, steps=8)
+    alone = trained(config)
+    for found in worlds.run(trained, config, world_size=2):
+        torch.testing.assert_close(found.weights, alone.weights, rtol=0, atol=TOLERANCE)
+
+
+def test_micro_accumulation_is_another_gradient_than_the_union(whole_batch):
+    # What makes the two passes of "union" worth a forward.
+    club = replace(CONFIG.club, accumulation="micro")
+    found = trained(replace(CONFIG, accumulation=4, club=club))
+    assert (found.weights - whole_batch.weights).abs().max() > 1e-4
