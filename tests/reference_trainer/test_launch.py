@@ -58,9 +58,7 @@ def test_a_slurm_step_is_read() -> None:
 def test_the_port_follows_from_job_and_step() -> None:
     ports = {detect({**STEP, "SLURM_PROCID": str(rank)}).master_port for rank in range(5)}
     assert len(ports) == 1
-    others = {
-        detect({**STEP, "SLURM_JOB_ID": str(4711 + job), "SLURM_STEP_ID": "0"}).master_port for job in range(100)
-    }
+    others = {detect({**STEP, "SLURM_JOB_ID": str(4711 + job), "SLURM_STEP_ID": "0"}).master_port for job in range(100)}
     assert len(others) == 100
     assert all(port is not None and 1024 < port < 32768 for port in ports | others)
 
