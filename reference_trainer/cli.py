@@ -148,9 +148,9 @@ def _plan(words: list[str]) -> int:
     if options.format == "json":
         print(as_json(plan, options.steps_per_second))
     else:
-        from rich.console import Console
+        from .progress import console
 
-        Console(soft_wrap=True, highlight=False).print(table(plan, options.steps_per_second))
+        console().print(table(plan, options.steps_per_second))
     return OK
 
 
@@ -178,13 +178,12 @@ def _doctor(words: list[str]) -> int:
 
 def _show(verdicts: Sequence[Verdict], world: World) -> None:
     """The verdicts as one table. Rank zero only."""
-    from rich.console import Console
-
     from .doctor import table
+    from .progress import console
 
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}")
-    console.print(table(verdicts))
+    out = console()
+    out.print(f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}")
+    out.print(table(verdicts))
 
 
 def _parse(kind: type[T], words: list[str], command: str) -> T:
@@ -216,6 +215,8 @@ def _reason(box: str) -> str:
         reason.append(line)
     text = " ".join(" ".join(reason).split())
     head, colon, rest = text.partition(": ")
+    if head.startswith("Missing from ") and rest.startswith("--"):
+        return f"{rest.split()[0]} is missing"
     if colon and head.startswith("Error parsing "):
         name = head.removeprefix("Error parsing ")
         # A dataclass says by itself which setting it refuses; an option's reason needs its name.

@@ -104,7 +104,7 @@ def check_gathering(world: World, gather: Callable[[Tensor, Any], Tensor] = all_
         found = torch.zeros_like(mine) if mine.grad is None else mine.grad
         problem = _differs("the gradient", found, expected)
     return _agreed(
-        world, "gathering", problem, f"{sum(sizes)} rows of {world.size} ranks ({_list(sizes)}) and their gradient"
+        world, "gathering", problem, f"{sum(sizes)} rows of {_ranks(world)} ({_list(sizes)}) and their gradient"
     )
 
 
@@ -139,7 +139,7 @@ def check_club(world: World, club: Callable[..., Any] = club_gaussian) -> Verdic
         or _differs("the gradient of features", grad_y / world.size, truth_y[share])
     )
     return _agreed(
-        world, "club", problem, f"{sum(sizes)} samples on {world.size} ranks as on one: value, both gradients"
+        world, "club", problem, f"{sum(sizes)} samples on {_ranks(world)} as on one process: value, both gradients"
     )
 
 
@@ -235,8 +235,12 @@ def table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def _sizes(world_size: int) -> list[int]:
-    """Rows of each rank: uneven, with a rank that has none."""
-    return [(2 * rank + 3) % 5 for rank in range(world_size)]
+    """Rows of each rank: uneven, and none on some where there are three or more."""
+    return [(3, 5, 0, 2, 7)[rank % 5] for rank in range(world_size)]
+
+
+def _ranks(world: World) -> str:
+    return f"{world.size} rank{'s' * (world.size > 1)}"
 
 
 def _share(sizes: list[int], rank: int) -> slice:

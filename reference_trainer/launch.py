@@ -215,10 +215,10 @@ class World:
         device: "auto" (the GPU of this rank, where the machine has one for each), "cpu" or "cuda". ``LaunchError``, in
         bounded time, where the ranks cannot meet. To be used in a ``with``, which ends the group.
         """
+        launch = detect(os.environ if environ is None else environ)  # half an environment is refused before torch comes
         from .rendezvous import pin_device, start_group
 
         dist = dist or DistConfig()
-        launch = detect(os.environ if environ is None else environ)
         pinned = pin_device(launch, device)
         group = start_group(launch, pinned, dist) if launch.world_size > 1 else None
         return cls(

@@ -197,9 +197,14 @@ class RunLog:
         self._lines, self._progress = RankLog(folder, world.rank), progress
         self._interval, self._lr, self._step = Interval(world), math.nan, 0
         self.event(
-            "start", host=socket.gethostname(), pid=os.getpid(), device=str(world.device), torch=torch.__version__
+            "start",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            device=str(world.device),
+            launcher=world.launcher,
+            torch=torch.__version__,
         )
-        self.event("plan", world_size=world.size, launcher=world.launcher, **dataclasses.asdict(plan))
+        self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
     def start(cls, config: Config, plan: Plan, world: World) -> RunLog:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "console"]
+
+_NO_TERMINAL = 120
+"""Columns of what does not go to a terminal: the notes of a table fit on their line."""
+
+
+def console(file: Any = None, *, stderr: bool = False) -> Console:
+    """Where people read: colours on a terminal only, and none under NO_COLOR. Local."""
+    from rich.console import Console
+
+    made = Console(file=file, stderr=stderr, highlight=False, soft_wrap=True)
+    return made if made.is_terminal else Console(file=made.file, highlight=False, soft_wrap=True, width=_NO_TERMINAL)
 
 
 class Progress:
@@ -19,11 +30,10 @@ class Progress:
         self._bar: Any = None
         if not shown:
             return
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        self._console = Console(file=file, stderr=file is None, highlight=False, soft_wrap=True)
+        self._console = console(file, stderr=file is None)
         if self._console.is_terminal:
             left = TimeRemainingColumn(elapsed_when_finished=True)
             self._bar = Bar(

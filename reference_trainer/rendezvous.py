@@ -6,6 +6,7 @@ text. Here each way ends in bounded time with one line.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 import threading
@@ -29,6 +30,8 @@ _UNREACHABLE = 60.0
 until the time-out of the start: rank zero may not have started yet."""
 _ANSWER = 60.0
 """Seconds in which whatever accepts a connection at the master port has to prove that it is the store."""
+_starts = itertools.count()
+"""Groups started by this process; all ranks have the same number."""
 _TELL_AFTER = 10.0
 """Seconds of waiting after which it is said what is waited for."""
 
@@ -65,7 +68,9 @@ def start_group(launch: Launch, device: torch.device, config: DistConfig) -> Pro
     if backend == "nccl" and device.type != "cuda":
         raise LaunchError("dist.backend is nccl, which needs a GPU for each rank; say --dist.backend gloo")
     timeout = timedelta(seconds=config.start_timeout)
-    store = dist.PrefixStore(f"reference_trainer/{launch.attempt}", _store(launch, timeout))
+    # A store of the launcher outlives our group: what an earlier one has left there must not be read.
+    prefix = f"reference_trainer/{launch.attempt}/{next(_starts)}"
+    store = dist.PrefixStore(prefix, _store(launch, timeout))
     try:
         dist.init_process_group(
             backend,
