@@ -1,5 +1,15 @@
 """A compact DDP trainer to copy from: every claim of it is held by equality with a single process.
 
+To read it, in this order:
+    step.py          one optimizer step on all ranks
+    trainer.py       a run: what is built, and what happens when
+    plan.py          which samples, how many steps: arithmetic;  data.py  the stream that follows it
+    launch.py        which rank this is, under any launcher;  collectives.py  what ranks say to each other
+    objectives/      what is trained; disentangle.py is one
+    club.py          CLUB over the global batch, with estimator.py and variational.py
+    randomness.py    noise that belongs to a sample
+The rest: config.py (every setting), schedule.py, ema.py, evaluate.py, metrics.py, checkpoint.py, doctor.py, cli.py.
+
 Names are imported when they are asked for, so that `plan` and `--help` import no torch.
 """
 
