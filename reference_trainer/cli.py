@@ -207,12 +207,14 @@ def _parse(kind: type[T], words: list[str], command: str) -> T:
 
 def _reason(box: str) -> str:
     """The reason in one line, from the box that tyro draws around it."""
-    lines = [line.strip("│ \t") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    # A title, then blocks between rules: drawn with lines, or with hyphens where standard output has no lines.
     reason: list[str] = []
-    for line in lines:
-        if line.startswith("─") or line == "Got errors:":
+    for line in box.splitlines()[1:]:
+        line = line.strip("│╰╯ \t")
+        if line.strip("─-") and line != "Got errors:":
+            reason.append(line)
+        elif reason:
             break
-        reason.append(line)
     text = " ".join(" ".join(reason).split())
     head, colon, rest = text.partition(": ")
     if head.startswith("Missing from ") and rest.startswith("--"):

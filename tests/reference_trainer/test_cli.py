@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -96,6 +97,18 @@ def test_plan_as_json_has_the_keys_that_tools_rely_on(capsys):
     assert json.loads(capsys.readouterr().out)["seconds"] == 212_725
 
 
+class Output(io.StringIO):
+    """Standard output in an encoding, which decides how errors are drawn before we take their reason out."""
+
+    def __init__(self, encoding):
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self):
+        return self._encoding
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -114,10 +127,12 @@ def test_plan_as_json_has_the_keys_that_tools_rely_on(capsys):
     ],
     ids=words_of,
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, told, capsys):
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_bad_input_is_one_line_and_exit_code_2(words, told, encoding, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Output(encoding))
     assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
+    assert sys.stdout.getvalue() == ""
+    err = capsys.readouterr().err
     assert told in err
     assert err.startswith("reference-trainer: error: ") and err.count("\n") == 1
 
