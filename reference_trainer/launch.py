@@ -88,7 +88,7 @@ def detect(environ: Mapping[str, str]) -> Launch:
 
 def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
     """The configuration with what `accelerate launch` was told; ``ConfigError`` where it contradicts. Local."""
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
         if environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true"):
             raise ConfigError(
                 f"accelerate launch asks for {name}; this trainer knows replicas (DDP) only: use torchtitan, or "
@@ -220,10 +220,9 @@ class World:
 
         dist = dist or DistConfig()
         pinned = pin_device(launch, device)
-        group = start_group(launch, pinned, dist) if launch.world_size > 1 else None
-        return cls(
-            launch.rank, launch.local_rank, launch.world_size, pinned, launch.launcher, group, owned=group is not None
-        )
+        several = launch.world_size > 1
+        group = start_group(launch, pinned, dist) if several else None
+        return cls(launch.rank, launch.local_rank, launch.world_size, pinned, launch.launcher, group, owned=several)
 
     @classmethod
     def current(cls, device: torch.device | str | None = None) -> World:

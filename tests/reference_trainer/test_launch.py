@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from reference_trainer.config import Config, ConfigError
 from reference_trainer.launch import Launch, LaunchError, detect, with_accelerate
 from reference_trainer.slurm import SlurmError, first_host, tasks_per_node
