@@ -97,6 +97,10 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
     precision = environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("", "no"):
         raise ConfigError(f"accelerate launch asks for mixed precision {precision}; start it with --mixed_precision no")
+    if environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true"):
+        if config.device == "cuda":
+            raise ConfigError("device is cuda, but accelerate launch was told --cpu; give it in one place")
+        config = replace(config, device="cpu")
     told = environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
     steps = int(told) if told.isdecimal() else 1  # "auto" leaves it to us
     if steps in (1, config.accumulation):

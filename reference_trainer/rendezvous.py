@@ -118,11 +118,8 @@ def _store(launch: Launch, timeout: timedelta) -> Store:
     thread.join(_ANSWER)
     if made:
         return made[0]
-    what = (
-        _first_line(failed[0])
-        if failed
-        else f"it accepts connections, but did not answer as a store in {_ANSWER:.0f} s"
-    )
+    silent = f"it accepts connections, but did not answer as a store in {_ANSWER:.0f} s"
+    what = _first_line(failed[0]) if failed else silent
     raise LaunchError(
         f"rank {launch.rank}: no store at {host}:{port} ({what}); something else may use this port: choose another "
         "MASTER_PORT"

@@ -175,6 +175,14 @@ def test_accelerates_accumulation_counts_where_the_configuration_is_silent() -> 
         with_accelerate(Config(accumulation=2), told)
 
 
+def test_accelerate_on_the_cpu_leaves_the_gpu_alone() -> None:
+    told = {**ACCELERATE, "ACCELERATE_USE_CPU": "True"}
+    assert with_accelerate(Config(), told).device == "cpu"
+    assert with_accelerate(Config(), {**ACCELERATE, "ACCELERATE_USE_CPU": "False"}).device == "auto"
+    with pytest.raises(ConfigError, match="accelerate launch was told --cpu"):
+        with_accelerate(Config(device="cuda"), told)
+
+
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
