@@ -78,7 +78,7 @@ def picture(results: dict[str, list[Leakage]], path: Path) -> None:
         for x, name in zip(at, names, strict=True):
             axes.plot([x] * len(runs), [getattr(each, name) for each in runs], "k.", markersize=4)
     axes.axhline(CHANCE, color="grey", linestyle="--", linewidth=1)
-    axes.text(-0.62, CHANCE + 0.01, "chance", color="grey", ha="right", fontsize=8)
+    axes.text(-0.58, CHANCE + 0.01, "chance", color="grey", fontsize=8)
     labels = {"task_accuracy": "the digit,\nby the model"} | {
         f"{kind}_{noise}": f"the rendering, {title} probe,\n{noise} task features"
         for kind, title in (("linear", "linear"), ("rbf", "RBF"))
