@@ -9,7 +9,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .outcome import Failure
 from .rank import RankWorld, current_world, plain_failure
@@ -65,7 +65,7 @@ def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[st
         owner = instance
     function = getattr(owner, path[-1])
     with ExitStack() as stack:
-        log = stack.enter_context(logged(level))
+        log = stack.enter_context(logged(level, world._log))
         values = unpickled_fixtures(steps)
         for name in made_here:
             values[name] = world if name == "world" else stack.enter_context(FIXTURES[name](log))
@@ -105,27 +105,35 @@ class Log:
 
         self.stash = Stash()
         self.handler = LogCaptureHandler()
-        self.handler.setFormatter(logging.Formatter("%(levelname)-8s %(name)s:%(filename)s:%(lineno)d %(message)s"))
+        self.handler.setFormatter(_LINE)
         self.level = level
         self.stash[caplog_handler_key] = self.handler
         self.stash[caplog_records_key] = {"call": self.handler.records}
 
 
+_LINE = logging.Formatter("%(levelname)-8s %(name)s:%(filename)s:%(lineno)d %(message)s")
+
+
 @contextmanager
-def logged(level: int | None) -> Iterator[Log]:
-    """Captures log records at ``level`` and above; None: as the loggers are set."""
+def logged(level: int | None, copy: TextIO) -> Iterator[Log]:
+    """Captures log records at ``level`` and above; None: as the loggers are set. copy: what is left of a dead rank."""
     log = Log(level)
+    second = logging.StreamHandler(copy)
+    second.setFormatter(_LINE)
     root = logging.getLogger()
     before = root.level
     if level is not None:
         log.handler.setLevel(level)
+        second.setLevel(level)
         root.setLevel(min(before, level))
     root.addHandler(log.handler)
+    root.addHandler(second)
     try:
         yield log
     finally:
         root.setLevel(before)
         root.removeHandler(log.handler)
+        root.removeHandler(second)
 
 
 @contextmanager

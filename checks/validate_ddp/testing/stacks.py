@@ -129,8 +129,6 @@ def answer_probes(probe: Channel) -> None:
     threading.Thread(target=serve, name="validate-ddp-probe", daemon=True).start()
 
 
-def open_dump() -> int:
-    """A file in memory where ``DUMP_SIGNAL`` makes this process write its stacks."""
-    descriptor = os.memfd_create("stacks") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
+def dump_into(descriptor: int) -> None:
+    """``DUMP_SIGNAL`` makes this process write its stacks into a file from now on."""
     faulthandler.register(DUMP_SIGNAL, descriptor, all_threads=False)
-    return descriptor
