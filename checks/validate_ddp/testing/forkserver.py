@@ -172,10 +172,14 @@ class Server:
             # On a socket of ours: torch's own listens on every interface, and asks nobody for a password.
             options = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listener.fileno()}
             make = functools.partial(dist.TCPStore, "127.0.0.1", port, **options)
+            stderr = os.dup(2)
+            with open(os.devnull, "w") as silence:
+                os.dup2(silence.fileno(), 2)  # torch 2.4 prints what it then raises
             try:
                 store = make()
-            except NotImplementedError:  # torch 2.4: libuv's server does not take a socket, the older one does
+            except NotImplementedError:  # its libuv server does not take a socket, the older one does
                 store = make(use_libuv=False)
+            os.dup2(stderr, 2)
             listener.detach()
             os.write(writer, str(store.port).encode())
             os.close(writer)

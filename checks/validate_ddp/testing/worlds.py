@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .capture import content
 from .outcome import PROCESS, Failure, Idle, Job, Reply, WorldError, WorldTimeout, death, named
@@ -14,8 +14,9 @@ from .stacks import DUMP_SIGNAL, Where, from_dump
 from .transport import Closed, wait_readable
 
 AFTER_FAILURE, AFTER_RETURN = 0.3, 2.0
-"""Seconds that ranks must have sat in one collective, once a peer has failed or returned, to be given up: they wait for
-a rank that will not come. The longer one is for a machine too busy to finish a collective in the shorter."""
+"""Seconds that ranks must have sat asleep in one collective, once a peer has failed or returned, to be given up: they
+wait for a rank that will not come. The first ends a test that has failed anyway; the second makes a failure, and is
+longer for what sleeps on purpose, such as a thread of the returned rank that has still to send."""
 LOOK_EVERY = 0.1
 READY_LIMIT = 20.0
 """Seconds for ranks to start or to reset themselves, before others take their place."""
@@ -210,7 +211,11 @@ class WorldProcesses:
 
 
 class Watch:
-    """Looks at ranks that have not answered, and decides when to wait no longer."""
+    """Looks at ranks that have not answered, and decides when to wait no longer.
+
+    Not a matter of speed: a slow or busy machine has a thread that could run, in the rank that computes or in the peer
+    that still sends. Given up are ranks that sit in one collective while every thread of the world sleeps.
+    """
 
     def __init__(self, world: WorldProcesses) -> None:
         self.world = world
@@ -221,7 +226,7 @@ class Watch:
         """Failures of all ``ranks`` if they are given up, else nothing. late: give up, whatever they do."""
         seen = self.world.look(ranks)
         now = time.monotonic()
-        if seen != self.seen:
+        if seen != self.seen or any_thread_runs(self.world.pids.values()):
             self.seen, self.since = seen, now
         blocked = all(each is not None and each.collective for each in seen.values())
         if late or (blocked and now - self.since >= patience):
@@ -233,3 +238,29 @@ class Watch:
         if seen is None:
             return Failure("waiting", "did not answer, and has no stack to show (stopped?)")
         return Failure("waiting", f"{'waited' if seen.collective else 'was'} {seen}", seen.stack)
+
+
+def any_thread_runs(pids: Iterable[int]) -> bool:
+    """Whether a thread of these processes runs, or would if it got a core. Nothing can be said without /proc: False."""
+    running = running_threads(pids)
+    for _ in range(3):  # not one that has just answered a probe
+        if not running:
+            return False
+        time.sleep(0.003)
+        running &= running_threads(pid for pid, _ in running)
+    return bool(running)
+
+
+def running_threads(pids: Iterable[int]) -> set[tuple[int, str]]:
+    """Process and thread of each that runs, could run, or waits for a disk."""
+    found = set()
+    for pid in set(pids):
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
+                    # The name before the state may hold spaces and parentheses.
+                    if file.read().rpartition(")")[2].split()[0] in ("R", "D"):
+                        found.add((pid, thread))
+        except OSError:  # has just ended
+            continue
+    return found
