@@ -1,7 +1,9 @@
 """Time of a trivial test on two gloo ranks, beside torch's spawn, MultiProcContinuousTest and DeepSpeed's pattern.
 
-Usage: python ci/bench/worlds.py [--tests 200]; needs torch, pytest, and expecttest (for MultiProcContinuousTest). All
-rows come from one run, one after another, with the load of the machine.
+Usage: python ci/bench/worlds.py [--tests 200] [--deepspeed CHECKOUT]; needs torch, pytest, and expecttest (for
+MultiProcContinuousTest). CHECKOUT of DeepSpeed's repository, for its own DistributedTest, with deepspeed installed: the
+packages hold no tests; without it the pattern is imitated. All rows come from one run, one after another, with the load
+of the machine.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -192,6 +195,37 @@ def deepspeed_pattern(tests: int) -> None:
     row("DeepSpeed's pattern (imitated, torch preloaded)", times[1:], times[0])
 
 
+def deepspeed(tests: int, checkout: Path) -> None:
+    """DeepSpeed's own DistributedTest, as its suite uses it: new processes for each test, and with them kept."""
+    for name, reuse in (("DeepSpeed's DistributedTest", False), ("  the same, reuse_dist_env", True)):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(
+                checkout / "tests" / "unit", Path(folder, "unit"), ignore=lambda at, names: _not_ours(names)
+            )
+            conftest = (checkout / "tests" / "conftest.py").read_text()
+            Path(folder, "conftest.py").write_text(conftest + _TIMER)
+            Path(folder, "test_trivial.py").write_text(
+                "import pytest, torch\nimport deepspeed.comm as dist\nfrom unit.common import DistributedTest\n"
+                f"class TestTrivial(DistributedTest):\n    world_size = 2\n    reuse_dist_env = {reuse}\n"
+                f"    @pytest.mark.parametrize('i', range({max(5, tests // 20)}))\n    def test(self, i):\n"
+                "        x = torch.ones(1)\n        dist.all_reduce(x)\n        assert x.item() == 2\n"
+            )
+            # LOCAL_SIZE: how many devices DeepSpeed believes a machine without GPUs to have.
+            environment = {**os.environ, "PYTHONPATH": folder, "LOCAL_SIZE": "2"}
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+            last = done.stdout.strip().splitlines()[-1:]
+            if done.returncode or "skipped" in "".join(last):
+                print(f"{name}: did not run:", *last)
+                continue
+            times = json.loads(Path(folder, "times.json").read_text())
+            row(name, times[1:], times[0])
+
+
+def _not_ours(names: list[str]) -> list[str]:
+    return [name for name in names if name not in ("__init__.py", "common.py", "util.py")]
+
+
 def continuous(tests: int) -> None:
     """PyTorch's MultiProcContinuousTest: one group for all tests of a class."""
     code = f"""
@@ -236,11 +270,15 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", type=int, default=200)
-    tests = parser.parse_args().tests
+    parser.add_argument("--deepspeed", type=Path, metavar="CHECKOUT")
+    options = parser.parse_args()
+    tests = options.tests
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     print(f"{'milliseconds, 2 gloo ranks':<46}{'median':>9}{'p99':>9}{'first':>9}{'tests':>7}{'load':>7}")
     for part in (ours, through_pytest, continuous, deepspeed_pattern, spawn):
         part(tests)
+    if options.deepspeed is not None:
+        deepspeed(tests, options.deepspeed)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import ctypes
 import functools
 import gc
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -53,14 +54,15 @@ def main(descriptor: int) -> None:
         parent.send(("broken", traceback.format_exc()))
         return
     settle()
-    Server(parent).serve()
+    Server(parent, (pytest_options or {}).get("rewritten_code", "")).serve()
 
 
 class Server:
     """Forks on request, and knows every process it has forked."""
 
-    def __init__(self, parent: Channel) -> None:
+    def __init__(self, parent: Channel, rewritten_code: str = "") -> None:
         self.parent = parent
+        self.rewritten_code = rewritten_code
         self.alive: set[int] = set()
         self.worlds: dict[int, list[int]] = {}
         self.ended: dict[int, float] = {}
@@ -222,6 +224,8 @@ class Server:
         os.kill(self.store, signal.SIGKILL)
         for pid in [*self.alive, *self.ended, self.store]:
             os.waitpid(pid, 0)
+        if self.rewritten_code:  # the parent removes it too, if it can
+            shutil.rmtree(self.rewritten_code, ignore_errors=True)
         # Not sys.exit: to tear down an interpreter that holds all of torch takes a second.
         os._exit(0)
 

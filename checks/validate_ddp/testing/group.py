@@ -45,8 +45,8 @@ class Group:
             return False
         if self.kind == SHARED:
             return job.isolation == SHARED
-        # The environment travels only when it has changed.
-        return self.kind == AHEAD and (not job.context or self.settings == group_settings())
+        # Made ahead, then. The environment travels only when it has changed.
+        return not job.context or self.settings == group_settings()
 
     def make(self, backend: str, key: str) -> None:
         """Makes the default group over its own part of the store. Collective: every rank."""

@@ -44,6 +44,15 @@ class Pool:
         if self.server is None:
             self.server = Forkserver(self.pytest_options)
 
+    def wait_until_ready(self) -> None:
+        """Waits for the import of torch. Where it fails, the first ``run`` says why."""
+        self.start()
+        assert self.server is not None
+        try:
+            self.server.wait_until_ready()
+        except ForkserverError:
+            pass
+
     def run(
         self,
         payload: bytes,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
+import marshal
 import os
 import pickle
 import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from .outcome import Failure
@@ -38,6 +42,8 @@ def prepare(options: dict[str, Any]) -> None:
             hook.mark_rewrite(*options["rewritten"])
             finder.rewriter = hook
     _prepared.append(config)
+    if options.get("rewritten_code"):
+        keep_rewritten(options["rewritten_code"])
 
     class Item:
         ihook = config.hook
@@ -50,6 +56,31 @@ def prepare(options: dict[str, Any]) -> None:
 
 
 _prepared_protocols: list[Iterator[object]] = []
+
+
+def keep_rewritten(folder: str) -> None:
+    """Where no bytecode may lie beside the tests, each rank would rewrite them again: 0.1 s a file. They share this."""
+    from _pytest.assertion import rewrite
+
+    original = rewrite._rewrite_test
+
+    def kept(path: Path, config: pytest.Config) -> tuple[None, types.CodeType]:
+        file = os.path.join(folder, hashlib.sha256(f"{path}\0".encode() + path.read_bytes()).hexdigest())
+        try:
+            with open(file, "rb") as source:
+                code: types.CodeType = marshal.load(source)
+        except OSError:
+            code = original(path, config)[1]
+            try:
+                with open(f"{file}.{os.getpid()}", "wb") as target:
+                    marshal.dump(code, target)
+                os.replace(target.name, file)
+            except OSError:  # no space: slower, and as right
+                pass
+        # What stands first differs between versions of pytest, and is for the bytecode that is not written.
+        return None, code
+
+    rewrite._rewrite_test = kept  # type: ignore[assignment]
 
 
 def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[str, str]]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 from .capture import Files, make_files
@@ -26,6 +28,10 @@ class Forkserver:
 
     def __init__(self, pytest_options: dict[str, Any] | None = None) -> None:
         self.channel, theirs = pair()
+        self.rewritten_code = ""
+        if pytest_options is not None and sys.dont_write_bytecode:
+            self.rewritten_code = tempfile.mkdtemp(prefix="validate-ddp-")
+            pytest_options = {**pytest_options, "rewritten_code": self.rewritten_code}
         code = f"from validate_ddp.testing.forkserver import start; start({theirs.fileno()})"
         environment = dict(os.environ)
         # The checkout or folder from which we were imported, whatever put it on our path.
@@ -40,6 +46,8 @@ class Forkserver:
         )
         theirs.close()
         self.port = 0
+        self.broken = ""
+        """Why it could not start."""
         self.exit_codes: dict[int, int] = {}
         self.pids: dict[int, dict[int, int]] = {}
         """Of all worlds, by rank."""
@@ -51,6 +59,8 @@ class Forkserver:
     def wait_until_ready(self) -> None:
         """Raises ``ForkserverError`` where it cannot serve."""
         while not self.port:
+            if self.broken:
+                raise ForkserverError(self.broken)
             if not wait_readable([self.channel], START_LIMIT):
                 raise ForkserverError(f"the forkserver did not start within {START_LIMIT:.0f} s")
             self.listen()
@@ -64,7 +74,8 @@ class Forkserver:
         while self.channel.has_message():
             message = self.channel.pop()
             if message[0] == "broken":
-                raise ForkserverError(_explained(message[1]))
+                self.broken = _explained(message[1])
+                raise ForkserverError(self.broken)
             if message[0] == "store":
                 self.port = message[1]
             elif message[0] == "spawned":
@@ -118,6 +129,8 @@ class Forkserver:
         except subprocess.TimeoutExpired:
             self.process.kill()  # and the kernel kills the ranks
             self.process.wait()
+        if self.rewritten_code:
+            shutil.rmtree(self.rewritten_code, ignore_errors=True)
 
 
 def _explained(text: str) -> str:
