@@ -1,6 +1,6 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo demonstration test mutants lint format bench matrix clean
+.PHONY: help demo demonstration test soak view mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
@@ -14,6 +14,12 @@ demonstration:  ## leakage between two encoders with CLUB, without, and with the
 
 test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to pytest
 	@ci/test.sh $(ARGS)
+
+soak:  ## 1,000 tests on warm worlds in random order, 5 % of them with faults; ARGS=200 for fewer
+	@ci/soak.sh $(ARGS)
+
+view:  ## the pytest plugin as a user meets it: the built wheel, a small project, each kind of failure
+	@ci/user_view.sh
 
 mutants:  ## plant defects in correct scripts and see whether the checker finds them; ARGS="--select DDP201"
 	@ci/mutants.sh $(ARGS)

@@ -1,19 +1,22 @@
 """Time of a trivial test on two gloo ranks, beside torch's spawn, MultiProcContinuousTest and DeepSpeed's pattern.
 
-Usage: python ci/bench/worlds.py [--tests 200]; needs torch, pytest, and expecttest (for MultiProcContinuousTest). All
-rows come from one run, one after another, with the load of the machine.
+Usage: python ci/bench/worlds.py [--tests 200] [--deepspeed CHECKOUT]; needs torch, pytest, and expecttest (for
+MultiProcContinuousTest). CHECKOUT of DeepSpeed's repository, for its own DistributedTest, with deepspeed installed: the
+packages hold no tests; without it the pattern is imitated. All rows come from one run, one after another, with the load
+of the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,7 +104,7 @@ def memory(world: World) -> None:
     """What a live rank takes: its own pages, and its share of those in common."""
     sizes: dict[str, list[int]] = {"Rss": [], "Pss": [], "Private_Dirty": []}
     for each in world.pool.worlds:
-        for pid in each.pids:
+        for pid in each.pids.values():
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 name, _, rest = line.partition(":")
                 if name in sizes:
@@ -110,8 +113,24 @@ def memory(world: World) -> None:
     print(f"  memory of a live rank (median of {len(sizes['Pss'])}): {said}")
 
 
+_TIMER = """
+import json, time
+import pytest
+times = []
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    start = time.perf_counter()
+    result = yield
+    times.append((time.perf_counter() - start) * 1000)
+    return result
+def pytest_sessionfinish(session):
+    with open("times.json", "w") as file:
+        json.dump(times, file)
+"""
+
+
 def through_pytest(tests: int) -> None:
-    """Times of whole tests, set-up and teardown included, as junit has them."""
+    """Times of whole tests, set-up, teardown and reports included (junit has them too, but in whole milliseconds)."""
     with tempfile.TemporaryDirectory() as folder:
         source = (
             "import pytest, torch\nimport torch.distributed as dist\n"
@@ -120,7 +139,8 @@ def through_pytest(tests: int) -> None:
             "    x = torch.ones(1)\n    dist.all_reduce(x)\n    assert x.item() == 2\n"
         )
         Path(folder, "test_trivial.py").write_text(source)
-        options = ["-q", "-p", "no:cacheprovider", "--junitxml=junit.xml"]
+        Path(folder, "conftest.py").write_text(_TIMER)
+        options = ["-q", "-p", "no:cacheprovider"]
         environment = {**os.environ, "PYTHONPATH": str(CHECKS)}
         check = "import importlib.metadata as m; print(any(e.value == 'validate_ddp.testing.plugin' for e in "
         check += "m.entry_points(group='pytest11')))"
@@ -129,8 +149,7 @@ def through_pytest(tests: int) -> None:
             options += ["-p", "validate_ddp.testing.plugin"]
         command = [sys.executable, "-m", "pytest", *options]
         subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
-        cases = list(ElementTree.parse(Path(folder, "junit.xml")).iter("testcase"))
-        times = [float(case.get("time", 0)) * 1000 for case in cases]
+        times = json.loads(Path(folder, "times.json").read_text())
         row("ours, through pytest, fresh group", times[50:], times[0])
 
 
@@ -176,6 +195,37 @@ def deepspeed_pattern(tests: int) -> None:
     row("DeepSpeed's pattern (imitated, torch preloaded)", times[1:], times[0])
 
 
+def deepspeed(tests: int, checkout: Path) -> None:
+    """DeepSpeed's own DistributedTest, as its suite uses it: new processes for each test, and with them kept."""
+    for name, reuse in (("DeepSpeed's DistributedTest", False), ("  the same, reuse_dist_env", True)):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(
+                checkout / "tests" / "unit", Path(folder, "unit"), ignore=lambda at, names: _not_ours(names)
+            )
+            conftest = (checkout / "tests" / "conftest.py").read_text()
+            Path(folder, "conftest.py").write_text(conftest + _TIMER)
+            Path(folder, "test_trivial.py").write_text(
+                "import pytest, torch\nimport deepspeed.comm as dist\nfrom unit.common import DistributedTest\n"
+                f"class TestTrivial(DistributedTest):\n    world_size = 2\n    reuse_dist_env = {reuse}\n"
+                f"    @pytest.mark.parametrize('i', range({max(5, tests // 20)}))\n    def test(self, i):\n"
+                "        x = torch.ones(1)\n        dist.all_reduce(x)\n        assert x.item() == 2\n"
+            )
+            # LOCAL_SIZE: how many devices DeepSpeed believes a machine without GPUs to have.
+            environment = {**os.environ, "PYTHONPATH": folder, "LOCAL_SIZE": "2"}
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+            last = done.stdout.strip().splitlines()[-1:]
+            if done.returncode or "skipped" in "".join(last):
+                print(f"{name}: did not run:", *last)
+                continue
+            times = json.loads(Path(folder, "times.json").read_text())
+            row(name, times[1:], times[0])
+
+
+def _not_ours(names: list[str]) -> list[str]:
+    return [name for name in names if name not in ("__init__.py", "common.py", "util.py")]
+
+
 def continuous(tests: int) -> None:
     """PyTorch's MultiProcContinuousTest: one group for all tests of a class."""
     code = f"""
@@ -204,8 +254,6 @@ if __name__ == "__main__":
     unittest.TextTestRunner(resultclass=Timed, stream=open("/dev/null", "w")).run(suite)
     print(json.dumps([times, (time.perf_counter() - start) * 1000 - sum(times)]), flush=True)
 """
-    import json
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "continuous.py")
         path.write_text(code)
@@ -222,11 +270,15 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", type=int, default=200)
-    tests = parser.parse_args().tests
+    parser.add_argument("--deepspeed", type=Path, metavar="CHECKOUT")
+    options = parser.parse_args()
+    tests = options.tests
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     print(f"{'milliseconds, 2 gloo ranks':<46}{'median':>9}{'p99':>9}{'first':>9}{'tests':>7}{'load':>7}")
     for part in (ours, through_pytest, continuous, deepspeed_pattern, spawn):
         part(tests)
+    if options.deepspeed is not None:
+        deepspeed(tests, options.deepspeed)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ import importlib.metadata
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+from validate_ddp.testing import Pool, World
 
 
 def plugin_options() -> list[str]:
@@ -32,6 +33,20 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
         return pytester.runpytest_subprocess(*plugin_options(), *options)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """Of one world at a time, so that tests know which processes they get."""
+    made = Pool(live_ranks=2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def two(pool: Pool) -> World:
+    """A world of two ranks."""
+    return World(2, pool=pool)
 
 
 @pytest.fixture

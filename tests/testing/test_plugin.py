@@ -164,6 +164,11 @@ class Odd(Exception):
 @pytest.mark.world_size(2)
 def test_unpicklable_error(): raise Odd(1, 2)
 
+@pytest.mark.world_size(2)
+def test_assertion_of_ours(world):
+    from validate_ddp.testing import assert_disjoint_cover
+    assert_disjoint_cover([0, 1], 2)
+
 def broken(): raise ValueError("in a function")
 def test_outside(worlds): worlds.run(broken)
 """
@@ -171,7 +176,7 @@ def test_outside(worlds): worlds.run(broken)
 
 def test_failures_show_each_rank_once_with_introspection(suite):
     result = suite(FAILING)
-    result.assert_outcomes(failed=8)
+    result.assert_outcomes(failed=9)
     lines = result.stdout
     lines.fnmatch_lines(
         ["*--- ranks 0-3 ---*", '>*assert {"a": 1} == {"a": 2}', "E*Differing items:", "E*{'a': 1} != {'a': 2}"]
@@ -183,6 +188,8 @@ def test_failures_show_each_rank_once_with_introspection(suite):
     lines.fnmatch_lines(["FAILED test_it.py::test_all - AssertionError: assert {'a': 1} == {'a': 2}*"])
     lines.fnmatch_lines(["FAILED test_it.py::test_exits - SystemExit: 3"])
     lines.fnmatch_lines(["E*test_it.Odd: 1 2"])
+    lines.fnmatch_lines([">*assert_disjoint_cover([[]0, 1], 2)", "E*AssertionError: *"])
+    lines.no_fnmatch_line("*def assert_disjoint_cover*")
 
 
 def test_a_fixture_that_cannot_travel_is_named(suite):
@@ -266,6 +273,35 @@ def test_without_a_marked_test_to_run_there_is_no_torch_and_no_process(suite):
     suite(PLAIN, "-k", "plain").assert_outcomes(passed=1, deselected=1)
     result = suite("", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["test_it.py::test_on_ranks"])
+
+
+def test_why_torch_cannot_be_imported_is_told_by_each_test(suite, pytester):
+    pytester.makepyfile(torch="raise ImportError('no torch here')")
+    result = suite("""
+@pytest.mark.world_size(2)
+@pytest.mark.timeout(20)
+def test_first(world): pass
+@pytest.mark.world_size(2)
+def test_second(world): pass
+""")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*could not start: ImportError: no torch here"] * 2)
+
+
+def test_where_no_bytecode_is_written_the_ranks_share_what_they_have_rewritten(suite, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    source = """
+import pathlib, tempfile
+@pytest.mark.world_size(2)
+def test_fails(world):
+    world.barrier()
+    found = [each.name for each in pathlib.Path(tempfile.gettempdir()).glob("validate-ddp-*/*") if not each.suffix]
+    assert len(found) == 0
+"""
+    result = suite(source, "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(["E*AssertionError: assert 1 == 0"])
+    assert list(tmp_path.glob("validate-ddp-*")) == []
 
 
 def test_works_with_xdist_last_failed_and_exitfirst(suite):

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.runtime
 
 FAULTS = """
-import signal, time
+import logging, signal, time
 import torch, torch.distributed as dist
 
 def passes(world):
@@ -44,6 +44,7 @@ def test_after_signal(world): passes(world)
 
 @pytest.mark.world_size(2)
 def test_exit(world):
+    logging.warning("rank %d logs", world.rank)
     if world.rank == 0: os._exit(7)
     dist.barrier()
 
@@ -93,6 +94,8 @@ def test_faults_cost_one_test_and_say_where_the_ranks_are(suite):
         "timed out after 1 s: rank 1 was at test_it.py:* in test_native*, in native code that does not let Python run*",
     ):
         result.stdout.fnmatch_lines([line])
+    # What they had logged until then.
+    result.stdout.fnmatch_lines(["*Captured log rank 0 call*", "*rank 0 logs", "*Captured log rank 1 call*"])
 
 
 def test_a_timer_of_pytest_timeout_lets_ours_speak_first(suite):

@@ -1,4 +1,4 @@
-"""Worlds without pytest: results, faults, the state of ranks, and that nothing is left."""
+"""Worlds without pytest: results, the state and the groups of ranks, and that nothing is left."""
 
 from __future__ import annotations
 
@@ -17,22 +17,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from validate_ddp.testing import Pool, World, WorldError, WorldTimeout  # noqa: E402
+from validate_ddp.testing import World, WorldError  # noqa: E402
 
 pytestmark = pytest.mark.runtime
-
-
-@pytest.fixture(scope="module")
-def pool():
-    """Of one world at a time, so that tests know which processes they get."""
-    made = Pool(live_ranks=2)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def two(pool):
-    return World(2, pool=pool)
 
 
 def total(x):
@@ -80,61 +67,39 @@ def test_a_shared_group_stays_and_a_fresh_one_does_not_get_in_its_way(pool, two)
     assert two.run(total, 1) == shared.run(total, 1) == two.run(total, 1) == [2, 2]
 
 
-def fail_on(rank, world):
-    if world.rank == rank:
-        raise ValueError(f"rank {rank} says no")
-    dist.barrier()
+def set_interface(world):
+    return os.environ.get("GLOO_SOCKET_IFNAME"), dist.get_rank()
 
 
-def test_a_failure_of_one_rank_is_told_with_where_the_others_are(two):
-    with pytest.raises(WorldError) as caught:
-        two.run(fail_on, 1)
-    assert caught.value.failures[1].summary == "raised ValueError: rank 1 says no"
-    assert caught.value.failures[0].summary.startswith("waited in barrier at ")
-    assert 'raise ValueError(f"rank {rank} says no")' in str(caught.value)
-    assert two.run(total, 1) == [2, 2]
+def test_a_group_made_ahead_is_not_used_under_other_settings(pool, two, monkeypatch):
+    two.run(total, 1)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
+    with pytest.raises(WorldError, match="nowhere0"):
+        two.run(total, 1)
 
 
-def die(how, world):
-    if world.rank == 0:
-        how(os.getpid(), signal.SIGKILL) if how is os.kill else how(5)
-    dist.barrier()
+def uses_of_group():
+    if not dist.is_initialized():
+        return None
+    # Every group has a part of the store of its own.
+    return dist.distributed_c10d._get_default_store().add(f"uses by rank {dist.get_rank()}", 1)
 
 
-@pytest.mark.parametrize(
-    ("how", "said"), [(os.kill, "was killed by SIGKILL"), (os._exit, "ended by itself with exit code 5")]
-)
-def test_a_dead_rank_is_told_and_the_next_job_has_another_world(two, how, said):
-    with pytest.raises(WorldError, match=said):
-        two.run(die, how)
-    assert two.run(total, 1) == [2, 2]
+def test_jobs_with_other_groups_take_turns_in_one_world(pool, two):
+    shared, without = World(2, pool=pool, isolation="shared"), World(2, pool=pool, backend=None)
+    pids = [pid for _, _, pid in two.run(identity, 0)]
+    turns = [(two, 1), (two, 1), (shared, 1), (shared, 2), (two, 1), (without, None), (shared, 1), (without, None)]
+    for world, uses in turns:
+        assert world.run(uses_of_group) == [uses] * 2
+    assert [pid for _, _, pid in two.run(identity, 0)] == pids
 
 
-def wait_for_each_other(world):
-    if world.rank == 0:
-        dist.barrier()
-    else:
-        dist.recv(torch.ones(1), src=0)
-
-
-def test_a_hang_ends_at_the_timeout_and_the_next_job_starts_at_once(pool, two):
-    hanging = World(2, pool=pool, timeout=0.7)
-    start = time.monotonic()
-    with pytest.raises(WorldTimeout, match=r"rank 0 waited in barrier at .*; rank 1 waited in recv at "):
-        hanging.run(wait_for_each_other)
-    assert time.monotonic() - start < 3
-    assert two.run(total, 1) == [2, 2]
-
-
-def backward_alone(world):
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-    if world.rank == 0:
-        model(torch.ones(1, 2)).sum().backward()
-
-
-def test_a_rank_alone_in_backward_is_found(two):
-    with pytest.raises(WorldError, match=r"rank 0 waited in backward at .*; rank 1 had returned"):
-        two.run(backward_alone)
+def test_the_store_is_reached_from_this_machine_only(pool, two):
+    two.run(total, 1)
+    with open("/proc/net/tcp6") as six, open("/proc/net/tcp") as four:
+        listening = [line.split()[1] for line in [*four, *six] if line.split()[3] == "0A"]
+    port = f":{pool.server.port:04X}"
+    assert [each.partition(":")[0] for each in listening if each.endswith(port)] == ["0100007F"]
 
 
 def test_what_cannot_travel_is_refused_in_words(two):
@@ -238,18 +203,6 @@ def test_models_of_ddp_do_not_take_their_world_with_them(pool, two):
     assert pool.lost == []
 
 
-def kill_parent_of_rank(world):
-    if world.rank == 0:
-        os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(20)
-
-
-def test_a_forkserver_that_dies_costs_one_job(two):
-    with pytest.raises((WorldError, RuntimeError)):
-        two.run(kill_parent_of_rank)
-    assert two.run(total, 1) == [2, 2]
-
-
 SCRIPT = """
 import os, sys, time, signal
 import torch.distributed as dist
@@ -274,7 +227,6 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("how", ["normal", "SIGKILL", "SIGTERM", "SIGINT"])
 def test_nothing_is_left(tmp_path, how):
-    from_shm = set(os.listdir("/dev/shm"))
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, str(script), how], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
@@ -288,12 +240,12 @@ def test_nothing_is_left(tmp_path, how):
     else:
         pids += [grandchild for child in children_of(process.pid) for grandchild in children_of(child)]
         process.send_signal(getattr(signal, how))
-    process.wait(10)
+    process.wait(30)
     deadline = time.monotonic() + 5
     while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert left == []
-    assert set(os.listdir("/dev/shm")) <= from_shm
+    assert [name for name in os.listdir("/dev/shm") if any(str(pid) in name for pid in pids)] == []
     assert os.listdir(tmp_path) == ["script.py"]
 
 

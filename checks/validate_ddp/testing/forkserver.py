@@ -4,15 +4,17 @@ A process that has run an autograd or OpenMP operator has threads which its chil
 such operator; so nothing of the user is imported here. ``torch._dynamo`` is: the first optimizer
 of each rank would import it (1.1 s of CPU a rank, for a suite of two ranks 3 s more in all than once here).
 
-The parent's messages: ("spawn", world, size) with two descriptors a rank, ("kill", pids), ("close", grace).
-Ours: ("broken", text), ("store", port) when ready, ("spawned", world, pids), ("died", pid, exit code).
+The parent's messages: ("spawn", world, rank, size) with the rank's six descriptors, ("kill", world), ("close", grace).
+Ours: ("broken", text), ("store", port) when ready, ("spawned", world, rank, pid), ("died", pid, exit code).
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -52,15 +54,17 @@ def main(descriptor: int) -> None:
         parent.send(("broken", traceback.format_exc()))
         return
     settle()
-    Server(parent).serve()
+    Server(parent, (pytest_options or {}).get("rewritten_code", "")).serve()
 
 
 class Server:
     """Forks on request, and knows every process it has forked."""
 
-    def __init__(self, parent: Channel) -> None:
+    def __init__(self, parent: Channel, rewritten_code: str = "") -> None:
         self.parent = parent
+        self.rewritten_code = rewritten_code
         self.alive: set[int] = set()
+        self.worlds: dict[int, list[int]] = {}
         self.ended: dict[int, float] = {}
         """Not reaped yet: while its leader is a zombie, the number of a process group cannot be taken by another."""
         self.close_at: float | None = None
@@ -109,14 +113,15 @@ class Server:
     def obey(self, message: tuple[Any, ...]) -> None:
         """Carries out one message."""
         if message[0] == "spawn":
-            _, world, size = message
-            descriptors = self.parent.descriptors(2 * size)
-            pids = [self.fork_rank(rank, size, descriptors) for rank in range(size)]
+            _, world, rank, size = message
+            descriptors = self.parent.descriptors(6)
+            pid = self.fork_rank(rank, size, descriptors)
+            self.worlds.setdefault(world, []).append(pid)
             for descriptor in descriptors:
                 os.close(descriptor)
-            self.parent.send(("spawned", world, pids))
+            self.parent.send(("spawned", world, rank, pid))
         elif message[0] == "kill":
-            for pid in message[1]:
+            for pid in self.worlds.pop(message[1], []):
                 if pid in self.alive:
                     os.kill(pid, signal.SIGKILL)
         elif message[0] == "close":
@@ -148,13 +153,11 @@ class Server:
             self.alive.add(pid)
             return pid
         try:
-            mine = {descriptors[2 * rank], descriptors[2 * rank + 1]}
-            for descriptor in set(descriptors) - mine:
-                os.close(descriptor)
+            from .capture import Files
             from .rank import Rank
 
-            jobs, probe = (from_descriptor(descriptor) for descriptor in descriptors[2 * rank : 2 * rank + 2])
-            Rank(rank, size, self.port, jobs, probe).serve()
+            jobs, probe = (from_descriptor(descriptor) for descriptor in descriptors[:2])
+            Rank(rank, size, self.port, jobs, probe, Files(*descriptors[2:])).serve()
         except BaseException:  # noqa: BLE001 - nothing may run on in a copy of this process
             traceback.print_exc()
         os._exit(70)
@@ -166,16 +169,29 @@ class Server:
         if pid == 0:
             import torch.distributed as dist
 
-            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+            port = listener.getsockname()[1]
+            # On a socket of ours: torch's own listens on every interface, and asks nobody for a password.
+            options = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listener.fileno()}
+            make = functools.partial(dist.TCPStore, "127.0.0.1", port, **options)
+            stderr = os.dup(2)
+            with open(os.devnull, "w") as silence:
+                os.dup2(silence.fileno(), 2)  # torch 2.4 prints what it then raises
+            try:
+                store = make()
+            except NotImplementedError:  # its libuv server does not take a socket, the older one does
+                store = make(use_libuv=False)
+            os.dup2(stderr, 2)
+            listener.detach()
             os.write(writer, str(store.port).encode())
             os.close(writer)
             while True:
                 signal.pause()
         os.close(writer)
-        port = os.read(reader, 16)
+        told = os.read(reader, 16)
         os.close(reader)
         self.store = pid
-        return int(port)
+        return int(told)
 
     def reap(self) -> None:
         """Tells of ranks that have ended, and a moment later ends what they have started."""
@@ -208,6 +224,8 @@ class Server:
         os.kill(self.store, signal.SIGKILL)
         for pid in [*self.alive, *self.ended, self.store]:
             os.waitpid(pid, 0)
+        if self.rewritten_code:  # the parent removes it too, if it can
+            shutil.rmtree(self.rewritten_code, ignore_errors=True)
         # Not sys.exit: to tear down an interpreter that holds all of torch takes a second.
         os._exit(0)
 

@@ -25,7 +25,7 @@ class Job:
     payload: bytes
     context: bytes
     backend: str | None
-    shared: bool
+    isolation: str
     capture: bool
     is_test: bool
 
@@ -82,11 +82,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Idle:
-    """A rank has reset itself. dirty: why it should not be used again. dump: its file of stacks, see ``stacks``."""
+    """A rank has reset itself. dirty: why it should not be used again."""
 
     serial: int
     dirty: str = ""
-    dump: int = -1
 
 
 class WorldError(AssertionError):

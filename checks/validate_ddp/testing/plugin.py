@@ -201,6 +201,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> object:
     """pytest-timeout waits a little longer: our time-out says where the ranks are, and costs only this test."""
     if item.get_closest_marker("world_size") is None or item.get_closest_marker("timeout") is None:
         return None
+    session_of(item.config).pool.wait_until_ready()  # the import of torch is no part of a test
     import pytest_timeout  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     longer = settings._replace(timeout=settings.timeout + 10)

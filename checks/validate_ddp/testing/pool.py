@@ -12,9 +12,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from .outcome import GROUP, ISOLATIONS, PROCESS, SHARED, Job, Reply, WorldError
+from .outcome import GROUP, ISOLATIONS, PROCESS, Job, Reply, WorldError
 from .server import START_LIMIT, Forkserver, ForkserverError
-from .state import ModuleHome, context
+from .state import ModuleHome, ParentContext
 from .transport import wait_readable
 from .worlds import WorldProcesses
 
@@ -34,6 +34,7 @@ class Pool:
         self.worlds: list[WorldProcesses] = []
         self.numbers = itertools.count(1)
         self.serials = itertools.count(1)
+        self.context = ParentContext()
         self.modules: dict[str, ModuleHome] = {}
         self.lost: list[str] = []
         """Worlds that died between two tests, and why: no test failed by it, but somebody should know."""
@@ -43,6 +44,15 @@ class Pool:
         """Starts the forkserver without waiting for it: torch is imported while the caller does other things."""
         if self.server is None:
             self.server = Forkserver(self.pytest_options)
+
+    def wait_until_ready(self) -> None:
+        """Waits for the import of torch. Where it fails, the first ``run`` says why."""
+        self.start()
+        assert self.server is not None
+        try:
+            self.server.wait_until_ready()
+        except ForkserverError:
+            pass
 
     def run(
         self,
@@ -59,13 +69,12 @@ class Pool:
         """Runs a pickled step on every rank of a world; raises ``WorldError`` or ``ForkserverError``."""
         check(size, isolation)
         serial = next(self.serials)
-        found = context(self.modules)
+        found = self.context.now(self.modules)
         try:
-            world = self.acquire(size, backend if isolation == SHARED else "", fresh=isolation == PROCESS)
+            world = self.acquire(size, backend or "", isolation)
             changed = b"" if world.context == found else found
             world.context = found
-            shared = isolation == SHARED
-            job = Job(serial, title, payload, changed, backend, shared, capture, is_test)
+            job = Job(serial, title, payload, changed, backend, isolation, capture, is_test)
             try:
                 return world.run(job, TIMEOUT if timeout is None else timeout)
             finally:
@@ -83,8 +92,8 @@ class Pool:
             if isolation != PROCESS and not any(other.size == world.size for other in self.worlds):
                 self.fork(world.size)
 
-    def acquire(self, size: int, shared: str | None, fresh: bool = False) -> WorldProcesses:
-        """An idle world, forked if need be. shared: the backend of the group that it should have already."""
+    def acquire(self, size: int, backend: str, isolation: str) -> WorldProcesses:
+        """An idle world, forked if need be; one with the right group, if there is."""
         self.start()
         assert self.server is not None
         self.server.wait_until_ready()
@@ -93,20 +102,22 @@ class Pool:
         while True:
             self.listen()
             idle = [world for world in self.worlds if world.size == size and world.state == "idle"]
-            if fresh:
+            if isolation == PROCESS:
                 idle = [world for world in idle if world is asked]
             if idle:
-                return next((world for world in idle if world.shared == shared), idle[0])
+                # A wrong group must be destroyed first, which takes 20 ms.
+                order = {(isolation, backend): 0, ("", ""): 1}
+                return min(idle, key=lambda world: order.get(world.group, 2))
             if asked is None or asked.state == "dead":
                 starting = any(world.state == "starting" and world.size == size for world in self.worlds)
-                if fresh or not starting:
-                    asked = self.fork(size, always=fresh)
+                if isolation == PROCESS or not starting:
+                    asked = self.fork(size, always=isolation == PROCESS)
             coming = [world for world in self.worlds if world.state in ("starting", "resetting")]
             channels = [world.jobs[rank] for world in coming for rank in world.waiting]
             left = limit - time.monotonic()
             if left <= 0:
                 raise ForkserverError(f"no world of {size} was ready within {START_LIMIT:.0f} s")
-            wait_readable([self.server.channel, *channels], left)
+            wait_readable([self.server.channel, *channels], min(left, 1.0))
 
     def fork(self, size: int, always: bool = False) -> WorldProcesses | None:
         """Asks for one more world, if there may be one (always: though there are enough)."""
@@ -130,15 +141,23 @@ class Pool:
     def listen(self) -> None:
         """Takes in all that has been said."""
         assert self.server is not None
-        while wait_readable([self.server.channel], 0):
-            self.server.listen()
-        for world in list(self.worlds):
-            world.learn_pids()
-            world.settle()
-            if world.state == "dead":
-                self.worlds.remove(world)
-                if world.why_dead:
-                    self.lost.append(world.why_dead)
+        while True:
+            said_by = {channel: (world, rank) for world in self.worlds for rank, channel in enumerate(world.jobs)}
+            ready = wait_readable([self.server.channel, *said_by], 0)
+            for channel in ready:
+                if channel is self.server.channel:
+                    self.server.listen()
+                else:
+                    world, rank = said_by[channel]
+                    world.take(rank)
+            for world in list(self.worlds):
+                world.check_progress()
+                if world.state == "dead":
+                    self.worlds.remove(world)
+                    if world.why_dead:
+                        self.lost.append(world.why_dead)
+            if not ready:
+                return
 
     def discard(self) -> None:
         """Forgets a forkserver that is no more, and its worlds."""
@@ -220,11 +239,17 @@ def run_function(
     """The results of a function by rank."""
     name = getattr(function, "__qualname__", repr(function))
     payload = pickled_call(function, args, kwargs)
-    replies = pool.run(payload, name, size, backend=backend, isolation=isolation, timeout=timeout, capture=capture)
-    if capture:
+    replies: list[Reply] = []
+    try:
+        replies = pool.run(payload, name, size, backend=backend, isolation=isolation, timeout=timeout, capture=capture)
+    except WorldError as error:
+        replies = [error.replies[rank] for rank in sorted(error.replies)]
+        raise
+    finally:
         for rank, reply in enumerate(replies):
             for stream, text in reply.sections:
-                print(f"[rank {rank}] {text}", end="", file=sys.stderr if stream == "stderr" else sys.stdout)
+                lines = "".join(f"[rank {rank}] {line}\n" for line in text.splitlines())
+                print(lines, end="", file=sys.stdout if stream == "stdout" else sys.stderr)
     return [pickle.loads(reply.value) if reply.value else None for reply in replies]  # noqa: S301 - of our own ranks
 
 

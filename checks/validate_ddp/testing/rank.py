@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import pickle
@@ -10,10 +9,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from .outcome import Failure, Idle, Job, Reply, Warned
-from .stacks import answer_probes, open_dump, place_of
+from .capture import Files, Stream, empty, flush, text_file
+from .group import Group
+from .outcome import SHARED, Failure, Idle, Job, Reply, Warned
+from .stacks import answer_probes, dump_into, place_of
 from .state import Baseline
 from .transport import Channel, Closed
 
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 class RankWorld:
     """What a test sees as ``world``: the rank that it runs on."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, log: TextIO) -> None:
         self.rank = rank
         self.size = size
+        self._log = log
 
     @property
     def group(self) -> ProcessGroup:
@@ -68,22 +70,15 @@ def current_world() -> RankWorld:
 class Rank:
     """The process's whole life."""
 
-    def __init__(self, rank: int, size: int, port: int, jobs: Channel, probe: Channel) -> None:
+    def __init__(self, rank: int, size: int, port: int, jobs: Channel, probe: Channel, files: Files) -> None:
         global _current
-        from datetime import timedelta
-
-        import torch.distributed as dist
-
-        self.rank, self.size, self.port = rank, size, port
-        self.jobs = jobs
-        self.world = _current = RankWorld(rank, size)
-        self.store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(minutes=30))
-        self.dump = open_dump()
+        self.rank, self.jobs, self.files = rank, jobs, files
+        self.world = _current = RankWorld(rank, size, text_file(files.log))
+        self.group = Group(rank, size, port)
+        dump_into(files.stacks)
         answer_probes(probe)
-        self.baseline = Baseline()
-        self.streams = [Stream(1), Stream(2)]
-        self.shared = ""
-        """The backend of the group that stays, where one does."""
+        self.baseline = Baseline(launch_environment(rank, size, port))
+        self.streams = [Stream(1, files.stdout), Stream(2, files.stderr)]
         self.coverage = Coverage()
 
     def serve(self) -> None:
@@ -92,7 +87,7 @@ class Rank:
         serial = 0
         try:
             while True:
-                self.jobs.send(Idle(serial, dirty, self.dump))
+                self.jobs.send(Idle(serial, dirty))
                 job = self.jobs.receive()
                 if job is None:
                     break
@@ -112,17 +107,18 @@ class Rank:
         """Carries out one job."""
         for stream in self.streams:
             stream.start(job.capture)
+        empty(self.files.log)
         self.baseline.take_over(job.context)
         # Two lists: a test may replace ``sys.stdout``, and the warnings module's hook.
         sections: list[tuple[str, str]] = []
         caught: list[Any] = []
         value, failure = b"", None
         try:
-            self.make_environment(job)
+            self.baseline.name_job(job.serial, job.title if job.is_test else "")
             self.coverage.start()
             with warnings.catch_warnings(record=True) as caught:
                 self.baseline.apply_filters()
-                self.join(job)
+                self.group.join(job)
                 result = call_user(job.payload, self.world, sections)
                 value = pickled_result(result)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is this rank's answer
@@ -134,51 +130,12 @@ class Rank:
                 sections.append((name, text))
         return Reply(job.serial, failure, value, tuple(sections), tuple(warned(each) for each in caught))
 
-    def make_environment(self, job: Job) -> None:
-        """As torchrun does it, so that ``init_process_group()`` and launchers work in the function."""
-        os.environ.update(
-            RANK=str(self.rank),
-            LOCAL_RANK=str(self.rank),
-            GROUP_RANK="0",
-            WORLD_SIZE=str(self.size),
-            LOCAL_WORLD_SIZE=str(self.size),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(self.port),
-            # The store is a process of its own, and is used for all tests: the "attempt" keeps their keys apart.
-            TORCHELASTIC_USE_AGENT_STORE="True",
-            TORCHELASTIC_RESTART_COUNT=str(job.serial),
-        )
-        if job.is_test:
-            os.environ["PYTEST_CURRENT_TEST"] = f"{job.title} (call)"
-
-    def join(self, job: Job) -> None:
-        """Makes the process group that the job asks for. Collective: every rank."""
-        import torch.distributed as dist
-
-        if self.shared:
-            if job.shared and self.shared == job.backend:
-                return
-            self.leave()
-        if job.backend is not None:
-            store = dist.PrefixStore(f"job{job.serial}", self.store)
-            dist.init_process_group(job.backend, store=store, rank=self.rank, world_size=self.size)
-        self.shared = job.backend if job.shared and job.backend else ""
-
-    def leave(self) -> None:
-        """Destroys the group. Local."""
-        import torch.distributed as dist
-
-        self.shared = ""
-        if dist.is_initialized():
-            # A DDP model that is freed after its group aborts or hangs now and then (torch 2.13, gloo): free it first.
-            gc.collect()
-            dist.destroy_process_group()
-
     def reset(self, job: Job) -> str:
         """Makes ready for the next job; why this process should not have one, else an empty string."""
-        if not job.shared:
-            self.leave()
-        return self.baseline.reset()
+        if job.isolation != SHARED:
+            self.group.leave()
+        dirty = self.baseline.reset()
+        return dirty or self.group.prepare(job)
 
     def describe(self, error: BaseException, job: Job) -> Failure:
         """The answer for an exception."""
@@ -187,6 +144,21 @@ class Rank:
 
             return describe(error, is_test=job.is_test)
         return plain_failure(error)
+
+
+def launch_environment(rank: int, size: int, port: int) -> dict[str, str]:
+    """As torchrun makes it, so that ``init_process_group()`` and launchers work in the function."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        # The store is a process of its own, for all tests: the "attempt" (``Baseline.name_job``) parts their keys.
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
 
 
 def call_user(payload: bytes, world: RankWorld, sections: list[tuple[str, str]]) -> Any:
@@ -233,54 +205,6 @@ def warned(caught: warnings.WarningMessage) -> Warned:
     """A warning, ready to travel."""
     category = f"{caught.category.__module__}:{caught.category.__qualname__}"
     return Warned(str(caught.message), category, caught.filename, caught.lineno)
-
-
-def flush() -> None:
-    """Python's buffers, whatever the test has put in their place."""
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (ValueError, OSError):  # closed by the test
-            pass
-
-
-class Stream:
-    """Standard output or error of a rank, into memory while a test is captured; also what C++ writes."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.original = os.dup(descriptor)
-        self.memory = os.memfd_create("capture") if hasattr(os, "memfd_create") else memory_file()
-        self.file = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-        self.capturing = False
-
-    def start(self, capture: bool) -> None:
-        """Empties the memory and writes there from now on."""
-        name = "stdout" if self.descriptor == 1 else "stderr"
-        setattr(sys, name, self.file)
-        setattr(sys, f"__{name}__", self.file)
-        if capture != self.capturing:
-            os.dup2(self.memory if capture else self.original, self.descriptor)
-            self.capturing = capture
-
-    def stop(self) -> str:
-        """What was written since ``start``."""
-        size = os.fstat(self.memory).st_size
-        if not size:
-            return ""
-        data = os.pread(self.memory, size, 0)
-        os.ftruncate(self.memory, 0)
-        os.lseek(self.memory, 0, os.SEEK_SET)
-        return data.decode("utf-8", "replace")
-
-
-def memory_file() -> int:
-    """A file without a name."""
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 class Coverage:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
+import marshal
 import os
 import pickle
 import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .outcome import Failure
 from .rank import RankWorld, current_world, plain_failure
@@ -38,6 +42,8 @@ def prepare(options: dict[str, Any]) -> None:
             hook.mark_rewrite(*options["rewritten"])
             finder.rewriter = hook
     _prepared.append(config)
+    if options.get("rewritten_code"):
+        keep_rewritten(options["rewritten_code"])
 
     class Item:
         ihook = config.hook
@@ -50,6 +56,31 @@ def prepare(options: dict[str, Any]) -> None:
 
 
 _prepared_protocols: list[Iterator[object]] = []
+
+
+def keep_rewritten(folder: str) -> None:
+    """Where no bytecode may lie beside the tests, each rank would rewrite them again: 0.1 s a file. They share this."""
+    from _pytest.assertion import rewrite
+
+    original = rewrite._rewrite_test
+
+    def kept(path: Path, config: pytest.Config) -> tuple[None, types.CodeType]:
+        file = os.path.join(folder, hashlib.sha256(f"{path}\0".encode() + path.read_bytes()).hexdigest())
+        try:
+            with open(file, "rb") as source:
+                code: types.CodeType = marshal.load(source)
+        except OSError:
+            code = original(path, config)[1]
+            try:
+                with open(f"{file}.{os.getpid()}", "wb") as target:
+                    marshal.dump(code, target)
+                os.replace(target.name, file)
+            except OSError:  # no space: slower, and as right
+                pass
+        # What stands first differs between versions of pytest, and is for the bytecode that is not written.
+        return None, code
+
+    rewrite._rewrite_test = kept  # type: ignore[assignment]
 
 
 def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[str, str]]) -> None:
@@ -65,7 +96,7 @@ def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[st
         owner = instance
     function = getattr(owner, path[-1])
     with ExitStack() as stack:
-        log = stack.enter_context(logged(level))
+        log = stack.enter_context(logged(level, world._log))
         values = unpickled_fixtures(steps)
         for name in made_here:
             values[name] = world if name == "world" else stack.enter_context(FIXTURES[name](log))
@@ -105,27 +136,35 @@ class Log:
 
         self.stash = Stash()
         self.handler = LogCaptureHandler()
-        self.handler.setFormatter(logging.Formatter("%(levelname)-8s %(name)s:%(filename)s:%(lineno)d %(message)s"))
+        self.handler.setFormatter(_LINE)
         self.level = level
         self.stash[caplog_handler_key] = self.handler
         self.stash[caplog_records_key] = {"call": self.handler.records}
 
 
+_LINE = logging.Formatter("%(levelname)-8s %(name)s:%(filename)s:%(lineno)d %(message)s")
+
+
 @contextmanager
-def logged(level: int | None) -> Iterator[Log]:
-    """Captures log records at ``level`` and above; None: as the loggers are set."""
+def logged(level: int | None, copy: TextIO) -> Iterator[Log]:
+    """Captures log records at ``level`` and above; None: as the loggers are set. copy: what is left of a dead rank."""
     log = Log(level)
+    second = logging.StreamHandler(copy)
+    second.setFormatter(_LINE)
     root = logging.getLogger()
     before = root.level
     if level is not None:
         log.handler.setLevel(level)
+        second.setLevel(level)
         root.setLevel(min(before, level))
     root.addHandler(log.handler)
+    root.addHandler(second)
     try:
         yield log
     finally:
         root.setLevel(before)
         root.removeHandler(log.handler)
+        root.removeHandler(second)
 
 
 @contextmanager

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-import socket
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
 from typing import Any
 
+from .capture import Files, make_files
 from .transport import Channel, Closed, pair, wait_readable
 
 START_LIMIT = 120.0
 """Seconds for the import of torch, on a cold disk."""
+
+CLOSE_GRACE = 5.0
+"""Seconds for ranks to end by themselves, with their coverage written. All of it passes only where one hangs."""
 
 
 class ForkserverError(RuntimeError):
@@ -24,6 +28,10 @@ class Forkserver:
 
     def __init__(self, pytest_options: dict[str, Any] | None = None) -> None:
         self.channel, theirs = pair()
+        self.rewritten_code = ""
+        if pytest_options is not None and sys.dont_write_bytecode:
+            self.rewritten_code = tempfile.mkdtemp(prefix="validate-ddp-")
+            pytest_options = {**pytest_options, "rewritten_code": self.rewritten_code}
         code = f"from validate_ddp.testing.forkserver import start; start({theirs.fileno()})"
         environment = dict(os.environ)
         # The checkout or folder from which we were imported, whatever put it on our path.
@@ -38,9 +46,11 @@ class Forkserver:
         )
         theirs.close()
         self.port = 0
+        self.broken = ""
+        """Why it could not start."""
         self.exit_codes: dict[int, int] = {}
-        self.pids: dict[int, list[int]] = {}
-        """Of worlds that were spawned and not yet taken note of, by rank."""
+        self.pids: dict[int, dict[int, int]] = {}
+        """Of all worlds, by rank."""
         try:
             self.channel.send((sys.path, pytest_options))
         except Closed:
@@ -49,6 +59,8 @@ class Forkserver:
     def wait_until_ready(self) -> None:
         """Raises ``ForkserverError`` where it cannot serve."""
         while not self.port:
+            if self.broken:
+                raise ForkserverError(self.broken)
             if not wait_readable([self.channel], START_LIMIT):
                 raise ForkserverError(f"the forkserver did not start within {START_LIMIT:.0f} s")
             self.listen()
@@ -62,41 +74,46 @@ class Forkserver:
         while self.channel.has_message():
             message = self.channel.pop()
             if message[0] == "broken":
-                raise ForkserverError(_explained(message[1]))
+                self.broken = _explained(message[1])
+                raise ForkserverError(self.broken)
             if message[0] == "store":
                 self.port = message[1]
             elif message[0] == "spawned":
-                self.pids[message[1]] = message[2]
+                _, world, rank, pid = message
+                self.pids.setdefault(world, {})[rank] = pid
             elif message[0] == "died":
                 self.exit_codes[message[1]] = message[2]
 
-    def spawn(self, world: int, size: int) -> tuple[list[Channel], list[Channel]]:
-        """Asks for a world; the channels for jobs and for probes, by rank. The pids come with ``listen``."""
+    def spawn(self, world: int, size: int) -> tuple[list[Channel], list[Channel], list[Files]]:
+        """Asks for a world; channels for jobs and for probes, and files, by rank. The pids come with ``listen``."""
         jobs: list[Channel] = []
         probes: list[Channel] = []
-        theirs: list[socket.socket] = []
-        for _ in range(size):
-            for channels in (jobs, probes):
-                ours, end = pair()
-                channels.append(ours)
-                theirs.append(end)
-        try:
-            self.channel.send(("spawn", world, size), [end.fileno() for end in theirs])
-        except Closed:
-            raise ForkserverError("the forkserver has died") from None
-        finally:
-            for end in theirs:
-                end.close()
-        return jobs, probes
+        files: list[Files] = []
+        for rank in range(size):
+            job, job_end = pair()
+            probe, probe_end = pair()
+            jobs.append(job)
+            probes.append(probe)
+            files.append(make_files())
+            # A message for each rank: the number of descriptors in one is limited.
+            descriptors = [job_end.fileno(), probe_end.fileno(), *files[-1].all()]
+            try:
+                self.channel.send(("spawn", world, rank, size), descriptors)
+            except Closed:
+                raise ForkserverError("the forkserver has died") from None
+            finally:
+                job_end.close()
+                probe_end.close()
+        return jobs, probes, files
 
-    def kill(self, pids: Sequence[int]) -> None:
-        """Kills ranks with all that they have started; does not wait."""
+    def kill(self, world: int) -> None:
+        """Kills the ranks of a world with all that they have started; does not wait."""
         try:
-            self.channel.send(("kill", list(pids)))
+            self.channel.send(("kill", world))
         except Closed:
             pass
 
-    def close(self, grace: float = 1.0) -> None:
+    def close(self, grace: float = CLOSE_GRACE) -> None:
         """Waits up to ``grace`` seconds for ranks that were told to end, then ends everything."""
         try:
             self.channel.send(("close", grace))
@@ -112,6 +129,8 @@ class Forkserver:
         except subprocess.TimeoutExpired:
             self.process.kill()  # and the kernel kills the ranks
             self.process.wait()
+        if self.rewritten_code:
+            shutil.rmtree(self.rewritten_code, ignore_errors=True)
 
 
 def _explained(text: str) -> str:

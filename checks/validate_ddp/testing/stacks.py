@@ -39,11 +39,30 @@ class Where:
 
 def where(frame: FrameType | None) -> Where:
     """Reads the stack that ends in ``frame``: the nearest line outside torch, and the call into torch that it made."""
+    innermost = frame
     frames: list[FrameType] = []
     while frame is not None and frame.f_code.co_name != "call_user":
         frames.append(frame)
         frame = frame.f_back
-    return read([(each.f_code.co_filename, each.f_lineno, each.f_code.co_name) for each in reversed(frames)])
+    found = read([(each.f_code.co_filename, each.f_lineno, each.f_code.co_name) for each in reversed(frames)])
+    return replace(found, collective="wait") if innermost is not None and waits_for_work(innermost) else found
+
+
+def waits_for_work(frame: FrameType) -> bool:
+    """Whether a line of a user calls ``wait`` of an asynchronous collective: that is native, and has no frame."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    called = _WAIT.search(line)
+    if called is None or is_torch(frame.f_code.co_filename):
+        return False
+    if called[1] is None:
+        return _ASYNCHRONOUS.search(line) is not None
+    c10d = sys.modules.get("torch.distributed")
+    receiver = frame.f_locals.get(called[1], frame.f_globals.get(called[1]))
+    return c10d is not None and isinstance(receiver, c10d.Work)
+
+
+_WAIT = re.compile(r"(?:\b(\w+)|[)\]])\.wait\(")
+_ASYNCHRONOUS = re.compile(r"\basync_op\s*=\s*True\b|\bi(?:send|recv)\(")
 
 
 def read(stack: list[tuple[str, int, str]]) -> Where:
@@ -87,7 +106,10 @@ def _collective(called: list[tuple[str, int, str]]) -> str:
     if not names:
         return ""
     path, _, inner = called[0]
-    return names[-1] if "distributed" in path or "parallel" in path or inner == "_engine_run_backward" else ""
+    if path.endswith(f"torch{os.sep}_ops.py"):  # the functional collectives wait in an operator
+        path = next((each for each, _, _ in called if not each.endswith("_ops.py")), "")
+    waits = any(part in path for part in ("distributed", "parallel", "futures"))
+    return names[-1] if waits or inner == "_engine_run_backward" else ""
 
 
 _WRAPPERS = {"wrapper", "inner", "decorate_context", "_call_impl", "_wrapped_call_impl", "_fn"}
@@ -129,8 +151,6 @@ def answer_probes(probe: Channel) -> None:
     threading.Thread(target=serve, name="validate-ddp-probe", daemon=True).start()
 
 
-def open_dump() -> int:
-    """A file in memory where ``DUMP_SIGNAL`` makes this process write its stacks."""
-    descriptor = os.memfd_create("stacks") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
+def dump_into(descriptor: int) -> None:
+    """``DUMP_SIGNAL`` makes this process write its stacks into a file from now on."""
     faulthandler.register(DUMP_SIGNAL, descriptor, all_threads=False)
-    return descriptor

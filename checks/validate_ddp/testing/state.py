@@ -44,16 +44,28 @@ class Context:
     main: str = ""
 
 
-def context(modules: dict[str, ModuleHome]) -> bytes:
-    """The parent's context, pickled; compared with the last one, so that it travels only when it has changed."""
-    environ = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
-    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    try:
-        folder = os.getcwd()
-    except FileNotFoundError:
-        folder = os.path.sep
-    found = Context(environ, folder, list(sys.path), list(sys.argv), _filters(), modules, os.path.abspath(main))
-    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
+class ParentContext:
+    """The parent's context, pickled; made anew only when something in it has changed."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[object, ...] = ()
+        self.pickled = b""
+
+    def now(self, modules: dict[str, ModuleHome]) -> bytes:
+        """The context as it is."""
+        environ = dict(os.environ)
+        for name in _LEFT_OUT:
+            environ.pop(name, None)
+        main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+        try:
+            folder = os.getcwd()
+        except FileNotFoundError:
+            folder = os.path.sep
+        seen = (environ, folder, list(sys.path), list(sys.argv), list(warnings.filters), dict(modules), main)
+        if seen != self.seen:
+            found = Context(environ, folder, seen[2], seen[3], _filters(), seen[5], os.path.abspath(main))
+            self.pickled, self.seen = pickle.dumps(found, pickle.HIGHEST_PROTOCOL), seen
+        return self.pickled
 
 
 def _filters() -> bytes:
@@ -94,10 +106,11 @@ finder = Finder()
 class Baseline:
     """What a test finds: the same for each, on each rank. Made once in a rank, before its first test."""
 
-    def __init__(self) -> None:
+    def __init__(self, launch: dict[str, str]) -> None:
         import torch
 
         self.torch = torch
+        self.launch = launch
         self.context: Context | None = None
         torch.set_num_threads(1)
         random.seed(0)
@@ -115,16 +128,28 @@ class Baseline:
             found: Context = pickle.loads(pickled)  # noqa: S301 - from our parent
             finder.modules = found.modules
             self.context = found
+            self._restore_environment()
         assert self.context is not None
-        self._apply(self.context)
+        sys.path[:] = self.context.path
+        sys.argv[:] = self.context.arguments
+        os.chdir(self.context.folder)
 
-    def _apply(self, found: Context) -> None:
-        if os.environ != found.environ:
-            os.environ.clear()
-            os.environ.update(found.environ)
-        sys.path[:] = found.path
-        sys.argv[:] = found.arguments
-        os.chdir(found.folder)
+    def name_job(self, serial: int, test: str) -> None:
+        """The part of the environment that is another for each job."""
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(serial)
+        if test:
+            os.environ["PYTEST_CURRENT_TEST"] = f"{test} (call)"
+
+    def _restore_environment(self) -> None:
+        """The parent's variables and those of the launch. Only what differs is touched: C++ threads read them too."""
+        assert self.context is not None
+        wanted = {**self.context.environ, **self.launch}
+        found = dict(os.environ)
+        for name in found.keys() - wanted.keys():
+            del os.environ[name]
+        for name, value in wanted.items():
+            if found.get(name) != value:
+                os.environ[name] = value
 
     def apply_filters(self) -> None:
         """The parent's filters of warnings, within ``warnings.catch_warnings``."""
@@ -139,6 +164,7 @@ class Baseline:
     def reset(self) -> str:
         """Puts back what tests change. Returns why this process should not be used again, else an empty string."""
         torch = self.torch
+        self._restore_environment()
         random.setstate(self.python_rng)
         torch.set_rng_state(self.torch_rng)
         if "numpy" in sys.modules:

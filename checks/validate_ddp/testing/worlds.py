@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from .outcome import Failure, Idle, Job, Reply, WorldError, WorldTimeout, death
+from .capture import content
+from .outcome import PROCESS, Failure, Idle, Job, Reply, WorldError, WorldTimeout, death, named
 from .server import Forkserver
 from .stacks import DUMP_SIGNAL, Where, from_dump
 from .transport import Closed, wait_readable
 
 AFTER_FAILURE, AFTER_RETURN = 0.3, 2.0
-"""Seconds that ranks must have sat in one collective, once a peer has failed or returned, to be given up: they wait for
-a rank that will not come. The longer one is for a machine too busy to finish a collective in the shorter."""
+"""Seconds that ranks must have sat asleep in one collective, once a peer has failed or returned, to be given up: they
+wait for a rank that will not come. The first ends a test that has failed anyway; the second makes a failure, and is
+longer for what sleeps on purpose, such as a thread of the returned rank that has still to send."""
 LOOK_EVERY = 0.1
+READY_LIMIT = 20.0
+"""Seconds for ranks to start or to reset themselves, before others take their place."""
+DEATH_LIMIT = 5.0
+"""Seconds for the forkserver to tell how a rank ended whose channel is closed. It says so at once, if it can."""
 PROBE_LIMIT = 0.5
 """Seconds for a rank to say where it is, before faulthandler is asked."""
 
@@ -24,55 +31,61 @@ class WorldProcesses:
 
     def __init__(self, number: int, size: int, server: Forkserver) -> None:
         self.number, self.size, self.server = number, size, server
-        self.jobs, self.probes = server.spawn(number, size)
-        self.pids: list[int] = []
+        self.jobs, self.probes, self.files = server.spawn(number, size)
         self.state = "starting"
+        self.since = time.monotonic()
+        """When the ranks began to start or to reset themselves."""
         self.waiting = set(range(size))
         """Ranks that have not said that they are idle."""
         self.context = b""
-        self.shared = ""
-        self.dumps = [-1] * size
+        self.group = ("", "")
+        """The group that the ranks have when they are idle: isolation and backend of the jobs that can use it."""
         self.last_title = ""
         self.why_dead = ""
 
-    def settle(self) -> None:
-        """Takes in what the ranks have said while nobody waited for them: that they are idle, or dead."""
-        for rank in sorted(self.waiting):
-            channel = self.jobs[rank]
-            try:
-                while wait_readable([channel], 0):
-                    channel.pump()
-                while channel.has_message():
-                    self.take_idle(rank, channel.pop())
-            except Closed:
-                self.give_up(f"rank {rank} {death(self.exit_code(rank))} while it was reset after {self.last_title}")
-                return
+    @property
+    def pids(self) -> dict[int, int]:
+        """By rank, as far as the forkserver has told them."""
+        return self.server.pids.get(self.number, {})
+
+    def take(self, rank: int) -> None:
+        """Takes in what a rank has said while nobody waited for it: that it is idle, or dead."""
+        if self.state == "dead":
+            return
+        channel = self.jobs[rank]
+        try:
+            channel.pump()
+            while channel.has_message():
+                message = channel.pop()
+                if isinstance(message, Idle):
+                    self.waiting.discard(rank)
+                    if message.dirty:
+                        self.give_up("")
+                        return
+        except Closed:
+            what = "while it was reset" if self.state == "resetting" else "when it was idle"
+            self.give_up(f"rank {rank} {death(self.exit_code(rank))} {what}, after {self.last_title or 'its start'}")
+            return
         if not self.waiting and self.state in ("starting", "resetting"):
             self.state = "idle"
 
-    def take_idle(self, rank: int, message: object) -> None:
-        """Notes that a rank is ready."""
-        if isinstance(message, Idle):
-            self.waiting.discard(rank)
-            self.dumps[rank] = message.dump
-            if message.dirty:
-                self.give_up("")
-
-    def learn_pids(self) -> None:
-        """Looks for the pids that the forkserver has told."""
-        found = self.server.pids.pop(self.number, None)
-        if found is not None:
-            self.pids = found
+    def check_progress(self) -> None:
+        """Gives the ranks up if they take too long to get ready."""
+        if self.state in ("starting", "resetting") and time.monotonic() - self.since > READY_LIMIT:
+            what = "reset themselves" if self.state == "resetting" else "start"
+            late = f"{named(self.waiting)} did not {what} within {READY_LIMIT:.0f} s"
+            self.give_up(f"{late}, after {self.last_title}" if self.last_title else late)
 
     def give_up(self, why: str) -> None:
         """Kills the ranks; does not wait. why: told to the user, where no test failed by it."""
         if self.state == "dead":
             return
         self.state, self.why_dead = "dead", why
-        self.learn_pids()
-        self.server.kill(self.pids)
+        self.server.kill(self.number)
         for channel in (*self.jobs, *self.probes):
             channel.close()
+        for files in self.files:
+            files.close()
 
     def dismiss(self) -> None:
         """Tells idle ranks to end by themselves, so that they can write their coverage."""
@@ -82,28 +95,33 @@ class WorldProcesses:
             except Closed:
                 pass
         self.state = "dead"
+        for files in self.files:
+            files.close()
 
     def run(self, job: Job, timeout: float) -> list[Reply]:
         """Every rank's reply; raises ``WorldError``, and then the world is dead. The world must be idle."""
         self.state, self.last_title = "busy", job.title
-        self.shared = job.backend or "" if job.shared else ""
+        self.group = ("", "") if job.isolation == PROCESS or not job.backend else (job.isolation, job.backend)
         try:
             replies, failures, timed_out = self.exchange(job, time.monotonic() + timeout)
         except BaseException:  # Ctrl-C, a timer of the parent, a lost forkserver
             self.give_up("")
             raise
         self.waiting = set(range(self.size))
-        self.state = "resetting"
+        self.state, self.since = "resetting", time.monotonic()
         for channel in self.jobs:
             try:
                 channel.send("reset")
             except Closed:
-                pass  # dead, as its failure or ``settle`` tells
+                pass  # dead, as its failure or ``take`` tells
         for rank, reply in replies.items():
             if reply.failure is not None:
                 failures[rank] = reply.failure
         if not failures:
             return [replies[rank] for rank in range(self.size)]
+        for rank in failures.keys() - replies.keys():
+            # What it had printed until then.
+            replies[rank] = Reply(job.serial, failures[rank], sections=self.files[rank].sections())
         if any(failure.kind != "skipped" for failure in failures.values()) or len(failures) < self.size:
             self.give_up("")
         title = f"{job.title} timed out after {timeout:g} s" if timed_out else job.title
@@ -115,9 +133,10 @@ class WorldProcesses:
         """Sends the job and gathers replies, and failures of ranks that have none."""
         replies: dict[int, Reply] = {}
         failures: dict[int, Failure] = {}
+        frame = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         for channel in self.jobs:
             try:
-                channel.send(job)
+                channel.send_bytes(frame)
             except Closed:
                 pass  # read below
         pending = dict(enumerate(self.jobs))
@@ -148,11 +167,10 @@ class WorldProcesses:
         return replies, failures, False
 
     def exit_code(self, rank: int) -> int | None:
-        """How a rank has ended, if the forkserver says so within a second."""
-        limit = time.monotonic() + 1.0
+        """How a rank has ended, if the forkserver says so in time."""
+        limit = time.monotonic() + DEATH_LIMIT
         while True:
-            self.learn_pids()
-            if self.pids and self.pids[rank] in self.server.exit_codes:
+            if self.pids.get(rank) in self.server.exit_codes:
                 return self.server.exit_codes[self.pids[rank]]
             left = limit - time.monotonic()
             if left <= 0 or not wait_readable([self.server.channel], left):
@@ -179,21 +197,25 @@ class WorldProcesses:
 
     def dumped(self, rank: int) -> Where | None:
         """What faulthandler writes where Python code does not get to run; None if even that cannot."""
-        self.learn_pids()
+        stacks = self.files[rank].stacks
         try:
-            path = f"/proc/{self.pids[rank]}/fd/{self.dumps[rank]}"
-            before = os.stat(path).st_size
+            before = len(content(stacks))
             os.kill(self.pids[rank], DUMP_SIGNAL)
-            time.sleep(0.05)
-            with open(path, encoding="utf-8", errors="replace") as file:
-                file.seek(before)
-                return from_dump(file.read())
-        except (OSError, IndexError):
+        except (ProcessLookupError, KeyError):
             return None
+        limit = time.monotonic() + PROBE_LIMIT
+        while len(dump := content(stacks)[before:]) == 0 and time.monotonic() < limit:
+            time.sleep(0.01)
+        time.sleep(0.01)  # it writes line by line
+        return from_dump(content(stacks)[before:]) if dump else None
 
 
 class Watch:
-    """Looks at ranks that have not answered, and decides when to wait no longer."""
+    """Looks at ranks that have not answered, and decides when to wait no longer.
+
+    Not a matter of speed: a slow or busy machine has a thread that could run, in the rank that computes or in the peer
+    that still sends. Given up are ranks that sit in one collective while every thread of the world sleeps.
+    """
 
     def __init__(self, world: WorldProcesses) -> None:
         self.world = world
@@ -204,7 +226,7 @@ class Watch:
         """Failures of all ``ranks`` if they are given up, else nothing. late: give up, whatever they do."""
         seen = self.world.look(ranks)
         now = time.monotonic()
-        if seen != self.seen:
+        if seen != self.seen or any_thread_runs(self.world.pids.values()):
             self.seen, self.since = seen, now
         blocked = all(each is not None and each.collective for each in seen.values())
         if late or (blocked and now - self.since >= patience):
@@ -216,3 +238,29 @@ class Watch:
         if seen is None:
             return Failure("waiting", "did not answer, and has no stack to show (stopped?)")
         return Failure("waiting", f"{'waited' if seen.collective else 'was'} {seen}", seen.stack)
+
+
+def any_thread_runs(pids: Iterable[int]) -> bool:
+    """Whether a thread of these processes runs, or would if it got a core. Nothing can be said without /proc: False."""
+    running = running_threads(pids)
+    for _ in range(3):  # not one that has just answered a probe
+        if not running:
+            return False
+        time.sleep(0.003)
+        running &= running_threads(pid for pid, _ in running)
+    return bool(running)
+
+
+def running_threads(pids: Iterable[int]) -> set[tuple[int, str]]:
+    """Process and thread of each that runs, could run, or waits for a disk."""
+    found = set()
+    for pid in set(pids):
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
+                    # The name before the state may hold spaces and parentheses.
+                    if file.read().rpartition(")")[2].split()[0] in ("R", "D"):
+                        found.add((pid, thread))
+        except OSError:  # has just ended
+            continue
+    return found

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 PREFIXES = {
     "module.": "DistributedDataParallel or DataParallel",
     "_orig_mod.": "torch.compile",

@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..stacks import where
 from .exchange import rank_and_size
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 PATIENCE = 10.0
 """Seconds for the other ranks to come to their next collective."""
 _POINT_TO_POINT = ("send", "recv_", "recv_any_source_")

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 
 def rank_and_size() -> tuple[int, int]:
     """This rank and the world size; (0, 1) without a process group."""

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from .exchange import first_difference, gathered, rank_and_size
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 
 def assert_gradient_matches_single_process(
     build: Callable[[], nn.Module],

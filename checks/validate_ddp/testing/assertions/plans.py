@@ -9,6 +9,8 @@ from typing import Any
 
 from .exchange import gathered
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 
 def assert_plan_matches(plan: Any, executed: Any, *, rtol: float = 1e-9, sums: Sequence[str] = ()) -> None:
     """Collective. Every rank executed what the plan says.

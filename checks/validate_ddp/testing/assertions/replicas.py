@@ -11,6 +11,8 @@ from torch import Tensor
 
 from .exchange import bytes_of, first_difference, gathered, gathered_tensors, rank_and_size
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 
 def assert_replicas_equal(model: Any, *, rtol: float = 0.0, atol: float = 0.0, step: int | None = None) -> None:
     """Collective. Every rank's copy is the same, bit for bit unless a tolerance is given: no update was missed.

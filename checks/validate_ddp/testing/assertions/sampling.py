@@ -7,6 +7,8 @@ from typing import Any
 
 from .exchange import gathered
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 
 def assert_disjoint_cover(indices: Iterable[int], n: int, *, padded: bool = False, dropped: bool = False) -> None:
     """Collective. The ranks' indices together are 0 to n-1, each once, as a single process would see them.

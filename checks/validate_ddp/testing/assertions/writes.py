@@ -12,6 +12,8 @@ from typing import Any
 
 from .exchange import gathered, rank_and_size
 
+__tracebackhide__ = True  # pytest shows the line of the test that called, not ours
+
 
 @contextmanager
 def assert_only_rank_zero_writes(path: str | os.PathLike[str], *, allow_nothing: bool = False) -> Iterator[None]:
