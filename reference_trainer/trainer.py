@@ -25,6 +25,7 @@ from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
 from .ema import Ema
 from .evaluate import evaluate
+from .generators import seed_generators
 from .launch import World, set_timeout
 from .metrics import RunLog, run_folder
 from .objectives import Objective
@@ -81,7 +82,7 @@ class Trainer:
         objective = objective or build_objective(config, world)
         objective.module.to(world.device, self.dtype)
         self.model = wrap(objective.module, world)
-        torch.manual_seed(seed_of(config.seed, "rank", world.rank))
+        seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch())
         self.state = build_state(objective, config, self.plan)
 
