@@ -95,7 +95,7 @@ class Trainer:
         folder = run_folder(config, world)
         with RunCheckpoints(folder, config, self.plan, world) as checkpoints:
             checkpoints.begin(state)
-            with RunLog.start(folder, config, self.plan, world) as log:
+            with RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log:
                 for result in self.steps():
                     log.add(result, lr=self.lr)
                     if self.due(config.log_every):
