@@ -21,8 +21,6 @@ class FakeOutcome(NamedTuple):
     texts: Callable[[str], str | None]
 
 
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves soaks out unless they are asked for by name: a `-m` of another kind must not start them."""
     if "soak" in (config.option.markexpr or ""):
