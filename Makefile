@@ -15,7 +15,7 @@ demonstration:  ## leakage between two encoders with CLUB, without, and with the
 test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to pytest
 	@ci/test.sh $(ARGS)
 
-soak:  ## 1,000 tests on warm worlds in random order, 5 % of them with faults; ARGS=200 for fewer
+soak:  ## minutes of random kills and faults, in jobs and on warm worlds; ARGS="-k worlds" are passed on to pytest
 	@ci/soak.sh $(ARGS)
 
 view:  ## the pytest plugin as a user meets it: the built wheel, a small project, each kind of failure

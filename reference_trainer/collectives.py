@@ -23,6 +23,7 @@ __all__ = [
     "all_gather_with_grad",
     "broadcast_object",
     "extremes",
+    "gather_objects",
     "process_group",
     "reduce_sum_count",
     "sum_count",
@@ -150,3 +151,13 @@ def broadcast_object(value: T, group: Group = WORLD, src: int = 0) -> T:
     box = [value]
     dist.broadcast_object_list(box, src=dist.get_global_rank(found, src), group=found)
     return box[0]
+
+
+def gather_objects(value: T, group: Group = WORLD) -> list[T]:
+    """Every rank's value, pickled, on every rank, in order of rank. Collective: every rank."""
+    found = process_group(group)
+    if found is None:
+        return [value]
+    box: list[Any] = [None] * dist.get_world_size(found)
+    dist.all_gather_object(box, value, group=found)
+    return box

@@ -10,7 +10,6 @@ import inspect
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,14 +18,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from . import checkpoint
+from .buckets import settle_buckets
+from .checkpoint import RunCheckpoints
 from .config import Config, ConfigError
 from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
 from .ema import Ema
 from .evaluate import evaluate
+from .generators import seed_generators
 from .launch import World, set_timeout
-from .metrics import RunLog
+from .metrics import RunLog, run_folder
 from .objectives import Objective
 from .objectives.disentangle import Disentangle
 from .plan import Plan
@@ -81,29 +82,41 @@ class Trainer:
         objective = objective or build_objective(config, world)
         objective.module.to(world.device, self.dtype)
         self.model = wrap(objective.module, world)
-        torch.manual_seed(seed_of(config.seed, "rank", world.rank))
+        seed_generators(seed_of(config.seed, "rank", world.rank))
+        settle_buckets(self.model, objective, self.first_batch())
         self.state = build_state(objective, config, self.plan)
 
     def run(self) -> Summary:
-        """Trains to the end of the plan, evaluates, and leaves weights, metrics and pictures in the run directory."""
-        config, train = self.config, {}
-        with RunLog.start(config, self.plan, self.world) as log:
-            for result in self.steps():
-                log.add(result, lr=self.lr)
-                if self.due(config.log_every):
-                    train = log.interval(self.state.step)
-                if self.due(config.eval_every):
-                    log.evaluation(self.state.step, "validation", self.evaluate(self.data.validation))
-            test = self.evaluate(self.data.test)
-            log.evaluation(self.state.step, "test", test)
-            self.save(log.folder / "weights.pt")
-        return Summary(self.state.step, train, test)
+        """Trains to the end of the plan, from where its checkpoints are, and evaluates.
+
+        Leaves checkpoints, metrics and pictures in the run directory.
+        """
+        config, state, world, train = self.config, self.state, self.world, {}
+        folder = run_folder(config, world)
+        with RunCheckpoints(folder, config, self.plan, world) as checkpoints:
+            checkpoints.begin(state)
+            with RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log:
+                for result in self.steps():
+                    log.add(result, lr=self.lr)
+                    if self.due(config.log_every):
+                        train = log.interval(state.step)
+                    best = False
+                    if self.due(config.eval_every):
+                        metrics = self.evaluate(self.data.validation)
+                        log.evaluation(state.step, "validation", metrics)
+                        best = checkpoints.is_best(state, metrics)
+                    if best or self.due(config.checkpoint.save_every or self.plan.optimizer_steps):
+                        checkpoints.save(state)
+                test = self.evaluate(self.data.test)
+                log.evaluation(state.step, "test", test)
+        return Summary(state.step, train, test)
 
     def steps(self) -> Iterator[StepResult]:
         """Executes the plan from where the state is; yields after each optimizer step."""
         state, config = self.state, self.config
         sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
         stream = iter(loader(self.data.train, sampler, workers=config.data.workers, pin_memory=config.data.pin_memory))
+        begun = False
         while state.step < self.plan.optimizer_steps:
             batches = [batch.to(self.world.device, self.dtype) for batch in self.next_batches(stream)]
             result = train_step(
@@ -117,9 +130,16 @@ class Trainer:
                 ema=state.ema,
             )
             state.step += 1
-            if state.step == 1:
+            if not begun:
+                begun = True
                 set_timeout(self.world, config.dist.train_timeout)
             yield result
+
+    def first_batch(self) -> Batch:
+        """The first micro-batch of the plan. Local."""
+        first = next(iter(PlannedBatches(self.plan, self.world.rank, seed=self.config.seed)))
+        data = self.data.train.fetch(first.index, first.epoch)
+        return Batch(first.index, first.epoch, first.step, data).to(self.world.device, self.dtype)
 
     def next_batches(self, stream: Iterator[Batch]) -> list[Batch]:
         """The micro-batches of one optimizer step. Local."""
@@ -146,14 +166,6 @@ class Trainer:
     def _evaluate(self, source: Source) -> dict[str, float]:
         objective, size = self.state.objective, self.config.eval_batch
         return evaluate(objective, source, world=self.world, batch_size=size, dtype=self.dtype)
-
-    def save(self, path: Path) -> None:
-        """Writes the unwrapped weights, and their average, on rank zero."""
-        if self.world.is_main:
-            state = {"step": self.state.step, "model": self.state.objective.module.state_dict()}
-            if self.state.ema is not None:
-                state["ema"] = self.state.ema.state_dict()
-            checkpoint.save(state, path)
 
 
 def build_data(config: Config) -> Data:
