@@ -20,7 +20,7 @@ from reference_trainer.launch import World
 from reference_trainer.leakage import Leakage, measure
 from reference_trainer.trainer import Trainer
 
-WEIGHTS = (0.003, 0.01, 0.03, 0.1)
+WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1.0)
 CHOOSING_SEEDS = (100, 101)
 CHANCE = 0.25
 

@@ -60,7 +60,5 @@ def _means(sums: dict[str, Tensor], count: int, world: World) -> dict[str, float
     """Global sums over global counts."""
     names = sorted(sums)
     packed = torch.stack([sums[name].double() for name in names])
-    total, of = reduce_sum_count(
-        packed, torch.tensor(float(count), dtype=torch.float64, device=packed.device), world.group
-    )
+    total, of = reduce_sum_count(packed, count, world.group)
     return dict(zip(names, (total / of).tolist(), strict=True))

@@ -57,7 +57,7 @@ def train_step(
     model: ``objective.module``, wrapped in DDP where there are several ranks. clip: largest gradient norm. gate: what
     happens with a gradient that is not finite; without one it is applied.
     """
-    total = sum_count(sum(objective.count(batch) for batch in batches), world)
+    total = sum_count(sum(objective.count(batch) for batch in batches), world.group, world.device)
     objective.prepare(model, batches, total)
     optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}

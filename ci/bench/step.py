@@ -140,7 +140,7 @@ def main() -> int:
         noise = statistics.median(abs(a - b) for a, b in zip(hand, again, strict=True))
         above = statistics.median(c - a for a, c in zip(hand, mine, strict=True))
         medians = "".join(f"{statistics.median(each):>10.0f}" for each in (hand, again, mine))
-        print(f"{f'{size} rank{"s"[: size - 1]}':<26}{medians}{noise:>10.0f}{above:>18.0f}")
+        print(f"{size:>2} ranks{'':<18}{medians}{noise:>10.0f}{above:>18.0f}")
     return 0
 
 

@@ -53,6 +53,14 @@ def test_results_come_by_rank(two):
     assert two.run(print, "nothing", flush=True) == [None, None]
 
 
+def test_arguments_that_refer_to_each_other_arrive_as_they_were(two):
+    part, word = [1, 2], "".join(["wo", "rd"])
+    sent = {"first": (part, word), "again": (part, word), word: {"first": part}}
+    for found, _, _ in two.run(identity, sent):
+        assert found == sent
+        assert found["first"][0] is found["again"][0] is found[word]["first"]
+
+
 def test_a_world_is_used_again_and_a_fresh_one_is_fresh(pool, two):
     before = [pid for _, _, pid in two.run(identity, 0)]
     assert [pid for _, _, pid in two.run(identity, 0)] == before

@@ -1,0 +1,142 @@
+"""q(y|x), the Gaussian that CLUB reads information with: the network, its fit on local shards, its frozen use.
+
+The fit is exact for any split of samples over ranks: each rank's loss is the sum over its own samples divided by N, the
+gradients are summed (one flattened message an inner step), and Adam does the same on every rank. DDP has no part in it:
+it averages, which is another thing where ranks are uneven, and it does not expect a module that is used several times a
+step, with and without gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .club import ReduceSum
+from .config import ClubConfig
+
+__all__ = ["Estimator", "Fit", "GaussianQ", "nll_sum"]
+
+
+class GaussianQ(nn.Module):
+    """Mean and log-variance of y given x, by one MLP each. No BatchNorm: it would mix the samples of a rank."""
+
+    def __init__(self, x_dim: int, y_dim: int, hidden: Sequence[int], variance: str) -> None:
+        super().__init__()
+        self.mu = _mlp([x_dim, *hidden, y_dim])
+        self.logvar = nn.Sequential(_mlp([x_dim, *hidden, y_dim]), nn.Tanh()) if variance == "bounded" else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """x (n, x_dim) -> mu and logvar, (n, y_dim) each; logvar is None for unit variance."""
+        return self.mu(x), None if self.logvar is None else self.logvar(x)
+
+
+class Fit(NamedTuple):
+    """What the first inner step of a fit saw, before any update. Detached."""
+
+    mu: Tensor
+    logvar: Tensor | None
+    nll: Tensor
+    """Negative log-likelihood a sample, over all ranks, without its constant d/2 log 2 pi; a scalar."""
+
+
+class Estimator:
+    """q and its optimizer: replicas on all ranks that stay equal because they are given equal gradients."""
+
+    def __init__(self, x_dim: int, y_dim: int, config: ClubConfig) -> None:
+        self.config = config
+        self.y_dim = y_dim
+        self.q = GaussianQ(x_dim, y_dim, config.hidden, config.variance)
+        self.parameters = list(self.q.parameters())
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, betas=config.betas)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that q computes in."""
+        kind: torch.dtype = self.parameters[0].dtype
+        return kind
+
+    def place(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Moves q and its optimizer to the device, and to the wider of its own type and this one. Local."""
+        self.q.to(device, torch.promote_types(self.dtype, dtype))
+        # Loading is what moves an optimizer's state to its parameters' device and type.
+        self.optimizer.load_state_dict(self.optimizer.state_dict())
+
+    def checksum(self) -> Tensor:
+        """An int64 scalar of all bits of q, in order. Local."""
+        flat = torch.cat([each.detach().flatten() for each in self.parameters])
+        bits = flat.view(torch.int64 if flat.element_size() == 8 else torch.int32).to(torch.int64)
+        order = torch.arange(len(bits), device=bits.device) * 2 + 1
+        return (bits * order).sum() & (2**62 - 1)  # overflow wraps; what is left has a negative
+
+    @property
+    def floor(self) -> float:
+        """The least ``Fit.nll`` that can be: every y predicted exactly, at the smallest variance."""
+        return -0.5 * self.y_dim if self.config.variance == "bounded" else 0.0
+
+    def fit(self, x: Tensor, y: Tensor, reduce_sum: ReduceSum | None) -> Fit:
+        """``inner_steps`` steps towards the maximum likelihood. Collective: every rank, one without samples too.
+
+        x (n_r, x_dim), y (n_r, y_dim): this rank's samples, in q's type.
+        """
+        x, y = x.detach(), y.detach()
+        count = y.new_full((1,), len(y))
+        if reduce_sum is not None:
+            count = reduce_sum(count)
+        first: Fit | None = None
+        with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
+            for _ in range(self.config.inner_steps):
+                mu, logvar = self.q(x)
+                nll = nll_sum(mu, logvar, y) / count
+                gradients = torch.autograd.grad(nll.sum(), self.parameters)
+                packed = torch.cat([nll.detach(), *(each.flatten() for each in gradients)])
+                packed = packed if reduce_sum is None else reduce_sum(packed)
+                self._step(packed[1:])
+                first = first or Fit(mu.detach(), None if logvar is None else logvar.detach(), packed[0])
+        assert first is not None  # inner_steps is above 0
+        return first
+
+    def _step(self, gradient: Tensor) -> None:
+        """One step of Adam with the summed gradient of all parameters, flattened. Local."""
+        sizes = [each.numel() for each in self.parameters]
+        for parameter, part in zip(self.parameters, gradient.split(sizes), strict=True):
+            parameter.grad = part.view_as(parameter)
+        if self.config.clip is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def frozen(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """mu and logvar with a gradient to x and none to q: the main loss must not train q to fail. Local."""
+        detached = {name: each.detach() for name, each in self.q.named_parameters()}
+        with torch.autocast(x.device.type, enabled=False):
+            found: tuple[Tensor, Tensor | None] = functional_call(self.q, detached, (x,))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """q and its optimizer. Local."""
+        return {"q": self.q.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes q's type from the state, so that nothing is rounded. Local."""
+        self.q.to(dtype=next(iter(state["q"].values())).dtype)
+        self.q.load_state_dict(state["q"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def nll_sum(mu: Tensor, logvar: Tensor | None, y: Tensor) -> Tensor:
+    """Negative log-likelihood in nats, summed over samples and dimensions, without the constant. Local."""
+    squared = (y - mu).square()
+    return 0.5 * (squared if logvar is None else squared * torch.exp(-logvar) + logvar).sum()
+
+
+def _mlp(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])

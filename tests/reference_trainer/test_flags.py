@@ -1,0 +1,191 @@
+"""Every setting changes something: each field of the configuration has an observable here, or this fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from reference_trainer import config as sections  # noqa: E402
+from reference_trainer.config import Config  # noqa: E402
+from reference_trainer.data import PlannedBatches, loader  # noqa: E402
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.trainer import Trainer, build_data  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+BASE: dict[str, Any] = {
+    "precision": "float64",
+    "steps": 6,
+    "global_batch": 32,
+    "seed": 1,
+    "data.train_samples": 100,
+    "data.validation_samples": 10,
+    "eval_every": 4,
+    "log_every": 3,
+}
+"""What every case starts from: short, but with several log lines, evaluations and epochs."""
+
+WEIGHTS = "weights"
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    # field: (what is changed, what is then different)
+    "seed": ({"seed": 2}, WEIGHTS),
+    "precision": ({"precision": "float32"}, "dtype"),
+    "steps": ({"steps": 7}, "steps"),
+    "epochs": ({"steps": None, "epochs": 1}, "steps"),
+    "global_batch": ({"global_batch": 16}, WEIGHTS),
+    "batch_size": ({"global_batch": None, "batch_size": 8}, WEIGHTS),
+    "accumulation": ({"accumulation": 2}, "micro_steps"),
+    "drop_last": ({"steps": None, "epochs": 2, "drop_last": True}, "steps"),
+    "repeat": ({"steps": None, "epochs": 2, "repeat": 2}, "steps"),
+    "log_every": ({"log_every": 2}, "logged"),
+    "eval_every": ({"eval_every": 2}, "evaluated"),
+    "eval_batch": ({"eval_batch": 7}, "evaluation_sizes"),
+    "optim.lr": ({"optim.lr": 2e-3}, WEIGHTS),
+    "optim.betas": ({"optim.betas": (0.1, 0.9)}, WEIGHTS),
+    "optim.weight_decay": ({"optim.weight_decay": 0.5}, WEIGHTS),
+    "optim.clip": ({"optim.clip": 1e-3}, WEIGHTS),
+    "optim.schedule": ({"optim.schedule": "cosine"}, WEIGHTS),
+    "optim.warmup_steps": ({"optim.warmup_steps": 4}, WEIGHTS),
+    "optim.lr_scaling": ({"optim.lr_scaling": "linear"}, WEIGHTS),
+    "optim.base_batch": ({"optim.lr_scaling": "linear", "optim.base_batch": 4}, WEIGHTS),
+    "ema.decay": ({"ema.decay": 0.5}, "evaluations"),
+    "data.train_samples": ({"data.train_samples": 90}, WEIGHTS),
+    "data.validation_samples": ({"data.validation_samples": 20}, "evaluations"),
+    "data.workers": ({"data.workers": 2}, "workers"),
+    "data.pin_memory": ({"data.pin_memory": True}, "pinned"),
+    "club.enabled": ({"club.enabled": False}, WEIGHTS),
+    "club.weight": ({"club.weight": 0.5}, WEIGHTS),
+    "club.variance": ({"club.variance": "unit"}, WEIGHTS),
+    "club.update_every": ({"club.update_every": 3}, WEIGHTS),
+    "club.inner_steps": ({"club.inner_steps": 2}, WEIGHTS),
+    "club.lr": ({"club.lr": 0.1}, WEIGHTS),
+    "club.betas": ({"club.betas": (0.1, 0.2)}, WEIGHTS),
+    "club.hidden": ({"club.hidden": (8,)}, WEIGHTS),
+    "club.clip": ({"club.clip": 1e-3}, WEIGHTS),
+    "club.warmup_steps": ({"club.warmup_steps": 5}, WEIGHTS),
+    "club.unbiased": ({"club.unbiased": True}, WEIGHTS),
+    "club.symmetric": ({"club.symmetric": True}, WEIGHTS),
+    "club.accumulation": ({"accumulation": 2, "club.accumulation": "micro"}, WEIGHTS),
+    "disentangle.hidden": ({"disentangle.hidden": (32,)}, WEIGHTS),
+    "disentangle.features": ({"disentangle.features": 8}, WEIGHTS),
+    "disentangle.noise": ({"disentangle.noise": 0.1}, WEIGHTS),
+    "disentangle.reconstruction": ({"disentangle.reconstruction": 0.1}, WEIGHTS),
+}
+ELSEWHERE = {
+    "objective": "test_flags.py::test_an_unknown_objective_is_refused: there is one",
+    "run_dir": "test_trainer.py",
+    "device": "test_launch.py",
+    "dist.backend": "test_launch.py",
+    "dist.start_timeout": "test_launch.py",
+    "dist.train_timeout": "test_launch.py",
+    "club.path": "test_estimator.py: on several ranks what is sent differs, and nothing else",
+    "club.check_every": "test_estimator.py",
+}
+
+
+def build(changes: dict[str, Any]) -> Config:
+    """A configuration of BASE and ``changes``, by dotted names."""
+    top: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in (BASE | changes).items():
+        section, _, field = name.rpartition(".")
+        if section:
+            nested.setdefault(section, {})[field] = value
+        else:
+            top[field] = value
+    default = Config()
+    return Config(**top, **{name: dataclasses.replace(getattr(default, name), **each) for name, each in nested.items()})
+
+
+def names(kind: type, prefix: str = "") -> list[str]:
+    """All fields, dotted."""
+    found = []
+    for field in dataclasses.fields(kind):
+        section = getattr(sections, str(field.type), None)
+        if dataclasses.is_dataclass(section):
+            found += names(section, f"{prefix}{field.name}.")
+        else:
+            found.append(prefix + field.name)
+    return found
+
+
+def observe(config: Config, what: str) -> Any:
+    """What a run shows of ``what``."""
+    trainer = Trainer(config, World())
+    objective, seen = trainer.state.objective, []
+    if what == "micro_steps":
+        original = objective.loss
+        objective.loss = lambda forward, batch: seen.append(len(batch)) or original(forward, batch)
+    elif what == "evaluation_sizes":
+        original_evaluate = objective.evaluate
+        objective.evaluate = lambda module, batch: seen.append(len(batch)) or original_evaluate(module, batch)
+    elif what in ("workers", "pinned"):
+        data = config.data
+        sampler = PlannedBatches(trainer.plan, 0, seed=config.seed)
+        made = loader(build_data(config).train, sampler, workers=data.workers, pin_memory=data.pin_memory)
+        return made.num_workers if what == "workers" else made.pin_memory
+
+    logged, evaluated, evaluations = [], [], []
+    for _ in trainer.steps():
+        if trainer.due(config.log_every):
+            logged.append(trainer.state.step)
+        if trainer.due(config.eval_every):
+            evaluated.append(trainer.state.step)
+            evaluations.append(trainer.evaluate(trainer.data.validation))
+    weights = [each.detach().clone() for each in objective.module.parameters()]
+    return {
+        "weights": weights,
+        "dtype": weights[0].dtype,
+        "steps": trainer.state.step,
+        "logged": logged,
+        "evaluated": evaluated,
+        "evaluations": evaluations,
+        "micro_steps": seen,
+        "evaluation_sizes": seen,
+    }[what]
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two observations are equal."""
+    if isinstance(first, list) and first and isinstance(first[0], torch.Tensor):
+        return len(first) == len(second) and all(
+            a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, second, strict=True)
+        )
+    return first == second
+
+
+def test_every_field_has_an_observable():
+    listed = {*CASES, *ELSEWHERE}
+    assert sorted(names(Config)) == sorted(listed)
+
+
+@pytest.fixture(scope="module")
+def base():
+    """Observations of runs without the change under test, made once each."""
+    kept: dict[Any, Any] = {}
+
+    def observed(changes, what):
+        key = (tuple(sorted(changes.items())), what)
+        if key not in kept:
+            kept[key] = observe(build(changes), what)
+        return kept[key]
+
+    return observed
+
+
+@pytest.mark.parametrize("field", CASES)
+def test_a_field_changes_what_it_says(base, field):
+    changes, what = CASES[field]
+    # What the field needs to matter is in both runs: its own change is the only difference.
+    others = {name: value for name, value in changes.items() if name != field}
+    if field in ("epochs", "batch_size"):
+        others = {}
+    assert not same(observe(build(changes), what), base(others, what))
+
+
+def test_the_same_settings_give_the_same_run(base):
+    # Otherwise every field above would "change" something.
+    assert same(observe(build({}), WEIGHTS), base({}, WEIGHTS))
