@@ -54,6 +54,7 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 """How backends and the store say that a peer has gone."""
+_LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages|lib[/\\]python3[^/\\]*)[/\\]")
 
 
 class Watch:
@@ -72,6 +73,8 @@ class Watch:
         self, world: World, *, folder: Path | None = None, brief: tuple[type[BaseException], ...] = ()
     ) -> None:
         self.world, self.folder, self.brief = world, folder, brief
+        # torchrun's agent has the store; elsewhere it may be in rank zero's process.
+        self._store_outlives_rank_zero = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
         self._leaving = threading.Lock()
         self._failing_since: float | None = None
         self._ended = threading.Event()
@@ -114,6 +117,8 @@ class Watch:
         """Ends this process when another rank has failed or died."""
         while not self._ended.is_set():
             dead = self._lines.wait(POLL)
+            if 0 in dead and not self._store_outlives_rank_zero:
+                self._follow("rank 0 died, and the store with it")
             if self._failing_since is not None:
                 if time.monotonic() - self._failing_since > LEAVE:
                     self._exit(1)
@@ -126,7 +131,7 @@ class Watch:
                 dead = dead or self._lines.wait(POLL)
                 if not dead and not self._lines.others():
                     return  # rank zero said goodbye: it has ended, and well
-                cause = f"rank {dead[0]} died, and the store with it" if dead else "the store does not answer"
+                cause = f"rank {dead[0]} died, and the store too" if dead else "the store does not answer"
             if cause is not None:
                 self._follow(cause)
 
@@ -274,7 +279,7 @@ def _in_one_line(error: BaseException) -> str:
 
 def _place(stack: traceback.StackSummary) -> str:
     """The innermost line that is not of a library."""
-    own = [each for each in stack if not re.search(r"[/\\](site-packages|dist-packages|lib[/\\]python3)", each.filename)]
+    own = [each for each in stack if not _LIBRARY.search(each.filename)]
     frames = own or list(stack)
     return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else "no line of Python"
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
 from .ema import Ema
 from .evaluate import evaluate
+from .finite import Gate
 from .launch import World, set_timeout
 from .metrics import RunLog
 from .objectives import Objective
@@ -32,6 +35,7 @@ from .objectives.disentangle import Disentangle
 from .plan import Plan
 from .randomness import seed_of
 from .schedule import lr_factor
+from .signals import Stop
 from .state import TrainState
 from .step import StepResult, train_step
 
@@ -61,6 +65,9 @@ class Summary:
     train: dict[str, float]
     """The last interval's means."""
     test: dict[str, float]
+    """Empty where the run was stopped before its end."""
+    stopped: str = ""
+    """The signal that the run was stopped by."""
 
 
 class Trainer:
@@ -83,28 +90,46 @@ class Trainer:
         self.model = wrap(objective.module, world)
         torch.manual_seed(seed_of(config.seed, "rank", world.rank))
         self.state = build_state(objective, config, self.plan)
+        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite)
+        self.stop: Stop | None = None
+        """Whoever is asked about stopping, while the trainer runs."""
+        self.stopped: signal.Signals | None = None
 
     def run(self) -> Summary:
         """Trains to the end of the plan, evaluates, and leaves weights, metrics and pictures in the run directory."""
-        config, train = self.config, {}
-        with RunLog.start(config, self.plan, self.world) as log:
+        config, train, test = self.config, {}, {}
+        with RunLog.start(config, self.plan, self.world) as log, Stop(self.world, timeout=config.dist.start_timeout) as stop:
+            self.stop, self.gate.tell = stop, log.warning
             for result in self.steps():
                 log.add(result, lr=self.lr)
                 if self.due(config.log_every):
                     train = log.interval(self.state.step)
-                if self.due(config.eval_every):
-                    log.evaluation(self.state.step, "validation", self.evaluate(self.data.validation))
-            test = self.evaluate(self.data.test)
-            log.evaluation(self.state.step, "test", test)
+                if self.due(config.eval_every) and not self.stopped:
+                    found = self.evaluate(self.data.validation)
+                    if not self.stopped:
+                        log.evaluation(self.state.step, "validation", found)
+                if self.stopped:
+                    break
+            if not self.stopped:
+                test = self.evaluate(self.data.test)
+            if not self.stopped:
+                log.evaluation(self.state.step, "test", test)
             self.save(log.folder / "weights.pt")
-        return Summary(self.state.step, train, test)
+            if self.stopped:
+                log.warning(
+                    f"stopped at step {self.state.step} of {self.plan.optimizer_steps} on {self.stopped.name}; "
+                    f"everything is in {log.folder}: start again with the same settings to go on"
+                )
+        return Summary(self.state.step, train, test, self.stopped.name if self.stopped else "")
 
     def steps(self) -> Iterator[StepResult]:
         """Executes the plan from where the state is; yields after each optimizer step."""
         state, config = self.state, self.config
         sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
         stream = iter(loader(self.data.train, sampler, workers=config.data.workers, pin_memory=config.data.pin_memory))
-        while state.step < self.plan.optimizer_steps:
+        while state.step < self.plan.optimizer_steps and not self.stopped:
+            if self.stop is not None:
+                self.stop.begin_step()
             batches = [batch.to(self.world.device, self.dtype) for batch in self.next_batches(stream)]
             result = train_step(
                 self.model,
@@ -115,10 +140,13 @@ class Trainer:
                 clip=config.optim.clip,
                 scheduler=state.scheduler,
                 ema=state.ema,
+                gate=self.gate,
             )
             state.step += 1
             if state.step == 1:
                 set_timeout(self.world, config.dist.train_timeout)
+            if self.stop is not None:
+                self.stopped = self.stop.end_step()
             yield result
 
     def next_batches(self, stream: Iterator[Batch]) -> list[Batch]:
@@ -136,19 +164,33 @@ class Trainer:
         return every > 0 and (self.state.step % every == 0 or self.state.step == self.plan.optimizer_steps)
 
     def evaluate(self, source: Source) -> dict[str, float]:
-        """The objective's metrics on a source, with the averaged weights where there are some."""
+        """The objective's metrics on a source, with the averaged weights where there are some.
+
+        Where ``stopped`` is set afterwards, it was cut short: the metrics are those of a part of the source.
+        """
         state = self.state
-        if state.ema is None:
-            return self._evaluate(source)
-        with state.ema.swapped(state.objective.module):
-            return self._evaluate(source)
+        self.gate.settle()
+        with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
+            found = self._evaluate(source)
+        if self.stop is not None:
+            self.stopped = self.stopped or self.stop.agree()
+        return found
 
     def _evaluate(self, source: Source) -> dict[str, float]:
         objective, size = self.state.objective, self.config.eval_batch
-        return evaluate(objective, source, world=self.world, batch_size=size, dtype=self.dtype)
+        stop = self.stop
+        return evaluate(
+            objective,
+            source,
+            world=self.world,
+            batch_size=size,
+            dtype=self.dtype,
+            interrupted=lambda: stop is not None and stop.received is not None,
+        )
 
     def save(self, path: Path) -> None:
         """Writes the unwrapped weights, and their average, on rank zero."""
+        self.gate.settle()
         if self.world.is_main:
             state = {"step": self.state.step, "model": self.state.objective.module.state_dict()}
             if self.state.ema is not None:
