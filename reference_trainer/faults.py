@@ -95,9 +95,14 @@ class Watch:
             return
         if error is not None:
             self._fail(error)
-        self._ended.set()
-        self._thread.join()
+        self._end_thread()
         self._lines.close(goodbye=True)
+
+    def _end_thread(self) -> None:
+        """Afterwards this thread may read the lines."""
+        self._ended.set()
+        self._lines.wake()
+        self._thread.join(2 * POLL)
 
     def _connect(self, host: str) -> Lifelines:
         """The lines to other ranks. Collective."""
@@ -220,8 +225,7 @@ class Watch:
         flushing.join(0.5)  # a thread that is stuck in a write may have the stream's lock
         if self.world.rank == 0:
             if threading.current_thread() is not self._thread:
-                self._ended.set()
-                self._thread.join(2 * POLL)  # one thread at a time reads the lines
+                self._end_thread()
             self._lines.wait_for_others_to_go(LINGER)
         os._exit(code)
 

@@ -1,8 +1,8 @@
 """What happens when a loss or a gradient is not a finite number: the step is withheld, named, and the run stops or not.
 
 The averaged gradient is the same on all ranks, so each decides for itself and all decide alike. (A loss that is not
-finite makes the gradient so: see `step`.) Who caused it is looked up only then: the ranks' losses, and where those are
-finite, each rank's own gradient, computed once more without the average.
+finite makes the gradient so: see `step`.) Who caused it is looked up only then: the step is computed once more, without
+the average, and each rank says where it first met a number that is not finite.
 
 On a GPU the verdict is not waited for. A fused optimizer reads it on the device, as with a GradScaler, and leaves
 weights and moments alone; the host reads it one step later, when it has long arrived, and does then what belongs to a
@@ -12,9 +12,9 @@ step that was taken (schedule, average). Elsewhere reading it costs nothing, or 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +79,8 @@ class Gate:
         self.skipped = self.in_a_row = 0
         self._pending: tuple[Update, Verdict] | None = None
 
-    def apply(self, update: Update) -> None:
-        """Takes the step, or not. Collective: every rank."""
+    def apply(self, update: Update) -> Tensor:
+        """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank."""
         self.settle()
         verdict = Verdict(torch.isfinite(update.grad_norm))
         if self.lagging:
@@ -93,6 +93,7 @@ class Gate:
             self._pending = update, verdict
         else:
             self._finish(update, verdict)
+        return verdict.on_device
 
     def settle(self) -> None:
         """Reads the verdict of the last step, if that is not known yet. Collective: every rank.
@@ -120,57 +121,47 @@ class Gate:
         self.tell(f"{line}; skipped")
 
     def _culprit(self, update: Update) -> str:
-        """Which rank, and which parameter. Collective: every rank."""
-        losses = self._of_ranks(update.loss)
-        for rank, loss in enumerate(losses):
-            if not torch.isfinite(loss):
-                return f"the loss on rank {rank} of {self.world.size} is {loss.item()}"
-        names = [name for name, _ in _named(self.objective.module, _with_gradient(self.optimizer))]
-        for rank, own in enumerate(self._of_ranks(self._own_gradient(update))):
-            if (place := int(own)) >= 0:
-                return f"the gradient of `{names[place]}` on rank {rank} of {self.world.size} is not finite"
+        """Which rank, and what on it. Collective: every rank."""
+        objective, size = self.objective, self.world.size
+        # What the objective moves, and the generators, are put back. The weights are those of the step: it was not taken.
+        kept = copy.deepcopy(objective.state_dict())
+        with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
+            own = first_met(objective, update.batches, update.total, _with_gradient(self.optimizer))
+        objective.load_state_dict(kept)
+        of_ranks = self._of_ranks(torch.stack([update.loss.double(), *(update.loss.new_tensor(each, dtype=torch.float64) for each in own)]))
+        losses, outputs, gradients = of_ranks.unbind(1)
+        modules = [name or type(objective.module).__name__ for name, _ in objective.module.named_modules()]
+        names = _names(objective.module, _with_gradient(self.optimizer))
+        for rank in range(size):
+            if (place := int(outputs[rank])) >= 0:
+                return f"the output of `{modules[place]}` on rank {rank} of {size} is not finite (loss {losses[rank]:g})"
+        if not torch.isfinite(losses).all():
+            rank = int((~torch.isfinite(losses)).int().argmax())
+            return f"the loss on rank {rank} of {size} is {losses[rank]:g}, though the outputs of the modules are finite"
+        for rank in range(size):
+            if (place := int(gradients[rank])) >= 0:
+                return f"the gradient of `{names[place]}` on rank {rank} of {size} is not finite, though the loss is"
         place = int((~torch.isfinite(update.norms)).int().argmax())
-        return f"the averaged gradient of `{names[place]}` is not finite, though that of each rank is"
+        return f"the averaged gradient of `{names[place]}` is not finite, though each rank's own is"
 
-    def _of_ranks(self, value: Tensor) -> Tensor:
-        """A scalar of every rank, on the CPU. Collective: every rank."""
-        found = torch.zeros(self.world.size, dtype=torch.float64, device=value.device)
-        found[self.world.rank] = value.double()
+    def _of_ranks(self, row: Tensor) -> Tensor:
+        """(k,) of every rank as (W, k), on the CPU. Collective: every rank."""
+        found = torch.zeros(self.world.size, len(row), dtype=torch.float64, device=row.device)
+        found[self.world.rank] = row
         reduce_sum = sum_reducer(self.world.group)
         return (found if reduce_sum is None else reduce_sum(found)).cpu()
-
-    def _own_gradient(self, update: Update) -> Tensor:
-        """Which parameter's gradient is not finite on this rank, computed once more; -1 for none. Collective.
-
-        The weights are those of the step, because it was not taken. What the objective moves, and the generators of
-        random numbers, are put back.
-        """
-        objective, parameters = self.objective, _with_gradient(self.optimizer)
-        kept = copy.deepcopy(objective.state_dict())
-        sums = [torch.zeros_like(each) for each in parameters]
-        devices = [update.loss.device] if update.loss.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
-            objective.prepare(objective.module, update.batches, update.total)
-            for batch in update.batches:
-                loss = objective.loss(objective.module, batch).sum * (self.world.size / update.total)
-                # Not `backward`: DDP would hear of it.
-                for total, one in zip(sums, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
-                    if one is not None:
-                        total += one
-        objective.load_state_dict(kept)
-        wrong = ~torch.isfinite(torch.stack([each.sum() for each in sums]))
-        return torch.where(wrong.any(), wrong.int().argmax(), -1)
 
 
 class Verdict:
     """A boolean on its way from the device."""
 
     def __init__(self, on_device: Tensor) -> None:
-        self.on_device, self._host, self._event = on_device, on_device, None
+        self.on_device, self._host = on_device, on_device
+        self._event: Any = None
         if on_device.device.type == "cuda":
             self._host = torch.empty((), dtype=torch.bool, pin_memory=True)
             self._host.copy_(on_device, non_blocking=True)
-            self._event: Any = torch.cuda.Event()
+            self._event = torch.cuda.Event()
             self._event.record()
 
     def read(self) -> bool:
@@ -178,6 +169,45 @@ class Verdict:
         if self._event is not None:
             self._event.synchronize()
         return bool(self._host)
+
+
+class Met(NamedTuple):
+    """Where a rank met what is not finite; -1: nowhere."""
+
+    output: int
+    """Of `named_modules`: the first whose output was so."""
+    gradient: int
+    """Of the parameters: the first whose own gradient, before the average, was so."""
+
+
+def first_met(
+    objective: Objective, batches: Sequence[Batch], total: float | Tensor, parameters: Sequence[Tensor]
+) -> Met:
+    """Computes the step once more, without DDP, and looks at every module's output. Collective: every rank."""
+    outputs: list[int] = []
+    sums = [torch.zeros_like(each) for each in parameters]
+
+    def looking(place: int) -> Callable[[nn.Module, Any, Any], None]:
+        def look(module: nn.Module, given: Any, output: Any) -> None:
+            if not outputs and not all(torch.isfinite(each).all() for each in _tensors(output)):
+                outputs.append(place)
+
+        return look
+
+    hooks = [each.register_forward_hook(looking(place)) for place, each in enumerate(objective.module.modules())]
+    try:
+        objective.prepare(objective.module, batches, total)
+        for batch in batches:
+            loss = objective.loss(objective.module, batch).sum / total
+            # Not `backward`: DDP would hear of it.
+            for found, one in zip(sums, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+                if one is not None:
+                    found += one
+    finally:
+        for hook in hooks:
+            hook.remove()
+    wrong = [place for place, each in enumerate(sums) if not torch.isfinite(each).all()]
+    return Met(outputs[0] if outputs else -1, wrong[0] if wrong else -1)
 
 
 def clip_gradients(optimizer: Optimizer, largest: float | None) -> tuple[Tensor, Tensor]:
@@ -199,7 +229,16 @@ def _with_gradient(optimizer: Optimizer) -> list[Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
 
 
-def _named(module: nn.Module, parameters: Sequence[Tensor]) -> list[tuple[str, Tensor]]:
-    """The parameters with their names in the unwrapped module."""
+def _names(module: nn.Module, parameters: Sequence[Tensor]) -> list[str]:
+    """Their names in the unwrapped module."""
     names = {id(parameter): name for name, parameter in module.named_parameters()}
-    return [(names.get(id(each), "a parameter that is not the module's"), each) for each in parameters]
+    return [names.get(id(each), "a parameter that is not the module's") for each in parameters]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """All within nested containers."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(each)

@@ -51,6 +51,8 @@ class Lifelines:
         """Of each connection: the rank at its other end; below zero where it has not said that yet."""
         self._said: dict[socket.socket, bytes] = {}
         self._listener: socket.socket | None = None
+        self._waker, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
         if rank == 0:
             # Any interface: which one the other machines see is known to them only, by the host that they were given.
             dual = socket.has_dualstack_ipv6()
@@ -67,15 +69,22 @@ class Lifelines:
 
     def wait(self, seconds: float) -> list[int]:
         """Ranks that have died since the last call; returns at once when there is one, else after the time. Local."""
-        dead = []
+        dead: list[int] = []
+        woken = False
         deadline = time.monotonic() + seconds
-        while not dead and (left := deadline - time.monotonic()) > 0:
+        while not dead and not woken and (left := deadline - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
-                if key.fileobj is self._listener:
+                if key.fileobj is self._woken:
+                    woken = True
+                elif key.fileobj is self._listener:
                     self._accept()
                 else:
                     dead += self._read(key.fileobj)  # type: ignore[arg-type]
         return dead
+
+    def wake(self) -> None:
+        """Makes `wait` return, now and from now on. Local; any thread."""
+        self._waker.send(b".")
 
     def others(self) -> list[int]:
         """Ranks whose connection is open. Local."""
@@ -85,7 +94,8 @@ class Lifelines:
         """Returns when every connection is closed, at the latest after the time. Local."""
         deadline = time.monotonic() + seconds
         while self.others() and time.monotonic() < deadline:
-            self.wait(0.05)
+            if not self.wait(0.05):
+                time.sleep(0.01)  # it returns at once when it was woken
 
     def close(self, *, goodbye: bool) -> None:
         """Ends the connections; with a goodbye the other ends do not take it for a death. Local."""
@@ -95,14 +105,15 @@ class Lifelines:
                 with suppress(OSError):
                     connection.sendall(_GOODBYE)
             self._drop(connection)
-        if self._listener is not None:
-            self._listener.close()
+        for each in (self._listener, self._waker, self._woken):
+            if each is not None:
+                each.close()
         self._selector.close()
 
     def close_in_child(self) -> None:
         """A forked child would keep its parent's connections open after the parent's death. Local."""
         # Descriptors only: epoll's registrations belong to the open file that the parent has too.
-        for connection in [*self._ranks, *([self._listener] if self._listener else [])]:
+        for connection in [*self._ranks, *([self._listener] if self._listener else []), self._waker, self._woken]:
             os.close(connection.detach())
 
     def _accept(self) -> None:

@@ -38,6 +38,8 @@ class StepResult(NamedTuple):
     """Equal on all ranks."""
     grad_norm: Tensor
     """Of the averaged gradient, before it is clipped."""
+    taken: Tensor | None = None
+    """Whether the step was taken: a boolean, from the gate; None without one."""
 
 
 def train_step(
@@ -81,12 +83,13 @@ def train_step(
         if ema is not None:
             ema.update(objective.module)
 
+    taken = None
     if gate is None:
         optimizer.step()
         advance()
     else:
-        gate.apply(Update(batches, total, sums["loss"], grad_norm, norms, advance))
-    return StepResult(sums, total, values, grad_norm)
+        taken = gate.apply(Update(batches, total, sums["loss"], grad_norm, norms, advance))
+    return StepResult(sums, total, values, grad_norm, taken)
 
 
 def synchronized(model: nn.Module, last: bool) -> AbstractContextManager[None]:
