@@ -42,7 +42,7 @@ class Rung:
 
     def __str__(self) -> str:
         if self.name == "local":
-            return "this process alone (no Accelerator was given, and torch.distributed is not initialised)"
+            return "this process alone"
         return f"{self.size} rank{'s' * (self.size > 1)}, as {self.name} has it"
 
 
@@ -74,7 +74,8 @@ class Ladder:
         """Where CLUB runs. Raises ``ClubError`` if what was found at the first use no longer holds. Local."""
         if self._rung is None:
             self._rung = self._look()
-            self._rung.say(f"runs on {self._rung}")
+            why = " (no Accelerator given, torch.distributed not initialised)" if self.group == WORLD else ""
+            self._rung.say(f"runs on {self._rung}{why if self._rung.group is None else ''}")
         elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
             raise ClubError(
                 "torch.distributed was initialised after CLUB had begun in this process alone; "

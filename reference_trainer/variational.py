@@ -8,6 +8,7 @@ step, with and without gradient.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -128,7 +129,8 @@ class Estimator:
         """Takes q's type from the state, so that nothing is rounded. Local."""
         self.q.to(dtype=next(iter(state["q"].values())).dtype)
         self.q.load_state_dict(state["q"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        # A copy: what is loaded as it is stays shared with the giver, and Adam writes into it.
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
 
 
 def nll_sum(mu: Tensor, logvar: Tensor | None, y: Tensor) -> Tensor:
