@@ -42,6 +42,7 @@ class Job:
     """Seconds of a step, of an evaluation's batch, and of a save."""
     workers: int = 0
     eval_every: int = 0
+    eval_batch: int = 4
     save_every: int = 0
     timeout: float = 60.0
     folder: Path = Path()
@@ -162,7 +163,7 @@ def main(run_dir: str, *arguments: str) -> None:
         global_batch=12,
         log_every=1,
         eval_every=job.eval_every,
-        eval_batch=4,
+        eval_batch=job.eval_batch,
         data=DataConfig(workers=job.workers),
         dist=DistConfig(start_timeout=job.timeout, train_timeout=job.timeout),
     )
