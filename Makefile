@@ -1,6 +1,6 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test mutants lint format bench matrix clean
+.PHONY: help demo demonstration test mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
@@ -8,6 +8,9 @@ help:  ## show the targets
 
 demo:  ## install, then check a buggy training script and its fixed twin
 	@ci/demo.sh
+
+demonstration:  ## leakage between two encoders with CLUB, without, and with the original defaults; some minutes
+	@ci/demonstration.sh $(ARGS)
 
 test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to pytest
 	@ci/test.sh $(ARGS)

@@ -1,1 +1,75 @@
-"""A compact DDP trainer to copy from; its parts come with their own issues."""
+"""A compact DDP trainer to copy from: every claim of it is held by equality with a single process.
+
+To read it, in this order:
+    step.py          one optimizer step on all ranks
+    trainer.py       a run: what is built, and what happens when
+    plan.py          which samples, how many steps: arithmetic;  data.py  the stream that follows it
+    launch.py        which rank this is, under any launcher;  collectives.py  what ranks say to each other
+    objectives/      what is trained; disentangle.py is one
+    club.py          CLUB over the global batch, with estimator.py and variational.py
+    randomness.py    noise that belongs to a sample
+The rest: config.py (every setting), schedule.py, ema.py, evaluate.py, metrics.py, checkpoint.py, doctor.py, cli.py.
+
+Names are imported when they are asked for, so that `plan` and `--help` import no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .checkpoint import save
+    from .club import club_categorical, club_gaussian
+    from .collectives import all_gather_with_grad, reduce_sum_count
+    from .config import Config
+    from .ema import Ema
+    from .estimator import CLUBLoss
+    from .launch import World
+    from .objectives import Objective
+    from .plan import Plan
+    from .step import train_step
+    from .trainer import Trainer
+
+_HOMES = {
+    "CLUBLoss": "estimator",
+    "Config": "config",
+    "Ema": "ema",
+    "Objective": "objectives",
+    "Plan": "plan",
+    "Trainer": "trainer",
+    "World": "launch",
+    "all_gather_with_grad": "collectives",
+    "club_categorical": "club",
+    "club_gaussian": "club",
+    "reduce_sum_count": "collectives",
+    "save": "checkpoint",
+    "train_step": "step",
+}
+
+__all__ = [
+    "CLUBLoss",
+    "Config",
+    "Ema",
+    "Objective",
+    "Plan",
+    "Trainer",
+    "World",
+    "all_gather_with_grad",
+    "club_categorical",
+    "club_gaussian",
+    "reduce_sum_count",
+    "save",
+    "train_step",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

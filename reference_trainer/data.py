@@ -124,7 +124,7 @@ def loader(source: Source, sampler: PlannedBatches, *, workers: int = 0, pin_mem
     """
     return DataLoader(
         _Fetched(source),
-        batch_sampler=sampler,  # type: ignore[arg-type]
+        batch_sampler=sampler,
         collate_fn=_as_it_is,
         num_workers=workers,
         pin_memory=pin_memory,

@@ -134,7 +134,7 @@ def main() -> int:
     options = parser.parse_args()
     print(f"{'CPU microseconds a step':<26}{'by hand':>10}{'again':>10}{'ours':>10}{'A/A':>10}{'ours - by hand':>18}")
     for size in (1, 2):
-        with Ranks(size) as ranks:
+        with Ranks(size, timeout=600.0) as ranks:
             first = ranks.run(measure, options.blocks, options.steps)[0]
         hand, again, mine = (first[name] for name in ("by hand", "by hand again", "ours"))
         noise = statistics.median(abs(a - b) for a, b in zip(hand, again, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import pickle
@@ -237,9 +238,13 @@ def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         if not main:
             raise TypeError("a function of an interactive session cannot travel to the ranks: put it into a module")
         main = os.path.abspath(main)
+    # One pickler, as one unpickler reads it all: each counts what the parts refer to.
+    stream = io.BytesIO()
+    pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
     try:
-        parts = [call_function, main, (function, args, kwargs)]
-        return b"".join(pickle.dumps(part, pickle.HIGHEST_PROTOCOL) for part in parts)
+        for part in (call_function, main, (function, args, kwargs)):
+            pickler.dump(part)
+        return stream.getvalue()
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         name = getattr(function, "__qualname__", repr(function))
         hint = (

@@ -189,20 +189,9 @@ class Rank:
         return plain_failure(error)
 
 
-class Steps:
-    """Pickles one after another, each with a memory of its own: one unpickler for all would mix up what they refer to."""
-
-    def __init__(self, payload: bytes) -> None:
-        self.stream = io.BytesIO(payload)
-
-    def load(self) -> Any:
-        """The next one."""
-        return pickle.load(self.stream)  # noqa: S301 - from our parent
-
-
 def call_user(payload: bytes, world: RankWorld, sections: list[tuple[str, str]]) -> Any:
     """Unpickles a step and calls ``step(the rest, world, sections)``. Stacks are shown from here on."""
-    steps = Steps(payload)
+    steps = pickle.Unpickler(io.BytesIO(payload))  # noqa: S301 - from our parent
     step: Callable[..., Any] = steps.load()
     return step(steps, world, sections)
 
@@ -320,7 +309,7 @@ class Coverage:
             self.running.save()
 
 
-def call_function(steps: Steps, world: RankWorld, sections: list[tuple[str, str]]) -> Any:
+def call_function(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[str, str]]) -> Any:
     """The step of ``World.run``: a function with its arguments."""
     main = steps.load()
     if main and not _main_is_here:

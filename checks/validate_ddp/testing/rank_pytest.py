@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .outcome import Failure
-from .rank import RankWorld, Steps, current_world, plain_failure
+from .rank import RankWorld, current_world, plain_failure
 from .state import finder
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def prepare(options: dict[str, Any]) -> None:
 _prepared_protocols: list[Iterator[object]] = []
 
 
-def call_test(steps: Steps, world: RankWorld, sections: list[tuple[str, str]]) -> None:
+def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[str, str]]) -> None:
     """The step of a marked test: module, path to the function, attributes of its instance, then the fixtures."""
     module_name, path, made_here, level = steps.load()
     owner: Any = importlib.import_module(module_name)
@@ -81,7 +81,7 @@ def call_test(steps: Steps, world: RankWorld, sections: list[tuple[str, str]]) -
 _running: list[Callable[..., Any]] = []
 
 
-def unpickled_fixtures(steps: Steps) -> dict[str, Any]:
+def unpickled_fixtures(steps: pickle.Unpickler) -> dict[str, Any]:
     """The fixtures' values. One unpickler reads them all, so that what they share stays shared."""
     values = {}
     for _ in range(steps.load()):

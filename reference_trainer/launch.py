@@ -1,0 +1,283 @@
+"""Which rank this process is, whatever started it: torchrun, SLURM, Accelerate, or nobody. Torch-free at import.
+
+    with World.from_env(dist=config.dist) as world:
+        train(world)
+
+The model must have left its last variable when the ``with`` ends (keep it in a function, as here): a DDP model that is
+freed after its process group aborts or hangs now and then (torch 2.13, gloo).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from . import slurm
+from .config import Config, ConfigError, DistConfig
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import torch
+    from torch.distributed import ProcessGroup
+
+__all__ = ["Launch", "LaunchError", "World", "detect", "set_timeout", "with_accelerate"]
+
+_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_MPI = {
+    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"),
+    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
+    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
+}
+"""What mpirun gives to a process; `accelerate launch` starts ranks by it on CPUs, and reads these."""
+
+
+class LaunchError(RuntimeError):
+    """An environment in which no run can start; the message is one line: what, where, what to do."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What the environment says of this process."""
+
+    rank: int = 0
+    local_rank: int = 0
+    """Rank on its machine."""
+    world_size: int = 1
+    local_world_size: int = 1
+    """Ranks on this machine."""
+    launcher: str = "single"
+    """ "single", "torchrun", "slurm" or "accelerate"."""
+    master_addr: str | None = None
+    master_port: int | None = None
+    store_hosted: bool = False
+    """The launcher itself hosts the store at that address (torchrun does); else rank zero has to."""
+    attempt: str = ""
+    """Tells this start from others at the same address: the job, the number of restarts."""
+
+
+def detect(environ: Mapping[str, str]) -> Launch:
+    """The launch that ``environ`` describes; ``LaunchError`` where it describes half of one. Local; sends nothing.
+
+    torchrun's variables win over a SLURM step's (torchrun inside srun), those over Accelerate's with mpirun's, those
+    over none. SLURM counts inside a step only: a shell in `salloc` has a job but no peers.
+    """
+    complete = all(name in environ for name in _TORCHRUN)
+    if complete and not _accelerate(environ):
+        return _by_variables(environ, "torchrun")
+    if slurm.in_step(environ) and not complete:
+        return _by_slurm(environ)
+    if _accelerate(environ):
+        found = _with_mpi(environ)
+        if "RANK" in found:
+            return _by_variables(found, "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "accelerate")
+    told = [name for name in ("RANK", "LOCAL_RANK") if name in environ]
+    if told or environ.get("WORLD_SIZE", "1") != "1":
+        missing = [name for name in _TORCHRUN if name not in environ]
+        told = [name for name in _TORCHRUN if name in environ]
+        raise LaunchError(
+            f"half a launch: {', '.join(told)} set, but not {', '.join(missing)}; start with torchrun, which sets all, "
+            f"or unset {', '.join(told)} for one process"
+        )
+    return Launch()
+
+
+def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
+    """The configuration with what `accelerate launch` was told; ``ConfigError`` where it contradicts. Local."""
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+        if environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true"):
+            raise ConfigError(
+                f"accelerate launch asks for {name}; this trainer knows replicas (DDP) only: use torchtitan, or "
+                "Accelerate's own loop, for models that are larger than a GPU"
+            )
+    precision = environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if precision not in ("", "no"):
+        raise ConfigError(f"accelerate launch asks for mixed precision {precision}; start it with --mixed_precision no")
+    told = environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
+    steps = int(told) if told.isdecimal() else 1  # "auto" leaves it to us
+    if steps in (1, config.accumulation):
+        return config
+    if config.accumulation != 1:
+        raise ConfigError(
+            f"accumulation is {config.accumulation}, but accelerate launch was told {steps}; give it in one place"
+        )
+    return replace(config, accumulation=steps)
+
+
+def _accelerate(environ: Mapping[str, str]) -> bool:
+    """Whether `accelerate launch` started this; it always sets this variable."""
+    return "ACCELERATE_MIXED_PRECISION" in environ
+
+
+def _with_mpi(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with mpirun's names translated, and with the address that Accelerate takes by default."""
+    found = dict(environ)
+    for name, others in _MPI.items():
+        value = next((environ[other] for other in others if other in environ), None)
+        if name not in found and value is not None:
+            found[name] = value
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", **found}
+
+
+def _by_variables(environ: Mapping[str, str], launcher: str) -> Launch:
+    """From torchrun's names, each of which may be missing or nonsense."""
+    missing = [name for name in _TORCHRUN if name not in environ]
+    if missing:
+        raise LaunchError(f"half a launch by {launcher}: {', '.join(missing)} not set; start all ranks the same way")
+    rank, local_rank, size = (_number(environ, name) for name in _TORCHRUN[:3])
+    local_size = _number(environ, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environ else max(1, local_rank + 1)
+    if not rank < size:
+        raise LaunchError(f"RANK is {rank} and WORLD_SIZE {size}: ranks count from 0 to WORLD_SIZE - 1")
+    if not local_rank <= rank:
+        raise LaunchError(
+            f"LOCAL_RANK is {local_rank} and RANK {rank}: a rank on its machine cannot be the greater one"
+        )
+    return Launch(
+        rank=rank,
+        local_rank=local_rank,
+        world_size=size,
+        local_world_size=min(local_size, size),
+        launcher=launcher,
+        master_addr=environ["MASTER_ADDR"],
+        master_port=_port(environ),
+        store_hosted=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        attempt=f"{environ.get('TORCHELASTIC_RUN_ID', '')}/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
+    )
+
+
+def _by_slurm(environ: Mapping[str, str]) -> Launch:
+    """From a SLURM step; MASTER_ADDR and MASTER_PORT count where the job script has set them."""
+    try:
+        step = slurm.step(environ)
+    except slurm.SlurmError as error:
+        raise LaunchError(str(error)) from error
+    return Launch(
+        rank=step.rank,
+        local_rank=step.local_rank,
+        world_size=step.tasks,
+        local_world_size=step.local_tasks,
+        launcher="slurm",
+        master_addr=environ.get("MASTER_ADDR", step.first_host),
+        master_port=_port(environ) if "MASTER_PORT" in environ else step.port,
+        attempt=step.name,
+    )
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ[name]
+    if not text.isdecimal():
+        raise LaunchError(f"{name} is {text!r}; it must be a number from 0")
+    return int(text)
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    port = _number(environ, "MASTER_PORT")
+    if not 0 < port < 65536:
+        raise LaunchError(f"MASTER_PORT is {port}; it must be from 1 to 65535")
+    return port
+
+
+def _cpu() -> torch.device:
+    import torch
+
+    return torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class World:
+    """The ranks that train together, and which one this is."""
+
+    rank: int = 0
+    local_rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=_cpu)
+    launcher: str = "single"
+    group: ProcessGroup | None = None
+    """None: one process, no collectives at all."""
+    owned: bool = False
+    """The group was started here, and ends when the ``with`` does."""
+
+    @property
+    def is_main(self) -> bool:
+        """Rank zero: the one that writes what is written once."""
+        return self.rank == 0
+
+    @classmethod
+    def from_env(
+        cls, environ: Mapping[str, str] | None = None, *, dist: DistConfig | None = None, device: str = "auto"
+    ) -> World:
+        """Starts the process group that the environment describes; none for one process. Collective: every rank.
+
+        device: "auto" (the GPU of this rank, where the machine has one for each), "cpu" or "cuda". ``LaunchError``, in
+        bounded time, where the ranks cannot meet. To be used in a ``with``, which ends the group.
+        """
+        launch = detect(os.environ if environ is None else environ)  # half an environment is refused before torch comes
+        from .rendezvous import pin_device, start_group
+
+        dist = dist or DistConfig()
+        pinned = pin_device(launch, device)
+        group = start_group(launch, pinned, dist) if launch.world_size > 1 else None
+        return cls(
+            launch.rank, launch.local_rank, launch.world_size, pinned, launch.launcher, group, owned=group is not None
+        )
+
+    @classmethod
+    def current(cls, device: torch.device | str | None = None) -> World:
+        """The world as torch.distributed already has it: in tests on warm ranks, in somebody else's loop. Local.
+
+        device: where the tensors are; the CPU by default. It does not end the group.
+        """
+        import torch
+        import torch.distributed as torch_dist
+
+        where = torch.device("cpu" if device is None else device)
+        if not (torch_dist.is_available() and torch_dist.is_initialized()):
+            return cls(device=where)
+        rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
+        local_rank = os.environ.get("LOCAL_RANK", "")
+        return cls(
+            rank=rank,
+            local_rank=int(local_rank) if local_rank.isdecimal() else rank,
+            size=size,
+            device=where,
+            launcher="adopted",
+            group=torch_dist.group.WORLD if size > 1 else None,
+        )
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the group in order. After an exception it is left to the end of the process: others may be in a
+        collective that this rank will never join, and the traceback still holds the model."""
+        if kind is None and self.owned:
+            from .rendezvous import end_group
+
+            gc.collect()  # a model in DDP is a cycle: it must be gone before its group
+            end_group()
+
+
+def set_timeout(world: World, seconds: float) -> float | None:
+    """Sets how long a collective may take from now on; returns what is in effect, read back. Local, but for all ranks.
+
+    None: one process, or a torch (or backend) that does not tell. Torch has no public call for it, so the private one
+    is looked up: without it the time-out of the start stays.
+    """
+    if world.group is None:
+        return None
+    from datetime import timedelta
+
+    from torch.distributed import distributed_c10d
+
+    change: Any = getattr(distributed_c10d, "_set_pg_timeout", None)
+    if change is not None:
+        change(timedelta(seconds=seconds), world.group)
+    backend: Any = world.group._get_backend(world.device)
+    effective = getattr(getattr(backend, "options", None), "_timeout", None)
+    return effective.total_seconds() if isinstance(effective, timedelta) else None

@@ -1,0 +1,323 @@
+"""What a run leaves to be read: a JSONL file for each rank, means over all samples, progress, pictures.
+
+RUN/metrics/rank00000.jsonl has one JSON object a line, each with `version`, `rank`, `time` (seconds since 1970), `step`
+(optimizer steps done) and `kind`:
+    interval      means over the steps since the last one: `metrics`, equal on all ranks; `lr`; `steps`, `seconds`,
+                  `samples_per_second` over all ranks; `memory_bytes`, the most that this rank has used so far
+    evaluation    `data` ("validation", "test") and `metrics`
+    event         `event` ("start", "end", "error", ...) and what belongs to it
+Numbers that are not finite are the strings "nan", "inf" and "-inf", which JSON lacks; `read_log` turns them back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .collectives import broadcast_object, sum_reducer
+from .config import Config, ConfigError
+from .launch import World
+from .plan import Plan
+from .plan_command import table
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from .step import StepResult
+
+__all__ = ["VERSION", "Interval", "Means", "RankLog", "RunLog", "log_path", "read_log"]
+
+VERSION = 1
+"""Of the lines; a change that a reader has to know of makes it 2."""
+
+_FOLD_AT = 64
+"""Steps kept one by one before they are summed: bounds memory, and leaves single steps free of extra work."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """What an interval comes to; equal on all ranks but for ``seconds``."""
+
+    metrics: dict[str, float]
+    steps: int
+    samples: float
+    """Counted over all ranks."""
+    seconds: float
+
+
+class Interval:
+    """Means over the steps of a logging interval: one all-reduce and one wait for the device, when it is closed.
+
+    A mean is a sum over all samples of all ranks and steps, divided by their count: not a mean of ranks' means, which
+    would weigh samples by their rank.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pending: list[StepResult] = []
+        self._sums: dict[str, Tensor] = {}
+        self._values: dict[str, tuple[Tensor, int]] = {}
+        self._count: float | Tensor = 0.0
+        self._steps = 0
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """Leaves out of ``seconds`` what was before. Local."""
+        self._since = time.perf_counter()
+
+    @property
+    def is_empty(self) -> bool:
+        """No step was added. Local."""
+        return not (self._pending or self._steps)
+
+    def add(self, result: StepResult) -> None:
+        """Takes in a step, without reading a value. Local; all ranks add the same names."""
+        self._pending.append(result)
+        if len(self._pending) >= _FOLD_AT:
+            self._fold()
+
+    def close(self) -> Means:
+        """The means since the last call. Collective: every rank, after the same steps."""
+        self._fold()
+        if self._steps == 0:
+            raise ValueError("an interval without a step has no means; add() steps before close()")
+        sums, values = sorted(self._sums), sorted(self._values)
+        if set(sums) & set(values):
+            raise ValueError(f"{sorted(set(sums) & set(values))}: both a sum over samples and a value; rename one")
+        packed = torch.stack([self._sums[name] for name in sums])
+        reduce_sum = sum_reducer(self.world.group)
+        if reduce_sum is not None:
+            packed = reduce_sum(packed)
+        # The counts and the values are those of all ranks already.
+        beside = [total / steps for total, steps in (self._values[name] for name in values)]
+        count = torch.as_tensor(self._count, dtype=packed.dtype, device=packed.device)
+        *found, samples = torch.cat([packed / count, torch.stack([*beside, count])]).tolist()
+        means = Means(
+            dict(zip([*sums, *values], found, strict=True)), self._steps, samples, time.perf_counter() - self._since
+        )
+        self._reset()
+        return means
+
+    def _fold(self) -> None:
+        """Sums up what is pending, in float64 on the device."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        self._steps += len(pending)
+        for name in pending[0].sums:
+            total = _sum([result.sums[name] for result in pending])
+            self._sums[name] = self._sums[name] + total if name in self._sums else total
+        for name in {name: None for result in pending for name in result.values} | {"grad_norm": None}:
+            each = [result.grad_norm if name == "grad_norm" else result.values.get(name) for result in pending]
+            there = [value for value in each if value is not None]
+            total, steps = self._values.get(name, (None, 0))
+            added = _sum(there)
+            self._values[name] = (added if total is None else total + added, steps + len(there))
+        counts = [result.total for result in pending]
+        self._count = self._count + sum(each for each in counts if not isinstance(each, Tensor))
+        on_device = [each for each in counts if isinstance(each, Tensor)]
+        if on_device:
+            self._count = self._count + _sum(on_device)
+
+
+def _sum(values: list[Tensor]) -> Tensor:
+    """The sum of scalars in float64, or float32 where the device has no float64."""
+    wide = torch.float32 if values[0].device.type == "mps" else torch.float64
+    return torch.stack(values).to(wide).sum()
+
+
+def log_path(folder: Path, rank: int) -> Path:
+    """Where a rank writes its lines."""
+    return folder / "metrics" / f"rank{rank:05}.jsonl"
+
+
+class RankLog:
+    """The JSONL file of one rank: a line is on its way to the disk when ``write`` returns. Local."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.rank, self.path = rank, log_path(folder, rank)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[str] = open(self.path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - closed by close()
+
+    def write(self, kind: str, step: int, **fields: Any) -> None:
+        """One line. fields: what JSON holds; numbers that are not finite included."""
+        head = {"version": VERSION, "rank": self.rank, "time": round(time.time(), 3), "step": step, "kind": kind}
+        self._file.write(json.dumps(_finite({**head, **fields}), allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._file.close()
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a rank's file. A last line without its end (the rank was killed) is left out. Local."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                yield _numbers(json.loads(line))
+
+
+def _finite(value: Any) -> Any:
+    """Numbers that are not finite as strings."""
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _numbers(value: Any) -> Any:
+    """The strings of ``_finite`` as numbers."""
+    if isinstance(value, dict):
+        return {name: _numbers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_numbers(each) for each in value]
+    return float(value) if value in ("nan", "inf", "-inf") else value
+
+
+class RunLog:
+    """All that a run writes beside its weights; used as a context. ``folder`` is the run directory."""
+
+    def __init__(self, folder: Path, plan: Plan, world: World, progress: Progress) -> None:
+        self.folder, self.world = folder, world
+        self._lines, self._progress = RankLog(folder, world.rank), progress
+        self._interval, self._lr, self._step = Interval(world), math.nan, 0
+        self.event(
+            "start",
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            device=str(world.device),
+            launcher=world.launcher,
+            torch=torch.__version__,
+        )
+        self.event("plan", **dataclasses.asdict(plan))
+
+    @classmethod
+    def start(cls, config: Config, plan: Plan, world: World) -> RunLog:
+        """Makes the run directory and prints the plan, on rank zero. Collective: every rank.
+
+        ``ConfigError`` where the directory holds a run already, or cannot be made.
+        """
+        folder = _run_folder(config, world)
+        progress = Progress(plan.optimizer_steps, shown=world.is_main)
+        if world.is_main:
+            written = json.dumps(dataclasses.asdict(config), indent=2)
+            (folder / "config.json").write_text(written + "\n", encoding="utf-8")
+            ranks = f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}"
+            progress.print(f"run directory {folder} ({ranks})", table(plan))
+        return cls(folder, plan, world, progress)
+
+    def add(self, result: StepResult, *, lr: float) -> None:
+        """Takes in a step. lr: the learning rate that it was made with. Local."""
+        self._interval.add(result)
+        self._lr = lr
+
+    def interval(self, step: int) -> dict[str, float]:
+        """Writes and returns the means since the last call. step: optimizer steps done. Collective: every rank."""
+        means = self._interval.close()
+        self._step = step
+        rate = means.samples / means.seconds if means.seconds > 0 else math.inf
+        self._lines.write(
+            "interval",
+            step,
+            metrics=means.metrics,
+            lr=self._lr,
+            steps=means.steps,
+            seconds=means.seconds,
+            samples_per_second=rate,
+            memory_bytes=_memory(self.world.device),
+        )
+        self._progress.step(step, means.metrics, lr=self._lr, samples_per_second=rate)
+        return means.metrics
+
+    def evaluation(self, step: int, data: str, metrics: dict[str, float]) -> None:
+        """Writes the means of an evaluation. Local."""
+        self._step = step
+        self._lines.write("evaluation", step, data=data, metrics=metrics)
+        self._progress.evaluation(step, data, metrics)
+        if self._interval.is_empty:
+            self._interval.restart_clock()
+
+    def event(self, event: str, **fields: Any) -> None:
+        """Writes something that happened. Local."""
+        self._lines.write("event", self._step, event=event, **fields)
+
+    def __enter__(self) -> RunLog:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the files; draws the curves where the run went well. Local."""
+        self._progress.stop()
+        if kind is None:
+            self.event("end")
+        else:
+            self.event("error", type=kind.__name__, message=str(error))
+        self._lines.close()
+        if kind is None and self.world.is_main:
+            from .plots import plot_run
+
+            picture = plot_run(self.folder)
+            self._progress.print(f"curves: {picture}" if picture else "no curves: pip install matplotlib")
+
+
+def _run_folder(config: Config, world: World) -> Path:
+    """The run directory, made by rank zero, agreed upon by all."""
+    found: tuple[str, str] = ("", "")
+    if world.is_main:
+        try:
+            found = (str(_make_folder(config.run_dir)), "")
+        except OSError as error:
+            reason = f"{error.strerror or error}; give another one as run_dir"
+            found = ("", f"the run directory {error.filename or config.run_dir} cannot be made: {reason}")
+        except ConfigError as error:
+            found = ("", str(error))
+    folder, problem = broadcast_object(found, world.group)
+    if problem:
+        raise ConfigError(problem)
+    return Path(folder)
+
+
+def _make_folder(wanted: str) -> Path:
+    """A new folder: the one that is wanted, or one of its own for this moment. Rank zero only."""
+    if wanted:
+        folder = Path(wanted)
+        if (folder / "metrics").exists():
+            raise ConfigError(f"run_dir {wanted} holds a run already; give another one, or remove it")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+    stem = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1, 1000):
+        folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+    raise ConfigError("runs/ has a thousand runs of this second; give one as run_dir")
+
+
+def _memory(device: torch.device) -> int:
+    """The most memory this rank has used so far, in bytes: of the GPU, else of the process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,136 @@
+"""`reference-trainer plan`: its options, and a plan as a table or as JSON. Torch-free."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from .plan import LrScaling, Plan, PlanError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["PlanOptions", "as_json", "duration", "plan_of", "table"]
+
+KEYS = (
+    "samples_per_rank",
+    "padded",
+    "dropped",
+    "micro_steps_per_epoch",
+    "optimizer_steps_per_epoch",
+    "optimizer_steps",
+    "effective_batch_size",
+    "lr",
+)
+"""Of the JSON; tools rely on them."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a run will do, before anyone pays for it: steps, batches, learning rate, duration."""
+
+    samples: int
+    """Samples of the data."""
+    gpus: int = 1
+    """Ranks: processes, one a GPU."""
+    epochs: int | None = None
+    """Passes over the data; this or `steps`."""
+    steps: int | None = None
+    """Optimizer steps; this or `epochs`."""
+    batch_size: int | None = None
+    """Samples of a micro-step on one GPU; this or `global_batch`. By default 1."""
+    global_batch: int | None = None
+    """Samples of an optimizer step, over all GPUs and micro-steps; this or `batch_size`."""
+    accumulation: int = 1
+    """Micro-steps of an optimizer step."""
+    repeat: int = 1
+    """How often a sample occurs in an epoch."""
+    drop_last: bool = False
+    """Drop an epoch's last, incomplete global batch, instead of filling it from the epoch's start."""
+    lr: float = 1e-3
+    """Learning rate at `base_batch`, or at whatever batch this is if `lr_scaling` is "none"."""
+    lr_scaling: LrScaling = "none"
+    """How the learning rate grows with the effective batch, from `base_batch`."""
+    base_batch: int | None = None
+    """The effective batch for which `lr` was chosen."""
+    steps_per_second: float | None = None
+    """Optimizer steps a second, as measured: gives the duration."""
+    format: Literal["text", "json"] = "text"
+    """A table, or JSON for tools."""
+
+
+def plan_of(options: PlanOptions) -> Plan:
+    """The plan of these options; ``PlanError`` where there is none. Local."""
+    if options.steps_per_second is not None and not 0 < options.steps_per_second < float("inf"):
+        raise PlanError(f"steps_per_second is {options.steps_per_second}; it must be above 0")
+    one_each = options.batch_size is None and options.global_batch is None
+    return Plan.make(
+        samples=options.samples,
+        world_size=options.gpus,
+        global_batch=options.global_batch,
+        batch_size=1 if one_each else options.batch_size,
+        accumulation=options.accumulation,
+        repeat=options.repeat,
+        drop_last=options.drop_last,
+        epochs=options.epochs,
+        steps=options.steps,
+        lr=options.lr,
+        lr_scaling=options.lr_scaling,
+        base_batch=options.base_batch,
+    )
+
+
+def as_json(plan: Plan, steps_per_second: float | None = None) -> str:
+    """The plan for tools: one object with ``KEYS``, and "seconds" where the rate is known. Local."""
+    found: dict[str, float] = {key: getattr(plan, key) for key in KEYS}
+    if steps_per_second is not None:
+        found["seconds"] = plan.optimizer_steps / steps_per_second
+    return json.dumps(found, indent=2)
+
+
+def table(plan: Plan, steps_per_second: float | None = None) -> Table:
+    """The plan for people. steps_per_second: optimizer steps a second, for the duration. Local."""
+    from rich.table import Table
+
+    rows = _rows(plan)
+    if steps_per_second is not None:
+        seconds = plan.optimizer_steps / steps_per_second
+        rows.append(("duration", duration(seconds), f"at {steps_per_second:g} optimizer steps a second"))
+    drawn = Table.grid(padding=(0, 2))
+    drawn.add_column()
+    drawn.add_column(justify="right", style="bold")
+    drawn.add_column(style="dim")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def duration(seconds: float) -> str:
+    """Such as "2 d 03:04:05", "03:04:05"."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{f'{days} d ' if days else ''}{hour:02}:{minute:02}:{second:02}"
+
+
+def _rows(plan: Plan) -> list[tuple[str, str, str]]:
+    """Name, value, where it comes from."""
+    per_epoch, effective = plan.optimizer_steps_per_epoch, plan.effective_batch_size
+    repeated = f" x {plan.repeat}" if plan.repeat > 1 else ""
+    note = f"{plan.batch_size} a rank x {_many(plan.world_size, 'rank')} x {_many(plan.accumulation, 'micro-step')}"
+    return [
+        ("samples per epoch", f"{plan.positions:,}", f"{plan.samples:,}{repeated}" if repeated else ""),
+        ("effective batch size", f"{effective:,}", note),
+        ("samples per rank", f"{plan.samples_per_rank:,}", "in an epoch"),
+        ("padded", f"{plan.padded:,}", "in an epoch: seen once more, to fill its last batch" if plan.padded else ""),
+        ("dropped", f"{plan.dropped:,}", "in an epoch: not seen" if plan.dropped else ""),
+        ("micro-steps per epoch", f"{plan.micro_steps_per_epoch:,}", "on each rank"),
+        ("optimizer steps per epoch", f"{per_epoch:,}", ""),
+        ("optimizer steps", f"{plan.optimizer_steps:,}", f"{plan.epochs:.4g} epochs"),
+        ("learning rate", f"{plan.lr:.6g}", "at its peak"),
+    ]
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,79 @@
+"""Progress of a run on standard error, rank zero only: a bar on a terminal, a line an interval elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["Progress", "console"]
+
+_NO_TERMINAL = 120
+"""Columns of what does not go to a terminal: the notes of a table fit on their line."""
+
+
+def console(file: Any = None, *, stderr: bool = False) -> Console:
+    """Where people read: colours on a terminal only, and none under NO_COLOR. Local."""
+    from rich.console import Console
+
+    made = Console(file=file, stderr=stderr, highlight=False, soft_wrap=True)
+    return made if made.is_terminal else Console(file=made.file, highlight=False, soft_wrap=True, width=_NO_TERMINAL)
+
+
+class Progress:
+    """Optimizer steps done of all. Local; silent where it is not ``shown``. NO_COLOR is honoured."""
+
+    def __init__(self, total: int, *, shown: bool, file: Any = None) -> None:
+        self.total = total
+        self._console: Any = None
+        self._bar: Any = None
+        if not shown:
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self._console = console(file, stderr=file is None)
+        if self._console.is_terminal:
+            left = TimeRemainingColumn(elapsed_when_finished=True)
+            self._bar = Bar(
+                TextColumn("step"), MofNCompleteColumn(), BarColumn(), left, TextColumn("{task.fields[note]}"),
+                console=self._console,
+            )  # fmt: skip
+            self._task = self._bar.add_task("step", total=total, note="")
+
+    def start(self) -> None:
+        """Begins to draw."""
+        if self._bar is not None:
+            self._bar.start()
+
+    def stop(self) -> None:
+        """Ends drawing; the bar stays where it is."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def print(self, *what: RenderableType) -> None:
+        """Something beside the bar."""
+        if self._console is not None:
+            for each in what:
+                self._console.print(each, markup=False)
+
+    def step(self, step: int, metrics: dict[str, float], *, lr: float, samples_per_second: float) -> None:
+        """A logging interval has ended."""
+        if self._console is None:
+            return
+        tail = f"lr {lr:.3g}  {samples_per_second:,.0f} samples/s"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, note=f"loss {metrics.get('loss', float('nan')):.4g}  {tail}")
+        else:
+            self.print(f"step {step:>{len(str(self.total))}}/{self.total}  {_shown(metrics)}  {tail}")
+
+    def evaluation(self, step: int, data: str, metrics: dict[str, float]) -> None:
+        """An evaluation has ended."""
+        self.print(f"step {step:>{len(str(self.total))}}/{self.total}  {data}: {_shown(metrics)}")
+
+
+def _shown(metrics: dict[str, float]) -> str:
+    """The loss first, then the others."""
+    names = sorted(metrics, key=lambda name: (name != "loss", name))
+    return "  ".join(f"{name} {metrics[name]:.4g}" for name in names)

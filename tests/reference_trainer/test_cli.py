@@ -1,0 +1,227 @@
+"""The command: what it imports, what it refuses and how, and that it trains."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("tyro")
+import reference_trainer  # noqa: E402
+from reference_trainer.cli import main, without_local_rank  # noqa: E402
+from reference_trainer.config import Config  # noqa: E402
+
+PLAN = ["plan", "--samples", "170180", "--gpus", "2", "--epochs", "5"]
+
+SCRIPT = """
+import json, sys
+from reference_trainer.cli import main
+code = main(sys.argv[1:])
+print("\\n" + json.dumps([code, [name for name in ("torch", "numpy", "sklearn", "matplotlib") if name in sys.modules]]))
+"""
+
+
+def words_of(value):
+    """The name of a test from its command line."""
+    return " ".join(value) if isinstance(value, list) else ""
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch):
+    """Whatever started this test, the command is to see one process."""
+    for name in list(os.environ):
+        if name in ("RANK", "LOCAL_RANK", "WORLD_SIZE") or name.startswith(("SLURM_", "ACCELERATE_", "TORCHELASTIC_")):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (PLAN, 0),
+        ([*PLAN, "--format", "json"], 0),
+        (["train", "--help"], 0),
+        (["doctor", "--help"], 0),
+        (["train", "--steps", "3", "--epochs", "4"], 2),
+    ],
+    ids=words_of,
+)
+def test_help_plan_and_refusals_import_nothing_heavy(words, code):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == [code, []]
+
+
+def test_importing_the_package_imports_no_torch_and_every_name_is_there():
+    script = "import sys, reference_trainer; print('torch' in sys.modules, sorted(reference_trainer.__all__))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split(" ", 1)[0] == "False", done.stderr
+    assert set(reference_trainer.__all__) <= set(dir(reference_trainer))
+    with pytest.raises(AttributeError, match="no attribute 'Trainers'"):
+        reference_trainer.Trainers  # noqa: B018
+
+
+@pytest.mark.runtime
+def test_each_exported_name_is_what_its_module_defines():
+    pytest.importorskip("torch")
+    for name in reference_trainer.__all__:
+        found = getattr(reference_trainer, name)
+        assert found.__name__ == name
+        assert found.__module__.startswith("reference_trainer.")
+
+
+def test_plan_prints_the_numbers(capsys):
+    assert main([*PLAN, "--steps-per-second", "2.5"]) == 0
+    text = capsys.readouterr().out
+    assert "425,450" in text and "85,090" in text and "1 d 23:16:20" in text
+    assert "\x1b" not in text
+
+
+def test_plan_as_json_has_the_keys_that_tools_rely_on(capsys):
+    assert main([*PLAN, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "samples_per_rank": 85_090,
+        "padded": 0,
+        "dropped": 0,
+        "micro_steps_per_epoch": 85_090,
+        "optimizer_steps_per_epoch": 85_090,
+        "optimizer_steps": 425_450,
+        "effective_batch_size": 2,
+        "lr": 0.001,
+    }
+    assert main([*PLAN, "--format", "json", "--steps-per-second", "2"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] == 212_725
+
+
+class Output(io.StringIO):
+    """Standard output in an encoding, which decides how errors are drawn before we take their reason out."""
+
+    def __init__(self, encoding):
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self):
+        return self._encoding
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["frob"], "unknown command 'frob'; there are train, plan, doctor"),
+        (["plan", "--epochs", "1"], "--samples is missing"),
+        (["plan", "--samples", "many", "--epochs", "1"], "--samples: "),
+        (["plan", "--samples", "64", "--gpus", "3", "--global-batch", "64", "--epochs", "1"], "2 or 4 ranks can"),
+        ([*PLAN, "--steps-per-second", "0"], "steps_per_second is 0.0"),
+        (["train", "--setps", "3"], "Unrecognized options: --setps"),
+        (["train", "--steps"], "'--steps'"),
+        (["train", "--optim.lr", "-1"], "optim.lr is -1.0; it must be above 0"),
+        (["train", "--optim.schedule", "cubic"], "invalid choice 'cubic'"),
+        (["train", "--steps", "3", "--epochs", "4"], "steps is 3 and epochs is 4"),
+        (["doctor", "everything"], "invalid choice 'everything'"),
+        (["doctor", "--timeout", "0"], "must be above 0"),
+    ],
+    ids=words_of,
+)
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_bad_input_is_one_line_and_exit_code_2(words, told, encoding, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Output(encoding))
+    assert main(words) == 2
+    assert sys.stdout.getvalue() == ""
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.startswith("reference-trainer: error: ") and err.count("\n") == 1
+
+
+def test_half_a_launch_is_one_line_and_exit_code_2(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "0")
+    assert main(["train"]) == 2
+    assert "half a launch: RANK set, but not LOCAL_RANK" in capsys.readouterr().err
+
+
+def test_settings_that_are_wrong_on_every_rank_are_told_once_a_machine(monkeypatch, capsys):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert main(["train", "--optim.lr", "-1"]) == 2
+    assert capsys.readouterr().err == ""
+
+
+def test_no_command_shows_the_help_and_is_bad_input(capsys):
+    assert main([]) == 2
+    assert "usage: reference-trainer COMMAND" in capsys.readouterr().out
+
+
+def test_the_process_ends_with_the_exit_code():
+    command = [sys.executable, "-m", "reference_trainer"]
+    assert subprocess.run([*command, "frob"], capture_output=True, timeout=60).returncode == 2
+    assert subprocess.run([*command, "--help"], capture_output=True, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--local-rank=1", "train", "--steps", "3"], ["--local_rank", "1", "train", "--steps", "3"]],
+)
+def test_the_local_rank_that_torch_distributed_launch_passes_is_ignored(words):
+    assert without_local_rank(words) == ["train", "--steps", "3"]
+    assert without_local_rank(["plan", "--samples", "3"]) == ["plan", "--samples", "3"]
+
+
+def train(folder, *words):
+    """The command on a rank; its exit code."""
+    return main(["train", "--steps", "4", "--log-every", "2", "--run-dir", folder, *words])
+
+
+def records(folder, rank):
+    """What a rank has logged, without what differs between runs."""
+    from reference_trainer.metrics import log_path, read_log
+
+    return [record for record in read_log(log_path(folder, rank)) if record["kind"] != "event"]
+
+
+@pytest.mark.runtime
+def test_train_leaves_a_run(tmp_path, capfd):
+    torch = pytest.importorskip("torch")
+    assert train(str(tmp_path / "run")) == 0
+    assert {each.name for each in (tmp_path / "run").iterdir()} == {
+        "config.json",
+        "curves.png",
+        "metrics",
+        "weights.pt",
+    }
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["steps"], config["optim"]["lr"]) == (4, Config().optim.lr)
+    state = torch.load(tmp_path / "run" / "weights.pt", weights_only=True)
+    assert state["step"] == 4 and not any(name.startswith("module.") for name in state["model"])
+    assert [(each["kind"], each["step"]) for each in records(tmp_path / "run", 0)][:2] == [
+        ("interval", 2),
+        ("interval", 4),
+    ]
+    shown = capfd.readouterr().err
+    assert shown.index("optimizer steps") < shown.index("step 2/4") < shown.index("step 4/4")
+    # A second run does not write over the first.
+    assert train(str(tmp_path / "run")) == 2
+    assert "holds a run already" in capfd.readouterr().err
+
+
+@pytest.mark.runtime
+def test_train_on_two_ranks_trains_as_one_process_does(worlds, tmp_path):
+    pytest.importorskip("torch")
+    assert worlds.run(train, str(tmp_path / "two"), "--precision", "float64", backend=None) == [0, 0]
+    assert train(str(tmp_path / "one"), "--precision", "float64") == 0
+    alone = records(tmp_path / "one", 0)
+    for rank in range(2):
+        for found, expected in zip(records(tmp_path / "two", rank), alone, strict=True):
+            assert found["step"] == expected["step"]
+            assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-9)
+    assert not (tmp_path / "two" / "metrics" / "rank00002.jsonl").exists()
+
+
+@pytest.mark.runtime
+def test_a_world_that_does_not_divide_the_batch_is_refused_on_every_rank(worlds, tmp_path):
+    pytest.importorskip("torch")
+    refused = worlds.run(train, str(tmp_path / "run"), world_size=3, backend=None, isolation="process")
+    assert refused == [2, 2, 2]
+    assert not (tmp_path / "run").exists()
