@@ -26,6 +26,7 @@ __all__ = [
     "broadcast_object",
     "cpu_group",
     "extremes",
+    "gather_objects",
     "process_group",
     "reduce_sum_count",
     "sum_count",
@@ -182,3 +183,13 @@ class MaxInBackground:
         if self._work is not None:
             self._work.wait()
         return self._tensor
+
+
+def gather_objects(value: T, group: Group = WORLD) -> list[T]:
+    """Every rank's value, pickled, on every rank, in order of rank. Collective: every rank."""
+    found = process_group(group)
+    if found is None:
+        return [value]
+    box: list[Any] = [None] * dist.get_world_size(found)
+    dist.all_gather_object(box, value, group=found)
+    return box

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = [
+    "CheckpointConfig",
     "ClubConfig",
     "Config",
     "ConfigError",
@@ -184,6 +185,35 @@ class DistConfig:
         _require(self.train_timeout > 0, f"dist.train_timeout is {self.train_timeout}; it must be above 0")
 
 
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What is saved of a run, and where it begins."""
+
+    save_every: int = 500
+    """Optimizer steps between checkpoints; 0 saves at the end only, and where the run is told to stop."""
+    keep: int = 2
+    """The last checkpoints to keep, beside the best: with one alone, a damaged file is the loss of the run."""
+    best: str = ""
+    """Metric of the validation part, such as "digit_accuracy", whose best value gets a checkpoint that is kept."""
+    best_mode: Literal["min", "max"] = "min"
+    """Whether the best value is the least or the greatest."""
+    resume: str = "auto"
+    """"auto": go on from the latest whole checkpoint in `run_dir`, or begin where there is none. "none": begin, and
+    refuse a `run_dir` with checkpoints. A path: go on from this checkpoint, and set aside what this run saved after it;
+    one outside of `run_dir` counts while `run_dir` has none of its own, so that a job can be queued again as it was."""
+    init_from: str = ""
+    """Weights to begin with, if there is nothing to resume: a run, a checkpoint, or a file of any program, .safetensors
+    or .pt, also with keys that begin with "module." or "_orig_mod."."""
+
+    def __post_init__(self) -> None:
+        _require(self.save_every >= 0, f"checkpoint.save_every is {self.save_every}; it must not be negative")
+        _require(self.keep > 0, f"checkpoint.keep is {self.keep}; it must be above 0")
+        _require(
+            self.best_mode in ("min", "max"), f"checkpoint.best_mode is {self.best_mode!r}; it must be 'min' or 'max'"
+        )
+        _require(bool(self.resume), "checkpoint.resume is empty; it must be auto, none or the path of a checkpoint")
+
+
 DEFAULT_STEPS, DEFAULT_GLOBAL_BATCH = 600, 256
 """What a run does that says neither: about ten seconds on a laptop."""
 
@@ -231,6 +261,7 @@ class Config:
     club: ClubConfig = field(default_factory=ClubConfig)
     disentangle: DisentangleConfig = field(default_factory=DisentangleConfig)
     dist: DistConfig = field(default_factory=DistConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
         _require(
@@ -248,6 +279,10 @@ class Config:
         for name in ("accumulation", "repeat", "log_every", "eval_batch"):
             _require(getattr(self, name) > 0, f"{name} is {getattr(self, name)}; it must be above 0")
         _require(self.eval_every >= 0, f"eval_every is {self.eval_every}; it must not be negative")
+        _require(
+            not self.checkpoint.best or self.eval_every > 0,
+            f"checkpoint.best is {self.checkpoint.best!r} and eval_every 0; set how often to evaluate",
+        )
 
     @property
     def steps_or_default(self) -> int | None:

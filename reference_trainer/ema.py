@@ -31,6 +31,11 @@ class Ema:
         ]
         torch._foreach_lerp_(self.averages, current, 1.0 - self.decay)
 
+    @torch.no_grad()
+    def reset(self, module: nn.Module) -> None:
+        """Begins anew with the parameters of the unwrapped module as they are now. Local."""
+        torch._foreach_copy_(self.averages, list(module.parameters()))
+
     @contextmanager
     def swapped(self, module: nn.Module) -> Iterator[None]:
         """Within: the module has the averaged weights, rounded to its own type. Local."""

@@ -26,12 +26,13 @@ import threading
 import time
 import traceback
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
+from .collectives import sum_count
 from .launch import World
 from .lifelines import Lifelines
 
@@ -61,18 +62,19 @@ class Watch:
     """Context manager on every rank, around everything that may fail. Entering and leaving it is collective.
 
     folder: where each failing or leaving rank writes its whole stack, as rank00000.txt; None for nowhere.
-    brief: errors that are told in one line, without a traceback; the exit code is 2, as for all bad input.
+    brief: errors that are told in one line, without a traceback, each with its exit code. Where all ranks have the same
+    one, it is told once.
 
     An exception does not come out of it where there are several ranks: the process ends here, because what would run
     afterwards (the end of the group, of loaders, of the interpreter) may wait for peers. Exit codes: that of a
-    SystemExit if not 0; 130 for KeyboardInterrupt; 2 for ``brief``; else 1, also for a rank that leaves because of
+    SystemExit if not 0; 130 for KeyboardInterrupt; that of ``brief``; else 1, also for a rank that leaves because of
     another.
     """
 
     def __init__(
-        self, world: World, *, folder: Path | None = None, brief: tuple[type[BaseException], ...] = ()
+        self, world: World, *, folder: Path | None = None, brief: Mapping[type[BaseException], int] | None = None
     ) -> None:
-        self.world, self.folder, self.brief = world, folder, brief
+        self.world, self.folder, self.brief = world, folder, dict(brief or {})
         # torchrun's agent has the store; elsewhere it may be in rank zero's process.
         self._store_outlives_rank_zero = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
         self._leaving = threading.Lock()
@@ -93,6 +95,12 @@ class Watch:
     ) -> None:
         if self.world.size == 1:
             return
+        if error is None:
+            # The watch is over when all are done: one may still be saving.
+            try:
+                float(sum_count(1, self.world.group, self.world.device))
+            except RuntimeError as lost:
+                error = lost
         if error is not None:
             self._fail(error)
         self._end_thread()
@@ -164,6 +172,7 @@ class Watch:
             stack = traceback.extract_stack(sys._current_frames().get(self._main))
             self._write_down("".join(traceback.format_list(stack)))
             _print(f"{self._name()}: leaving, because {cause}; it was at {_place(stack)}")
+            _tell_torchrun(f"leaving, because {cause}", first=False)
             self._exit(1)
 
     # The main thread.
@@ -174,20 +183,23 @@ class Watch:
             self._failing_since = time.monotonic()
         text = "".join(traceback.format_exception(error))
         self._write_down(text)
-        code = _exit_code(error, self.brief)
+        code, line = _exit_code(error, self.brief), _in_one_line(error)
+        brief = isinstance(error, tuple(self.brief))
         try:
             cause = self._wait_for_cause(HOLD_BACK) if _is_lost_connection(error) else self._abort()
             if cause is None and self._claim():
-                brief = isinstance(error, self.brief)
-                _print(f"{self._name()}: {_in_one_line(error)}" if brief else f"{self._name()} failed first:\n{text}")
-                _tell_torchrun(error)
-                self._store.set(f"{self._key}/abort", f"rank {self.world.rank} failed with {type(error).__name__}")
+                _print(f"{self._name()}: {line}" if brief else f"{self._name()} failed first:\n{text}")
+                cause = f"rank {self.world.rank} failed with {line if brief else type(error).__name__}"
+                _tell_torchrun(f"{line}\n{text}", first=True)
+                self._store.set(f"{self._key}/abort", cause)
                 self._exit(code)
             cause = cause or self._wait_for_cause(LAST_WORDS) or "another rank failed first"
         except RuntimeError:
             cause = "the store has gone, and rank 0 with it"
-        place = _place(traceback.extract_tb(error.__traceback__))
-        _print(f"{self._name()}: leaving, because {cause}; its own error, at {place}: {_in_one_line(error)}")
+        if not (brief and cause.endswith(line)):
+            place = _place(traceback.extract_tb(error.__traceback__))
+            _print(f"{self._name()}: leaving, because {cause}; its own error, at {place}: {line}")
+        _tell_torchrun(f"leaving, because {cause}", first=False)
         self._exit(code)
 
     def _wait_for_cause(self, seconds: float) -> str | None:
@@ -266,13 +278,13 @@ def _is_lost_connection(error: BaseException | None) -> bool:
     return False
 
 
-def _exit_code(error: BaseException, brief: tuple[type[BaseException], ...]) -> int:
+def _exit_code(error: BaseException, brief: Mapping[type[BaseException], int]) -> int:
     """The process's, never 0: the others cannot finish."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) and error.code else 1
     if isinstance(error, KeyboardInterrupt):
         return 130
-    return 2 if isinstance(error, brief) else 1
+    return next((code for kind, code in brief.items() if isinstance(error, kind)), 1)
 
 
 def _in_one_line(error: BaseException) -> str:
@@ -288,12 +300,14 @@ def _place(stack: traceback.StackSummary) -> str:
     return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else "no line of Python"
 
 
-def _tell_torchrun(error: BaseException) -> None:
-    """torchrun's summary shows what is in this file; without it, it names a wrong rank as often as not."""
-    if os.environ.get("TORCHELASTIC_ERROR_FILE") and isinstance(error, Exception):
-        from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-
-        get_error_handler().record_exception(error)
+def _tell_torchrun(message: str, *, first: bool) -> None:
+    """Writes what torchrun's summary shows of this rank; the earliest it takes for the cause, by whole seconds."""
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        extra = {"py_callstack": message, "timestamp": str(int(time.time()) + (not first))}
+        try:
+            Path(path).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}), encoding="utf-8")
+        except OSError as error:
+            _print(f"torchrun's summary will lack this rank: {error}")
 
 
 def _print(text: str) -> None:

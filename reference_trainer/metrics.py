@@ -59,6 +59,8 @@ class Means:
 class Interval:
     """Means over the steps of a logging interval: one all-reduce and one wait for the device, when it is closed.
 
+    Steps that were not taken, because they were not finite, are left out; NaN where none was taken.
+
     A mean is a sum over all samples of all ranks and steps, divided by their count: not a mean of ranks' means, which
     would weigh samples by their rank.
     """
@@ -70,7 +72,7 @@ class Interval:
     def _reset(self) -> None:
         self._pending: list[StepResult] = []
         self._sums: dict[str, Tensor] = {}
-        self._values: dict[str, tuple[Tensor, int]] = {}
+        self._values: dict[str, tuple[Tensor | float, Tensor | int]] = {}
         self._count: float | Tensor = 0.0
         self._steps = 0
         self.restart_clock()
@@ -118,26 +120,27 @@ class Interval:
         if not pending:
             return
         self._steps += len(pending)
+        taken = None if pending[0].taken is None else torch.stack([result.taken for result in pending])
         for name in pending[0].sums:
-            total = _sum([result.sums[name] for result in pending])
+            total = _sum([result.sums[name] for result in pending], taken)
             self._sums[name] = self._sums[name] + total if name in self._sums else total
         for name in {name: None for result in pending for name in result.values} | {"grad_norm": None}:
             each = [result.grad_norm if name == "grad_norm" else result.values.get(name) for result in pending]
-            there = [value for value in each if value is not None]
-            total, steps = self._values.get(name, (None, 0))
-            added = _sum(there)
-            self._values[name] = (added if total is None else total + added, steps + len(there))
-        counts = [result.total for result in pending]
-        self._count = self._count + sum(each for each in counts if not isinstance(each, Tensor))
-        on_device = [each for each in counts if isinstance(each, Tensor)]
-        if on_device:
-            self._count = self._count + _sum(on_device)
+            places = [place for place, value in enumerate(each) if value is not None]
+            mask = None if taken is None else taken[places]
+            total, steps = self._values.get(name, (0.0, 0))
+            added = _sum([each[place] for place in places], mask)
+            self._values[name] = (total + added, steps + (len(places) if mask is None else mask.sum()))
+        counts = [torch.as_tensor(result.total, device=pending[0].grad_norm.device) for result in pending]
+        self._count = self._count + _sum(counts, taken)
 
 
-def _sum(values: list[Tensor]) -> Tensor:
-    """The sum of scalars in float64, or float32 where the device has no float64."""
+def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
+    """The sum of scalars in float64, or float32 where the device has no float64; of the steps that were taken."""
     wide = torch.float32 if values[0].device.type == "mps" else torch.float64
-    return torch.stack(values).to(wide).sum()
+    stacked = torch.stack(values).to(wide)
+    # Not a product: what was not taken may be NaN.
+    return (stacked if taken is None else torch.where(taken, stacked, 0.0)).sum()
 
 
 def log_path(folder: Path, rank: int) -> Path:
@@ -207,12 +210,11 @@ class RunLog:
         self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
-    def start(cls, config: Config, plan: Plan, world: World) -> RunLog:
-        """Makes the run directory and prints the plan, on rank zero. Collective: every rank.
+    def start(cls, folder: Path, config: Config, plan: Plan, world: World) -> RunLog:
+        """Writes the configuration and prints the plan, on rank zero. Local; every rank.
 
-        ``ConfigError`` where the directory holds a run already, or cannot be made.
+        folder: from ``run_folder``. A run that goes on goes on in its files.
         """
-        folder = _run_folder(config, world)
         progress = Progress(plan.optimizer_steps, shown=world.is_main)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2)
@@ -252,6 +254,12 @@ class RunLog:
         if self._interval.is_empty:
             self._interval.restart_clock()
 
+    def warning(self, line: str) -> None:
+        """Prints a line on rank zero, and writes it as an event. Local; every rank."""
+        self.event("warning", message=line)
+        if self.world.is_main:
+            self._progress.print(line)
+
     def event(self, event: str, **fields: Any) -> None:
         """Writes something that happened. Local."""
         self._lines.write("event", self._step, event=event, **fields)
@@ -277,12 +285,15 @@ class RunLog:
             self._progress.print(f"curves: {picture}" if picture else "no curves: pip install matplotlib")
 
 
-def _run_folder(config: Config, world: World) -> Path:
-    """The run directory, made by rank zero, agreed upon by all."""
+def run_folder(config: Config, world: World) -> Path:
+    """The run directory, made by rank zero, agreed upon by all. Collective: every rank.
+
+    ``ConfigError`` where it holds a run that has no checkpoint to go on from, or cannot be made.
+    """
     found: tuple[str, str] = ("", "")
     if world.is_main:
         try:
-            found = (str(_make_folder(config.run_dir)), "")
+            found = (str(_make_folder(config)), "")
         except OSError as error:
             reason = f"{error.strerror or error}; give another one as run_dir"
             found = ("", f"the run directory {error.filename or config.run_dir} cannot be made: {reason}")
@@ -294,12 +305,13 @@ def _run_folder(config: Config, world: World) -> Path:
     return Path(folder)
 
 
-def _make_folder(wanted: str) -> Path:
+def _make_folder(config: Config) -> Path:
     """A new folder: the one that is wanted, or one of its own for this moment. Rank zero only."""
+    wanted = config.run_dir
     if wanted:
         folder = Path(wanted)
-        if (folder / "metrics").exists():
-            raise ConfigError(f"run_dir {wanted} holds a run already; give another one, or remove it")
+        if config.checkpoint.resume == "none" and (folder / "metrics").exists():
+            raise ConfigError(f'run_dir {wanted} holds a run already, and checkpoint.resume is "none"; give another')
         folder.mkdir(parents=True, exist_ok=True)
         return folder
     stem = time.strftime("%Y%m%d-%H%M%S")

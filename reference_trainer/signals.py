@@ -16,13 +16,14 @@ import signal
 import sys
 import threading
 import types
+from dataclasses import replace
 
 import torch
 
 from .collectives import MaxInBackground, cpu_group
-from .launch import World
+from .launch import World, set_timeout
 
-__all__ = ["STOP_SIGNALS", "Stop", "in_loader_worker"]
+__all__ = ["STOP_SIGNALS", "Stop", "ignore", "in_loader_worker"]
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
@@ -51,7 +52,12 @@ class Stop:
             self._before[each] = signal.signal(each, self._note)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        """The signals end processes again: on all ranks at once, for one may still be saving. Collective."""
+        if kind is None:
+            self.agree()
         for each, handler in self._before.items():
             signal.signal(each, handler)  # type: ignore[arg-type]
         self._before.clear()
@@ -72,6 +78,10 @@ class Stop:
         self.begin_step()
         return self.end_step()
 
+    def set_timeout(self, seconds: float) -> None:
+        """Seconds for which a rank waits for the others' answer from now on. Local, but for all ranks."""
+        set_timeout(replace(self.world, group=self._group, device=torch.device("cpu")), seconds)
+
     def _note(self, number: int, _: types.FrameType | None) -> None:
         again = self.received is not None
         self.received = self.received or signal.Signals(number)
@@ -80,14 +90,19 @@ class Stop:
         os.write(2, f"rank {self.world.rank}: {signal.Signals(number).name}: {text}\n".encode())
 
 
+def ignore() -> None:
+    """From here on the signals do nothing: for a program that is ending, because of one of them. Local."""
+    for each in STOP_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
 def in_loader_worker(_: int) -> None:
     """First call in each loader worker: it outlives the signals, and not its rank. Local.
 
     A launcher signals all processes of a job. A worker that ended would fail its rank in the middle of the agreed save.
     A worker whose rank has been killed is ended by the kernel (Linux), however long it is in one sample.
     """
-    for each in STOP_SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
+    ignore()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         rank = multiprocessing.parent_process()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -10,12 +11,24 @@ from torch.optim.lr_scheduler import LRScheduler
 from .ema import Ema
 from .objectives import Objective
 
-__all__ = ["TrainState"]
+__all__ = ["Best", "TrainState"]
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class Best(NamedTuple):
+    """The best evaluation so far."""
+
+    value: float
+    step: int
 
 
 @dataclass
 class TrainState:
-    """The state of a run on one rank; equal on all ranks."""
+    """The state of a run on one rank; equal on all ranks.
+
+    A new field is saved without further ado if it has ``state_dict`` and ``load_state_dict``, or is plain data.
+    """
 
     objective: Objective
     """The unwrapped module, and the estimators beside it."""
@@ -24,3 +37,34 @@ class TrainState:
     ema: Ema | None = None
     step: int = 0
     """Optimizer steps attempted: the plan counts these. Also the position in the stream of samples."""
+    evaluated: int = 0
+    """The step whose validation was the last to be finished: a run that was stopped in one begins with it."""
+    best: Best | None = None
+    """By the metric that chooses the best checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every field, and ``model``, the objective's module. Local; equal on all ranks."""
+        found: dict[str, Any] = {"model": self.objective.module.state_dict()}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if hasattr(value, "state_dict"):
+                found[field.name] = value.state_dict()
+            elif isinstance(value, Best):
+                found[field.name] = tuple(value)
+            elif isinstance(value, _PLAIN):
+                found[field.name] = value
+            else:
+                raise TypeError(f"TrainState.{field.name} is a {type(value).__name__}, which cannot be saved")
+        return found
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes in what ``state_dict`` gave. Collective: every rank, with the same state (estimators are broadcast)."""
+        self.objective.module.load_state_dict(state["model"])
+        for field in fields(self):
+            value, saved = getattr(self, field.name), state[field.name]
+            if hasattr(value, "load_state_dict"):
+                value.load_state_dict(saved)
+            elif field.name == "best":
+                self.best = None if saved is None else Best(*saved)
+            else:
+                setattr(self, field.name, saved)

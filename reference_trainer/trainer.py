@@ -21,7 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from . import checkpoint
+from .buckets import settle_buckets
+from .checkpoint import RunCheckpoints
 from .config import Config, ConfigError
 from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
@@ -29,7 +30,7 @@ from .ema import Ema
 from .evaluate import evaluate
 from .finite import Gate
 from .launch import World, set_timeout
-from .metrics import RunLog
+from .metrics import RunLog, run_folder
 from .objectives import Objective
 from .objectives.disentangle import Disentangle
 from .plan import Plan
@@ -89,6 +90,7 @@ class Trainer:
         objective.module.to(world.device, self.dtype)
         self.model = wrap(objective.module, world)
         torch.manual_seed(seed_of(config.seed, "rank", world.rank))
+        settle_buckets(self.model, objective, self.first_batch())
         self.state = build_state(objective, config, self.plan)
         self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite)
         self.stop: Stop | None = None
@@ -96,37 +98,62 @@ class Trainer:
         self.stopped: signal.Signals | None = None
 
     def run(self) -> Summary:
-        """Trains to the end of the plan, evaluates, and leaves weights, metrics and pictures in the run directory."""
-        config, train, test = self.config, {}, {}
-        with RunLog.start(config, self.plan, self.world) as log, Stop(self.world, timeout=config.dist.start_timeout) as stop:
-            self.stop, self.gate.tell = stop, log.warning
-            for result in self.steps():
-                log.add(result, lr=self.lr)
-                if self.due(config.log_every):
-                    train = log.interval(self.state.step)
-                if self.due(config.eval_every) and not self.stopped:
-                    found = self.evaluate(self.data.validation)
-                    if not self.stopped:
-                        log.evaluation(self.state.step, "validation", found)
+        """Trains to the end of the plan, from where its checkpoints are, and evaluates; or until a signal says to stop.
+
+        Leaves checkpoints, metrics and pictures in the run directory.
+        """
+        config, state, world, train = self.config, self.state, self.world, {}
+        folder, test = run_folder(config, world), {}
+        with (
+            Stop(world, timeout=config.dist.start_timeout) as self.stop,
+            RunCheckpoints(folder, config, self.plan, world) as checkpoints,
+        ):
+            resumed = checkpoints.begin(state)
+            with RunLog.start(folder, config, self.plan, world) as log:
+                self.gate.tell = log.warning
+                if resumed and self.due(config.eval_every) and state.evaluated < state.step:
+                    self.validate(log, checkpoints)  # it was cut short
+                for result in self.steps():
+                    log.add(result, lr=self.lr)
+                    if self.due(config.log_every):
+                        train = log.interval(state.step)
+                    best = False
+                    if self.due(config.eval_every) and not self.stopped:
+                        best = self.validate(log, checkpoints)
+                    if best or self.stopped or self.due(config.checkpoint.save_every or self.plan.optimizer_steps):
+                        self.gate.settle()
+                        checkpoints.save(state)
+                if not self.stopped:
+                    test = self.evaluate(self.data.test)
                 if self.stopped:
-                    break
-            if not self.stopped:
-                test = self.evaluate(self.data.test)
-            if not self.stopped:
-                log.evaluation(self.state.step, "test", test)
-            self.save(log.folder / "weights.pt")
-            if self.stopped:
-                log.warning(
-                    f"stopped at step {self.state.step} of {self.plan.optimizer_steps} on {self.stopped.name}; "
-                    f"everything is in {log.folder}: start again with the same settings to go on"
-                )
-        return Summary(self.state.step, train, test, self.stopped.name if self.stopped else "")
+                    log.warning(self.farewell(folder))
+                else:
+                    log.evaluation(state.step, "test", test)
+        return Summary(state.step, train, {} if self.stopped else test, self.stopped.name if self.stopped else "")
+
+    def validate(self, log: RunLog, checkpoints: RunCheckpoints) -> bool:
+        """Evaluates while training; returns whether this is the best so far. Nothing, where it was cut short."""
+        metrics = self.evaluate(self.data.validation)
+        if self.stopped:
+            return False
+        self.state.evaluated = self.state.step
+        log.evaluation(self.state.step, "validation", metrics)
+        return checkpoints.is_best(self.state, metrics)
+
+    def farewell(self, folder: Path) -> str:
+        """What there is to know for those who stopped the run. Local."""
+        assert self.stopped is not None
+        return (
+            f"stopped at step {self.state.step} of {self.plan.optimizer_steps} on {self.stopped.name}; everything is in "
+            f"{folder}: the same command with run_dir {folder} goes on from there"
+        )
 
     def steps(self) -> Iterator[StepResult]:
         """Executes the plan from where the state is; yields after each optimizer step."""
         state, config = self.state, self.config
         sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
         stream = iter(loader(self.data.train, sampler, workers=config.data.workers, pin_memory=config.data.pin_memory))
+        begun = False
         while state.step < self.plan.optimizer_steps and not self.stopped:
             if self.stop is not None:
                 self.stop.begin_step()
@@ -143,11 +170,20 @@ class Trainer:
                 gate=self.gate,
             )
             state.step += 1
-            if state.step == 1:
+            if not begun:
+                begun = True
                 set_timeout(self.world, config.dist.train_timeout)
+                if self.stop is not None:
+                    self.stop.set_timeout(config.dist.train_timeout)
             if self.stop is not None:
                 self.stopped = self.stop.end_step()
             yield result
+
+    def first_batch(self) -> Batch:
+        """The first micro-batch of the plan. Local."""
+        first = next(iter(PlannedBatches(self.plan, self.world.rank, seed=self.config.seed)))
+        data = self.data.train.fetch(first.index, first.epoch)
+        return Batch(first.index, first.epoch, first.step, data).to(self.world.device, self.dtype)
 
     def next_batches(self, stream: Iterator[Batch]) -> list[Batch]:
         """The micro-batches of one optimizer step. Local."""
@@ -187,15 +223,6 @@ class Trainer:
             dtype=self.dtype,
             interrupted=lambda: stop is not None and stop.received is not None,
         )
-
-    def save(self, path: Path) -> None:
-        """Writes the unwrapped weights, and their average, on rank zero."""
-        self.gate.settle()
-        if self.world.is_main:
-            state = {"step": self.state.step, "model": self.state.objective.module.state_dict()}
-            if self.state.ema is not None:
-                state["ema"] = self.state.ema.state_dict()
-            checkpoint.save(state, path)
 
 
 def build_data(config: Config) -> Data:

@@ -53,6 +53,13 @@ class Objective:
         """The loss of one micro-batch; calls ``forward`` once, and nothing trainable beside it. Collective."""
         raise NotImplementedError
 
+    def rehearse(self, forward: Forward, batch: Batch) -> Tensor:
+        """A scalar whose gradient reaches what ``loss``'s does, for a backward pass that is thrown away. Collective.
+
+        Moves nothing: an objective with state of its own, or whose ``loss`` needs ``prepare``, overrides it.
+        """
+        return self.loss(forward, batch).sum
+
     def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Metrics of a batch that is not trained on: detached scalars, sums over its samples.
 

@@ -83,12 +83,20 @@ class Disentangle(Objective):
         out = self.forward(forward, batch)
         losses = self.losses(out, batch)
         metrics = {name: value.detach() for name, value in losses.items()} | _hits(out, batch)
-        loss = losses["digit_loss"] + losses["rendering_loss"] + self.config.reconstruction * losses["reconstruction"]
+        loss = self.total(losses)
         values: dict[str, Tensor] = {}
         if self.club is not None:
             loss = loss + self.club.weighted_part(out.task, out.embodiment)
             values = {"club": self.club.value}
         return Loss(loss, metrics, values)
+
+    def rehearse(self, forward: Forward, batch: Batch) -> Tensor:
+        """Without CLUB: the estimator sees nothing."""
+        return self.total(self.losses(self.forward(forward, batch), batch))
+
+    def total(self, losses: dict[str, Tensor]) -> Tensor:
+        """What is minimised, but for CLUB."""
+        return losses["digit_loss"] + losses["rendering_loss"] + self.config.reconstruction * losses["reconstruction"]
 
     def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Losses and hits on noisy features, whose noise is keyed apart from training's."""

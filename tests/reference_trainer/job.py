@@ -17,10 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from reference_trainer.config import Config, DataConfig, DistConfig
+from reference_trainer.config import CheckpointConfig, Config, DataConfig, DistConfig
 from reference_trainer.faults import Watch
 from reference_trainer.launch import World
 from reference_trainer.objectives import Loss, Objective
+from reference_trainer.signals import ignore
 from reference_trainer.trainer import Data, Trainer
 
 KINDS = ("raise", "kill", "exit", "quit", "interrupt", "hang")
@@ -136,7 +137,8 @@ def slow_and_faulty_saving(job: Job, world: World) -> None:
     fsync = os.fsync
 
     def planted(descriptor: int) -> None:
-        (job.folder / "saving").touch()
+        if world.is_main:
+            (job.folder / "saving").touch()
         time.sleep(job.pace)
         job.strike("saving", job.step, world.rank)
         fsync(descriptor)
@@ -165,6 +167,7 @@ def main(run_dir: str, *arguments: str) -> None:
         eval_every=job.eval_every,
         eval_batch=job.eval_batch,
         data=DataConfig(workers=job.workers),
+        checkpoint=CheckpointConfig(save_every=job.save_every, keep=1000),
         dist=DistConfig(start_timeout=job.timeout, train_timeout=job.timeout),
     )
     with World.from_env(dist=config.dist) as world, Watch(world, folder=job.folder / "faults"):
@@ -173,6 +176,8 @@ def main(run_dir: str, *arguments: str) -> None:
         quiet = Samples(Job(), world.rank)
         trainer = Trainer(config, world, data=Data(samples, quiet, quiet), objective=Slope(job, world))
         summary = trainer.run()
+        if summary.stopped:
+            ignore()
         print(f"rank {world.rank} ended at step {summary.step} {summary.stopped}".rstrip(), flush=True)
         del trainer
 

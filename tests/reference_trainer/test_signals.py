@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.signals import Stop  # noqa: E402
 
@@ -32,6 +33,12 @@ def steps_begun(ended):
     return sum(1 for each in ended.folder.glob("step *"))
 
 
+def saved_steps(ended):
+    """The steps of which there are checkpoints; each must be whole."""
+    found = sorted((ended.folder / "run" / "checkpoints").glob("step-*"))
+    return [Snapshot.read(path).training["step"] for path in found]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("told", [[0], [1], [0, 1]])
 def test_a_signal_to_any_rank_stops_all_within_two_steps(start_job, number, told):
@@ -45,8 +52,7 @@ def test_a_signal_to_any_rank_stops_all_within_two_steps(start_job, number, told
     step, name = stopped_at(ended)
     assert name == number.name and begun <= step <= begun + 2 and steps_begun(ended) == step
     assert f"stopped at step {step} of 2000 on {number.name}" in ended.output
-    saved = torch.load(ended.folder / "run" / "weights.pt", weights_only=True)
-    assert saved["step"] == step
+    assert saved_steps(ended) == [step]
 
 
 def test_in_evaluation_ranks_leave_the_rest_of_it_out(start_job):
@@ -80,7 +86,7 @@ def test_a_second_signal_and_one_while_saving_change_nothing(start_job):
     ended = running.end()
     assert ended.codes == [0, 0], ended.output
     step, name = stopped_at(ended)
-    assert name == "SIGTERM" and torch.load(ended.folder / "run" / "weights.pt", weights_only=True)["step"] == step
+    assert name == "SIGTERM" and saved_steps(ended) == [step]
     assert "rank 0: SIGTERM: is stopping already" in ended.output
 
 

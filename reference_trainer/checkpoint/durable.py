@@ -1,0 +1,92 @@
+"""Files that are whole or not there, also after a crash of the machine; pickles that can hold data only.
+
+A file is on the disk when it is fsynced, and its name is when its folder is.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .manifest import CheckpointError
+
+__all__ = ["load", "replace_text", "save", "sync", "write_pickle"]
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's content, or a folder's names, are on the disk. Local."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_pickle(state: dict[str, Any], path: Path) -> None:
+    """``torch.save``, not yet synced. ``OSError`` where the file system refuses. Local."""
+    with open(path, "wb") as file:
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:
+            # On a full disk torch complains about its own counting; the cause is the error before that.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+
+
+def save(state: dict[str, Any], path: Path) -> None:
+    """Writes ``state`` to ``path`` at once: a reader, or a crash, finds the old file or the new one. Rank zero only.
+
+    Modules are given unwrapped, so keys carry no "module.". ``OSError`` where the file system refuses; then the old
+    file is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write_pickle(state, beside)
+        sync(beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """As ``save``, for a small text. Rank zero only."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        sync(beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def load(path: Path) -> Any:
+    """What ``save`` wrote, on the CPU. Local.
+
+    ``CheckpointError`` where it cannot be read, or where it is a pickle that names code: loading that would run it.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    except pickle.UnpicklingError as error:
+        code = re.search(r"GLOBAL ([\w.]+)|global ([\w.]+)|(?:function|class) ([\w.]+)", str(error))
+        if code is None:
+            raise CheckpointError(f"{path} is damaged: {_first_line(error)}") from error
+        name = next(each for each in code.groups() if each)
+        raise CheckpointError(f"{path} is refused: it names {name}, and loading a pickle runs what it names") from error
+    except (RuntimeError, EOFError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{path} is damaged: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of its message, or its type where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,136 @@
+"""What a checkpoint holds, to and from its files; and whether a run may go on from it. Local."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..config import Config
+from . import weights
+from .durable import load, write_pickle
+from .manifest import CheckpointError, Manifest
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+__all__ = ["Snapshot", "described", "refuse_another_run"]
+
+_TRAINING = "training.pt"
+_MAY_CHANGE = {
+    "run_dir",
+    "device",
+    "steps",
+    "epochs",
+    "global_batch",
+    "batch_size",
+    "accumulation",
+    "nonfinite",
+    "log_every",
+    "eval_every",
+    "eval_batch",
+    "data.workers",
+    "data.pin_memory",
+    "club.check_every",
+}
+"""Settings that, as all of `dist` and `checkpoint`, leave a run what it was. Of batches and steps the plan counts."""
+_PLANNED = {
+    "samples": "data: samples",
+    "effective_batch_size": "global_batch",
+    "repeat": "repeat",
+    "drop_last": "drop_last",
+}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint in memory, on the CPU."""
+
+    model: dict[str, Tensor]
+    ema: dict[str, Tensor] | None
+    training: dict[str, Any]
+    """The rest of `TrainState`, `rng` (a rank each), `threads`, `run` (see ``described``)."""
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return int(self.training["step"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """As ``TrainState.load_state_dict`` takes it."""
+        return {**self.training, "model": self.model, "ema": self.ema}
+
+    def write(self, folder: Path) -> None:
+        """Writes the files, not yet synced. ``OSError`` where the file system refuses."""
+        weights.write(self.model, folder / weights.MODEL)
+        if self.ema is not None:
+            weights.write(self.ema, folder / weights.EMA)
+        write_pickle(self.training, folder / _TRAINING)
+        for path in folder.iterdir():  # safetensors' own are for the owner alone
+            shutil.copymode(folder / _TRAINING, path)
+
+    @classmethod
+    def read(cls, folder: Path) -> Snapshot:
+        """The checkpoint, verified; ``CheckpointError`` names the file that is not what was written."""
+        manifest = Manifest.read(folder)
+        for name in (weights.MODEL, _TRAINING):
+            if name not in manifest.files:
+                raise CheckpointError(f"{folder}: the manifest has no {name}; this is no checkpoint of a run")
+        manifest.verify(folder)
+        ema = weights.read(folder / weights.EMA) if weights.EMA in manifest.files else None
+        training = load(folder / _TRAINING)
+        if not isinstance(training, dict) or training.get("step") != manifest.step:
+            raise CheckpointError(f"{folder / _TRAINING} does not belong to the manifest: another step")
+        return cls(weights.read(folder / weights.MODEL), ema, training)
+
+
+def described(config: Config, plan: Plan, objective: object) -> dict[str, Any]:
+    """What a run is, as plain data: its configuration, its plan in numbers, the type of its objective."""
+    numbers = {name: getattr(plan, name) for name in (*_PLANNED, "optimizer_steps", "world_size")}
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return {"config": plain, "plan": numbers, "objective": type(objective).__name__}
+
+
+def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
+    """Raises ``CheckpointError`` with the names of the settings for which going on would be another run.
+
+    saved, now: from ``described``. A setting that the checkpoint does not know counts as its default.
+    """
+    default = _flat(json.loads(json.dumps(dataclasses.asdict(Config()))))
+    before, after = {**default, **_flat(saved["config"])}, _flat(now["config"])
+    changed = {
+        name: (before[name], after[name])
+        for name in after
+        if before[name] != after[name] and name not in _MAY_CHANGE and not name.startswith(("dist.", "checkpoint."))
+    }
+    for name, shown in _PLANNED.items():
+        if saved["plan"][name] != now["plan"][name]:
+            changed[shown] = (saved["plan"][name], now["plan"][name])
+    # Under a schedule that ends at zero, another length is another learning rate from here on.
+    if after["optim.schedule"] != "constant" and saved["plan"]["optimizer_steps"] != now["plan"]["optimizer_steps"]:
+        changed[f"steps (optim.schedule is {after['optim.schedule']})"] = (
+            saved["plan"]["optimizer_steps"],
+            now["plan"]["optimizer_steps"],
+        )
+    if saved["objective"] != now["objective"]:
+        changed["objective"] = (saved["objective"], now["objective"])
+    if changed:
+        told = "; ".join(f"{name} was {old!r} and is {new!r}" for name, (old, new) in changed.items())
+        raise CheckpointError(
+            f"{path} is of another run: {told}; set it as it was, or begin anew in another run_dir (with these "
+            "weights: checkpoint.init_from)"
+        )
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found

@@ -1,0 +1,146 @@
+"""Weights as safetensors, and weights that come from elsewhere: other keys, other nesting, other file types."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from .directory import latest
+from .durable import load, sync
+from .manifest import CheckpointError, Manifest
+
+__all__ = ["EMA", "MODEL", "export", "find", "foreign", "initialise", "read", "write"]
+
+MODEL, EMA = "model.safetensors", "ema.safetensors"
+_NESTED = ("model", "state_dict", "model_state_dict", "module", "ema")
+"""Where programs put a model's weights in what they save, in the order of looking."""
+
+
+def write(tensors: Mapping[str, Any], path: Path) -> None:
+    """Writes tensors by name, not yet synced. ``OSError`` where the file system refuses. Local.
+
+    What shares memory (tied weights) is written once for each of its names.
+    """
+    plain: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise CheckpointError(
+                f"{name} of the model's state_dict is a {type(value).__name__}, and weights are tensors; "
+                "keep it in the objective's state_dict"
+            )
+        on_cpu = value.detach().cpu().contiguous()
+        storage = on_cpu.untyped_storage().data_ptr()
+        plain[name] = on_cpu.clone() if storage in seen else on_cpu
+        seen.add(storage)
+    try:
+        safetensors.torch.save_file(plain, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(0, str(error).rpartition("I/O error: ")[2], str(path)) from error
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """Tensors by name, on the CPU; ``CheckpointError`` where they cannot be read. Local."""
+    try:
+        # From bytes: a file that is mapped would change under the tensors when it is replaced.
+        found: dict[str, Tensor] = safetensors.torch.load(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    return found
+
+
+def initialise(module: nn.Module, path: Path) -> None:
+    """Gives an unwrapped module the weights of a file or checkpoint. Local; every rank.
+
+    path: .safetensors, a pickle of tensors (.pt, .pth, .bin), a checkpoint, or a run directory, whose latest one is
+    taken. ``CheckpointError`` names the weights that are missing, left over, or of another shape.
+    """
+    path = find(path)
+    expected = module.state_dict()
+    found = foreign(path, expected)
+    problems = [
+        f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+        for what, names in (
+            ("has no", sorted(set(expected) - set(found))),
+            ("has in addition", sorted(set(found) - set(expected))),
+            (
+                "has in another shape",
+                [
+                    f"{name} ({tuple(found[name].shape)}, here {tuple(each.shape)})"
+                    for name, each in sorted(expected.items())
+                    if name in found and found[name].shape != each.shape
+                ],
+            ),
+        )
+        if names
+    ]
+    if problems:
+        raise CheckpointError(f"{path} does not fit the model: it {'; it '.join(problems)}")
+    module.load_state_dict(found)
+
+
+def find(path: Path) -> Path:
+    """The file with the weights that a path means; ``CheckpointError`` where there is none. Local."""
+    folder = latest(path) or path
+    if (folder / MODEL).is_file():
+        Manifest.read(folder).verify(folder)
+        return folder / MODEL
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file with weights, no checkpoint and no run directory with one")
+    return path
+
+
+def foreign(path: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights in a file, under the names that the model uses: wrappers' prefixes are taken off. Local."""
+    found: Any = read(path) if path.suffix == ".safetensors" else load(path)
+    for key in _NESTED:
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+            break
+    tensors = isinstance(found, Mapping) and all(isinstance(each, Tensor) for each in found.values())
+    if not tensors or not found:
+        raise CheckpointError(
+            f"{path} holds no weights: expected tensors by name, directly or under one of {', '.join(_NESTED)}"
+        )
+    # torch.compile puts its prefix before the names of what it compiles, which may be a part of the model.
+    if not any("_orig_mod." in name for name in expected):
+        found = {name.replace("_orig_mod.", ""): each for name, each in found.items()}
+    while all(name.startswith("module.") for name in found) and not all(
+        name.startswith("module.") for name in expected
+    ):
+        found = {name.removeprefix("module."): each for name, each in found.items()}
+    return dict(found)
+
+
+def export(source: Path, out: Path, *, ema: bool = False) -> Path:
+    """Copies the weights of a run or checkpoint to one .safetensors file; returns the checkpoint. Local.
+
+    ema: the averaged weights. An existing file is not overwritten. ``CheckpointError`` where there is nothing to copy.
+    """
+    weights = find(source)
+    if ema:
+        weights = weights.with_name(EMA)
+    if not weights.is_file():
+        raise CheckpointError(f"{weights} is not there: the run has no moving average (ema.decay)")
+    if out.exists():
+        raise CheckpointError(f"{out} is there already; give another name, or remove it")
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write(foreign(weights, {}), beside)
+        sync(beside)
+        os.replace(beside, out)
+        sync(out.parent)
+    except OSError as error:
+        raise CheckpointError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return weights.parent
