@@ -1,8 +1,8 @@
 """What CLUB does to real features: leakage between two encoders, beside a control and the original defaults.
 
-Usage: python ci/demonstration.py [--seeds 5] [--out build/demonstration]; needs the `trainer` extra. Writes results.json
-and leakage.png. The weight of CLUB is chosen on the 200 validation digits (least RBF leakage of those whose task accuracy
-is within a point of the control's), everything is reported on the 597 test digits. One core, some minutes.
+Usage: python ci/demonstration.py [--seeds 5] [--out build/demonstration]; needs the `trainer` extra. Writes
+results.json and leakage.png. The weight of CLUB is chosen on the 200 validation digits (least RBF leakage of those whose
+task accuracy is within a point of the control's), everything is reported on the 597 test digits. Some minutes.
 """
 
 from __future__ import annotations

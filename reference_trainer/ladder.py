@@ -74,8 +74,9 @@ class Ladder:
         """Where CLUB runs. Raises ``ClubError`` if what was found at the first use no longer holds. Local."""
         if self._rung is None:
             self._rung = self._look()
-            why = " (no Accelerator given, torch.distributed not initialised)" if self.group == WORLD else ""
-            self._rung.say(f"runs on {self._rung}{why if self._rung.group is None else ''}")
+            searched = self._rung.name == "local" and self.group == WORLD
+            why = " (no Accelerator given, torch.distributed not initialised)" if searched else ""
+            self._rung.say(f"runs on {self._rung}{why}")
         elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
             raise ClubError(
                 "torch.distributed was initialised after CLUB had begun in this process alone; "

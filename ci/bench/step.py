@@ -1,8 +1,8 @@
 """CPU time of `train_step` beside the same loop written by hand, with raw DDP and the same collectives.
 
-Usage: python ci/bench/step.py [--blocks 60] [--steps 50]; needs the `trainer` extra. Blocks of the hand-written loop, of
-the same again (A/A: what the measurement itself cannot tell apart) and of ours take turns in one process for each rank;
-medians over blocks of the CPU time of one step, all threads of the rank. Goal: at most 50 us above, beyond A/A.
+Usage: python ci/bench/step.py [--blocks 60] [--steps 50]; needs the `trainer` extra. Blocks of the hand-written loop,
+of the same again (A/A: what the measurement itself cannot tell apart) and of ours take turns in one process for each
+rank; medians over blocks of the CPU time of one step, all threads of the rank. Goal: at most 50 us above, beyond A/A.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def by_hand(world: World) -> Callable[[Sequence[Batch]], object]:
         for batch in batches:
             image, digit, rendering = batch.data["image"], batch.data["digit"], batch.data["rendering"]
             noise = 0.5 * keyed_normal(batch.index, (2, 16), seed=0, tag="training noise", step=batch.step)
-            task, embodiment, digits, renderings, rebuilt = model(image, noise[:, 0], noise[:, 1])
+            _, _, digits, renderings, rebuilt = model(image, noise[:, 0], noise[:, 1])
             digit_loss = F.cross_entropy(digits, digit, reduction="sum")
             rendering_loss = F.cross_entropy(renderings, rendering, reduction="sum")
             reconstruction = F.mse_loss(rebuilt, image, reduction="sum")

@@ -32,6 +32,27 @@ if dist.get_rank() == 0:
     tested(torch.ones(2, 4))
 dist.destroy_process_group()
 """,
+    "a group that is given as group.WORLD and ended where there is one": """
+class World:
+    def __init__(self, group):
+        self.owned = group is not None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self.owned:
+            dist.destroy_process_group()
+
+
+def start():
+    dist.init_process_group("gloo")
+    return dist.group.WORLD
+
+
+with World(start() if int(os.environ["WORLD_SIZE"]) > 1 else None):
+    dist.barrier(group=dist.group.WORLD)
+""",
     "a switch called gpu": """
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpu", action="store_true")

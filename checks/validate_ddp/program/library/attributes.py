@@ -86,8 +86,6 @@ def _is_classmethod(member: Value) -> bool:
 
 def _symbol(machine: Machine, atom: Symbol, name: str) -> Value:
     full = f"{atom.name}.{name}"
-    if full in ("torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"):
-        return (Const(None),)
     if full in machine.environment:
         return machine.environment[full]
     if atom.name.partition(".")[0] not in LIBRARIES:

@@ -67,6 +67,8 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     for name in ("group", "device_ids", "timeout"):
         if name in call.keywords:
             values[name] = call.keywords[name]
+    if "group" in values:
+        values["group"] = _none_for_default(values["group"])
     if "timeout" in values:
         values["timeout_text"] = _written(call, "timeout")
     if uses.is_dropped(call):
@@ -215,8 +217,18 @@ def _constant_model(value: Value) -> Model:
 
 
 def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    group = call.argument(0, "group")
+    group = _none_for_default(call.argument(0, "group"))
     return (Rank("local", sure=False),) if group and constant(group) is not None else (Rank("global"),)
+
+
+_DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
+
+
+def _none_for_default(group: Value) -> Value:
+    """A group as it is given to a collective, for which ``group.WORLD`` and None are the same; elsewhere it is no None."""
+    return tuple(
+        Const(None) if isinstance(atom, Symbol) and atom.name in _DEFAULT_GROUP else atom for atom in bare(group)
+    )
 
 
 _TORCH: dict[str, Model] = {
