@@ -29,6 +29,7 @@ from .digits import Digits
 from .ema import Ema
 from .evaluate import evaluate
 from .finite import Gate
+from .generators import seed_generators
 from .launch import World, set_timeout
 from .metrics import RunLog, run_folder
 from .objectives import Objective
@@ -89,7 +90,7 @@ class Trainer:
         objective = objective or build_objective(config, world)
         objective.module.to(world.device, self.dtype)
         self.model = wrap(objective.module, world)
-        torch.manual_seed(seed_of(config.seed, "rank", world.rank))
+        seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch())
         self.state = build_state(objective, config, self.plan)
         self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite)
@@ -256,7 +257,9 @@ def make_plan(config: Config, *, samples: int, world_size: int) -> Plan:
 def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
     """Optimizer, schedule and average for an objective. Local."""
     groups, optim = objective.parameter_groups(), config.optim
-    optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas, weight_decay=optim.weight_decay)
+    # On a GPU fused, which can leave out a step that is not finite without being waited for (see `finite`).
+    fused = next(objective.module.parameters()).is_cuda
+    optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=fused or None)
     scheduler = LambdaLR(optimizer, lambda step: lr_factor(step, plan.optimizer_steps, optim))
     ema = Ema(objective.module, config.ema.decay) if config.ema.decay else None
     return TrainState(objective, optimizer, scheduler, ema)

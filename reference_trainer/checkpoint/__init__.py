@@ -2,7 +2,7 @@
 
 RUN/checkpoints/step-00000600/ holds
     model.safetensors   the unwrapped weights; ema.safetensors beside it where there is an average
-    training.pt         the rest: optimizer, schedule, estimators, RNG of every rank, position in the data, configuration
+    training.pt         all else: optimizer, schedule, estimators, RNG of every rank, position in the data, settings
     manifest.json       size and SHA-256 of each file
 and RUN/checkpoints/{latest,best} are small files with the name of one of these folders. RUN/.lock keeps other jobs out.
 """

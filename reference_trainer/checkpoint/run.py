@@ -15,7 +15,7 @@ import torch
 
 from ..collectives import broadcast_object, gather_objects
 from ..config import Config
-from ..generators import rng_state, set_rng_state
+from ..generators import rng_state, seed_generators, set_rng_state
 from ..launch import World
 from ..randomness import seed_of
 from ..state import Best, TrainState
@@ -190,7 +190,7 @@ class RunCheckpoints:
         if rank < len(saved):
             set_rng_state(saved[rank], self.world.device)
         else:
-            torch.manual_seed(seed_of(self.config.seed, "rank", rank, "step", state.step))
+            seed_generators(seed_of(self.config.seed, "rank", rank, "step", state.step))
         if size != len(saved):
             new = f"; the random numbers of ranks {len(saved)} to {size - 1} begin anew" if size > len(saved) else ""
             self._say(f"saved by {len(saved)} ranks, goes on with {size}: equal but for rounding{new}")

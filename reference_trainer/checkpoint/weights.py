@@ -89,13 +89,13 @@ def initialise(module: nn.Module, path: Path) -> None:
 
 def find(path: Path) -> Path:
     """The file with the weights that a path means; ``CheckpointError`` where there is none. Local."""
+    if path.is_file():
+        return path
     folder = latest(path) or path
-    if (folder / MODEL).is_file():
-        Manifest.read(folder).verify(folder)
-        return folder / MODEL
-    if not path.is_file():
+    if not (folder / MODEL).is_file():
         raise CheckpointError(f"{path} is no file with weights, no checkpoint and no run directory with one")
-    return path
+    Manifest.read(folder).verify(folder)
+    return folder / MODEL
 
 
 def foreign(path: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
