@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import re
 import socket
 import sys
@@ -72,7 +73,7 @@ class Watch:
     """
 
     def __init__(
-        self, world: World, *, folder: Path | None = None, brief: Mapping[type[BaseException], int] | None = None
+        self, world: World, *, folder: Path | None = None, brief: Mapping[type[Exception], int] | None = None
     ) -> None:
         self.world, self.folder, self.brief = world, folder, dict(brief or {})
         # torchrun's agent has the store; elsewhere it may be in rank zero's process.
@@ -80,6 +81,8 @@ class Watch:
         self._leaving = threading.Lock()
         self._failing_since: float | None = None
         self._ended = threading.Event()
+        self._known: queue.Queue[str] = queue.Queue()
+        """Why the job is to end, from the thread to the main one."""
 
     def __enter__(self) -> Watch:
         if self.world.size > 1:
@@ -127,26 +130,31 @@ class Watch:
     # The thread.
 
     def _watch(self) -> None:
-        """Ends this process when another rank has failed or died."""
+        """Ends this process when another rank has failed or died; the only one to read lines and abort key."""
+        cause: str | None = None
         while not self._ended.is_set():
             dead = self._lines.wait(POLL)
-            if 0 in dead and not self._store_outlives_rank_zero:
-                self._follow("rank 0 died, and the store with it")
-            if self._failing_since is not None:
-                if time.monotonic() - self._failing_since > LEAVE:
-                    self._exit(1)
-                continue
-            try:
-                cause = self._abort()
-                if dead and cause is None:
-                    cause = self._tell_death(dead)
-            except RuntimeError:  # the store has gone, and with it the process that had it
-                dead = dead or self._lines.wait(POLL)
-                if not dead and not self._lines.others():
-                    return  # rank zero said goodbye: it has ended, and well
-                cause = f"rank {dead[0]} died, and the store too" if dead else "the store does not answer"
-            if cause is not None:
+            if cause is None and (cause := self._look(dead)) is not None:
+                self._known.put(cause)
                 self._follow(cause)
+            if self._failing_since is not None and time.monotonic() - self._failing_since > LEAVE:
+                self._exit(1)
+
+    def _look(self, dead: list[int]) -> str | None:
+        """Why the job is to end, if it is. dead: ranks whose lines have ended."""
+        if 0 in dead and not self._store_outlives_rank_zero:
+            return "rank 0 died, and the store with it"
+        try:
+            cause = self._abort()
+            return self._tell_death(dead) if dead and cause is None else cause
+        except RuntimeError:  # the store has gone, and with it the process that had it
+            dead = dead or self._lines.wait(POLL)
+        if dead:
+            return f"rank {dead[0]} died, and the store too"
+        if self._lines.others():
+            return "the store does not answer"
+        self._ended.set()  # rank zero said goodbye: it has ended, and well
+        return None
 
     def _abort(self) -> str | None:
         """Why the job is to end, if it is."""
@@ -165,7 +173,7 @@ class Watch:
         return cause
 
     def _follow(self, cause: str) -> None:
-        """Leaves because of another rank; the main thread is wherever it is."""
+        """Leaves because of another rank; the main thread is wherever it is, unless it is leaving by itself."""
         with self._leaving:
             if self._failing_since is not None:
                 return
@@ -186,7 +194,7 @@ class Watch:
         code, line = _exit_code(error, self.brief), _in_one_line(error)
         brief = isinstance(error, tuple(self.brief))
         try:
-            cause = self._wait_for_cause(HOLD_BACK) if _is_lost_connection(error) else self._abort()
+            cause = self._wait_for_cause(HOLD_BACK) if _is_lost_connection(error) else None
             if cause is None and self._claim():
                 _print(f"{self._name()}: {line}" if brief else f"{self._name()} failed first:\n{text}")
                 cause = f"rank {self.world.rank} failed with {line if brief else type(error).__name__}"
@@ -195,7 +203,7 @@ class Watch:
                 self._exit(code)
             cause = cause or self._wait_for_cause(LAST_WORDS) or "another rank failed first"
         except RuntimeError:
-            cause = "the store has gone, and rank 0 with it"
+            cause = self._wait_for_cause(LAST_WORDS) or "the store does not answer"
         if not (brief and cause.endswith(line)):
             place = _place(traceback.extract_tb(error.__traceback__))
             _print(f"{self._name()}: leaving, because {cause}; its own error, at {place}: {line}")
@@ -203,11 +211,11 @@ class Watch:
         self._exit(code)
 
     def _wait_for_cause(self, seconds: float) -> str | None:
-        """The abort key's text, if it is written within the time."""
-        deadline = time.monotonic() + seconds
-        while (cause := self._abort()) is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return cause
+        """What the thread finds out, if it does within the time."""
+        try:
+            return self._known.get(timeout=seconds)
+        except queue.Empty:
+            return None
 
     # Both.
 
@@ -278,7 +286,7 @@ def _is_lost_connection(error: BaseException | None) -> bool:
     return False
 
 
-def _exit_code(error: BaseException, brief: Mapping[type[BaseException], int]) -> int:
+def _exit_code(error: BaseException, brief: Mapping[type[Exception], int]) -> int:
     """The process's, never 0: the others cannot finish."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) and error.code else 1

@@ -85,10 +85,10 @@ class Gate:
         verdict = Verdict(torch.isfinite(update.grad_norm))
         if self.lagging:
             # The protocol of GradScaler.step with optimizers that know how to leave a step out.
-            self.optimizer.found_inf = (~verdict.on_device).float()  # type: ignore[attr-defined]
-            self.optimizer.grad_scale = None  # type: ignore[attr-defined]
+            self.optimizer.found_inf = (~verdict.on_device).float()
+            self.optimizer.grad_scale = None
             self.optimizer.step()
-            del self.optimizer.found_inf, self.optimizer.grad_scale  # type: ignore[attr-defined]
+            del self.optimizer.found_inf, self.optimizer.grad_scale
             update.applied = True
             self._pending = update, verdict
         else:

@@ -45,6 +45,8 @@ class Job:
     eval_every: int = 0
     eval_batch: int = 4
     save_every: int = 0
+    saves: int = 0
+    """Saves that go well before the fault in saving."""
     timeout: float = 60.0
     folder: Path = Path()
     hold_gil: float = 0.0
@@ -134,13 +136,14 @@ class Slope(Objective):
 
 def slow_and_faulty_saving(job: Job, world: World) -> None:
     """Makes each fsync take the pace, and fail if the fault lies there: a save is then under way."""
-    fsync = os.fsync
+    fsync, folder = os.fsync, job.folder / "run" / "checkpoints"
 
     def planted(descriptor: int) -> None:
         if world.is_main:
             (job.folder / "saving").touch()
         time.sleep(job.pace)
-        job.strike("saving", job.step, world.rank)
+        if len(list(folder.glob("step-*"))) >= job.saves:
+            job.strike("saving", job.step, world.rank)
         fsync(descriptor)
 
     os.fsync = planted

@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
 from reference_trainer.faults import Watch, _is_lost_connection  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.lifelines import Lifelines  # noqa: E402
@@ -36,13 +37,19 @@ FIRST = {
 LAST_LINE = {"raise": "ZeroDivisionError: planted in {place}", "quit": "SystemExit: 0", "interrupt": "KeyboardInterrupt"}
 
 CASES = [
-    *[(kind, "forward", rank) for kind in FIRST for rank in (0, 1)],
-    *[(kind, place, 1) for kind in ("raise", "kill", "hang") for place in ("collective", "evaluation", "loader")],
-    *[(kind, "saving", 0) for kind in ("raise", "kill", "exit", "hang")],
+    *[(kind, "forward", 1) for kind in FIRST],
+    ("raise", "forward", 0),
+    ("kill", "forward", 0),
+    ("kill", "collective", 1),
+    ("raise", "evaluation", 0),
+    ("raise", "loader", 1),
+    ("hang", "loader", 1),
+    *[(kind, "saving", 0) for kind in ("raise", "kill", "hang")],
 ]
+"""All kinds in all places are in the soak."""
 
 
-def settings(kind, place, rank):
+def settings(kind, place, rank, **options):
     """Of a job with this fault."""
     return {
         "kind": kind,
@@ -51,6 +58,7 @@ def settings(kind, place, rank):
         "eval_every": 2 if place == "evaluation" else 0,
         "workers": 1 if place == "loader" else 0,
         "timeout": TIMEOUT if kind == "hang" else 60,
+        **options,
     }
 
 
@@ -74,9 +82,27 @@ def check(ended, kind, place, rank, *, plain=True):
         assert re.search(rf"rank {rank} of \d .*: leaving, because .* it was at .*job.py:\d+ in strike", ended.output)
 
 
+def whole_checkpoints(ended):
+    """The steps of the checkpoints there are; reading one that is not whole raises."""
+    return [Snapshot.read(path).step for path in sorted((ended.folder / "run" / "checkpoints").glob("step-*"))]
+
+
 @pytest.mark.parametrize(("kind", "place", "rank"), CASES)
 def test_the_job_is_over_at_once_and_tells_the_cause_first(start_job, kind, place, rank):
-    check(start_job(2, **settings(kind, place, rank)).end(), kind, place, rank)
+    ended = start_job(2, **settings(kind, place, rank, save_every=3)).end()
+    check(ended, kind, place, rank)
+    # In step 5 (from 0) the last save is that of step 3; the fault in saving is in its first one, or in that of step 6.
+    if place in ("forward", "collective"):
+        assert whole_checkpoints(ended) == [3]
+
+
+def test_a_fault_in_a_save_leaves_the_checkpoint_before_and_the_run_goes_on_from_it(start_job):
+    ended = start_job(2, **settings("kill", "saving", 0, save_every=3, saves=1)).end()
+    check(ended, "kill", "saving", 0)
+    assert whole_checkpoints(ended) == [3]
+    again = start_job(2, folder=ended.folder, save_every=3).end()
+    assert again.codes == [0, 0], again.output
+    assert "resumed from" in again.output and whole_checkpoints(again) == [3, 6, 9, 12]
 
 
 def test_on_three_ranks_two_leave_with_a_line_each(start_job):
@@ -104,6 +130,7 @@ def test_a_rank_that_holds_the_gil_is_not_taken_for_dead(start_job):
     assert ended.codes == [0, 0], ended.output
 
 
+@pytest.mark.slow
 def test_under_torchrun_its_summary_names_the_cause_too(start_torchrun):
     ended = start_torchrun(2, **settings("raise", "forward", 1)).end()
     check(ended, "raise", "forward", 1, plain=False)
