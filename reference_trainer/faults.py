@@ -263,7 +263,9 @@ def _own_store(world: World) -> tuple[Any, str, str]:
     while hasattr(server, "underlying_store"):
         server = server.underlying_store
     if not isinstance(server, dist.TCPStore):
-        raise RuntimeError(f"the process group's store is a {type(server).__name__}; start it with init_method='env://'")
+        raise RuntimeError(
+            f"the process group's store is a {type(server).__name__}; start it with init_method='env://'"
+        )
     number = shared.add(f"watch/{world.rank}", 1)
     token = f"watch/{number}/token"
     if world.rank == 0:

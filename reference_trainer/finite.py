@@ -74,7 +74,9 @@ class Gate:
         self.objective, self.optimizer, self.world, self.policy, self.tell = objective, optimizer, world, policy, tell
         withholds = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         if lagging and not withholds:
-            raise ValueError(f"this {type(optimizer).__name__} cannot withhold a step on the device; make it fused=True")
+            raise ValueError(
+                f"this {type(optimizer).__name__} cannot withhold a step on the device; make it fused=True"
+            )
         self.lagging = withholds and world.device.type != "cpu" if lagging is None else lagging
         self.skipped = self.in_a_row = 0
         self._pending: tuple[Update, Verdict] | None = None
@@ -123,21 +125,27 @@ class Gate:
     def _culprit(self, update: Update) -> str:
         """Which rank, and what on it. Collective: every rank."""
         objective, size = self.objective, self.world.size
-        # What the objective moves, and the generators, are put back. The weights are those of the step: it was not taken.
+        # Objective and generators are put back; the weights are those of the step, because it was not taken.
         kept = copy.deepcopy(objective.state_dict())
         with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
             own = first_met(objective, update.batches, update.total, _with_gradient(self.optimizer))
         objective.load_state_dict(kept)
-        of_ranks = self._of_ranks(torch.stack([update.loss.double(), *(update.loss.new_tensor(each, dtype=torch.float64) for each in own)]))
+        of_ranks = self._of_ranks(
+            torch.stack([update.loss.double(), *(update.loss.new_tensor(each, dtype=torch.float64) for each in own)])
+        )
         losses, outputs, gradients = of_ranks.unbind(1)
         modules = [name or type(objective.module).__name__ for name, _ in objective.module.named_modules()]
         names = _names(objective.module, _with_gradient(self.optimizer))
         for rank in range(size):
             if (place := int(outputs[rank])) >= 0:
-                return f"the output of `{modules[place]}` on rank {rank} of {size} is not finite (loss {losses[rank]:g})"
+                return (
+                    f"the output of `{modules[place]}` on rank {rank} of {size} is not finite (loss {losses[rank]:g})"
+                )
         if not torch.isfinite(losses).all():
             rank = int((~torch.isfinite(losses)).int().argmax())
-            return f"the loss on rank {rank} of {size} is {losses[rank]:g}, though the outputs of the modules are finite"
+            return (
+                f"the loss on rank {rank} of {size} is {losses[rank]:g}, though the outputs of the modules are finite"
+            )
         for rank in range(size):
             if (place := int(gradients[rank])) >= 0:
                 return f"the gradient of `{names[place]}` on rank {rank} of {size} is not finite, though the loss is"

@@ -67,7 +67,7 @@ class Stop:
         self._answer = MaxInBackground(torch.tensor([self.received or 0]), self._group)
 
     def end_step(self) -> signal.Signals | None:
-        """What all ranks agree to stop for, if anything was sent to any before ``begin_step``. Collective: every rank."""
+        """What all ranks stop for, if any was sent a signal before ``begin_step``. Collective: every rank."""
         assert self._answer is not None, "end_step without begin_step"
         number = int(self._answer.wait())
         self._answer = None

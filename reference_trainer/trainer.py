@@ -145,8 +145,8 @@ class Trainer:
         """What there is to know for those who stopped the run. Local."""
         assert self.stopped is not None
         return (
-            f"stopped at step {self.state.step} of {self.plan.optimizer_steps} on {self.stopped.name}; everything is in "
-            f"{folder}: the same command with run_dir {folder} goes on from there"
+            f"stopped at step {self.state.step} of {self.plan.optimizer_steps} on {self.stopped.name}; everything is "
+            f"in {folder}: the same command with run_dir {folder} goes on from there"
         )
 
     def steps(self) -> Iterator[StepResult]:

@@ -18,6 +18,9 @@ import sys
 import time
 
 import job  # beside this file
+import rich.console
+import rich.progress
+import rich.table  # noqa: F401 - imported once here instead of once a job
 import torch._dynamo  # noqa: F401 - DDP imports it when it is made
 
 
@@ -34,7 +37,9 @@ def main() -> None:
         reply({"pids": pids})
         left = wait_for_end(read_end, request["deadline"], pids)
         ended = time.monotonic()
-        reply({"codes": [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids], "ended": ended, "left": left})
+        reply(
+            {"codes": [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids], "ended": ended, "left": left}
+        )
 
 
 def fork(rank: int, request: dict, port: int, read_end: int) -> int:

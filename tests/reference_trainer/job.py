@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from reference_trainer import plots
 from reference_trainer.config import CheckpointConfig, Config, DataConfig, DistConfig
 from reference_trainer.faults import Watch
 from reference_trainer.launch import World
@@ -58,7 +60,11 @@ class Job:
             return
         if self.hold_gil:
             hold_the_gil(self.hold_gil)
-        (self.folder / "struck").write_text(str(time.monotonic()))
+        # Whole or not there, and of the first: two workers may get here, and be killed on the way.
+        written = self.folder / f"struck {os.getpid()}"
+        written.write_text(str(time.monotonic()))
+        with suppress(FileExistsError):
+            os.link(written, self.folder / "struck")
         if self.kind == "raise":
             raise ZeroDivisionError(f"planted in {place}")
         if self.kind == "kill":
@@ -91,8 +97,8 @@ class Samples:
 
     def fetch(self, index: torch.Tensor, epoch: int) -> dict[str, torch.Tensor]:
         self.calls = getattr(self, "calls", -1) + 1
-        workers = max(1, self.job.workers)
-        self.job.strike("loader", self.calls * workers if epoch >= 0 else -1, self.rank)
+        if self.calls * max(1, self.job.workers) >= self.job.step:
+            self.job.strike("loader", self.job.step, self.rank)
         return {"x": index.float().unsqueeze(1) / 32}
 
 
@@ -161,6 +167,7 @@ def parse(arguments: tuple[str, ...]) -> Job:
 def main(run_dir: str, *arguments: str) -> None:
     job = parse(arguments)
     job.folder = Path(run_dir)
+    plots.plot_run = lambda folder: None  # a second of imports
     torch.set_num_threads(1)
     config = Config(
         run_dir=f"{run_dir}/run",

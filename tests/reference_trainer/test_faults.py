@@ -34,7 +34,11 @@ FIRST = {
     "exit": (r"rank \d of \d \(.*\): (leaving, because )?rank {rank} died", 7),
     "hang": (r"rank (?!{rank})\d of \d \(.*\) failed first:", 1),
 }
-LAST_LINE = {"raise": "ZeroDivisionError: planted in {place}", "quit": "SystemExit: 0", "interrupt": "KeyboardInterrupt"}
+LAST_LINE = {
+    "raise": "ZeroDivisionError: planted in {place}",
+    "quit": "SystemExit: 0",
+    "interrupt": "KeyboardInterrupt",
+}
 
 CASES = [
     *[(kind, "forward", 1) for kind in FIRST],
@@ -130,7 +134,7 @@ def test_a_rank_that_holds_the_gil_is_not_taken_for_dead(start_job):
     assert ended.codes == [0, 0], ended.output
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_under_torchrun_its_summary_names_the_cause_too(start_torchrun):
     ended = start_torchrun(2, **settings("raise", "forward", 1)).end()
     check(ended, "raise", "forward", 1, plain=False)

@@ -39,8 +39,7 @@ def saved_steps(ended):
     return [Snapshot.read(path).training["step"] for path in found]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("told", [[0], [1], [0, 1]])
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, [0]), (signal.SIGUSR1, [1]), (signal.SIGTERM, [0, 1])])
 def test_a_signal_to_any_rank_stops_all_within_two_steps(start_job, number, told):
     running = start_job(2, **LONG)
     running.wait_for("step 3")
@@ -108,6 +107,7 @@ def test_loader_workers_do_not_outlive_a_killed_rank(start_job):
     assert not running.end().left
 
 
+@pytest.mark.soak
 def test_under_torchrun_a_signal_to_the_agent_is_a_clean_end_of_all_ranks(start_torchrun):
     running = start_torchrun(2, **LONG)
     running.wait_for("step 3")

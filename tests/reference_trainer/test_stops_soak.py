@@ -71,7 +71,9 @@ def test_faults(start_job, start_torchrun, capsys):
         under_torchrun = number % REPEATS == (number // (len(KINDS) * len(PLACES)))
         ended = (start_torchrun if under_torchrun else start_job)(RANKS, **settings).end()
         # A worker's death is an error of its rank, with a traceback.
-        pattern = PLANTED["raise" if place == "loader" and kind in ("kill", "exit") else kind].format(r=settings["rank"])
+        pattern = PLANTED["raise" if place == "loader" and kind in ("kill", "exit") else kind].format(
+            r=settings["rank"]
+        )
         hung = kind == "hang"
         took = ended.since_struck - (TIMEOUT if hung else 0)
         seconds[hung].append(took)
@@ -79,11 +81,13 @@ def test_faults(start_job, start_torchrun, capsys):
         right = re.match(pattern, told_first(ended)) is not None
         first[right] += 1
         steps = checkpoints(ended.folder)
-        expected = [step for step in range(settings["save_every"], 13, settings["save_every"])]
+        expected = list(range(settings["save_every"], 13, settings["save_every"]))
         good = steps == expected[: len(steps)] and (place != "saving" or len(steps) == settings["saves"])
         saved[good] += 1
         if not (right and good and took < LIMIT and not ended.left):
-            wrong.append(f"{settings} torchrun={under_torchrun}: {took:.1f} s, {steps}, left={ended.left}\n{ended.output}")
+            wrong.append(
+                f"{settings} torchrun={under_torchrun}: {took:.1f} s, {steps}, left={ended.left}\n{ended.output}"
+            )
     with capsys.disabled():
         print(f"\n{first.total()} faults on {RANKS} ranks, {len(torchrun)} of them under torchrun:")
         for hung, name in ((False, "raise, kill, exit"), (True, f"hang, beyond the time-out of {TIMEOUT:g} s")):
@@ -124,6 +128,8 @@ def test_signals(start_job, start_torchrun, capsys):
         if not (ended.codes == codes and 0 <= step - begun <= 2 and checkpoints(ended.folder)[-1:] == [step]):
             wrong.append(f"{moment} torchrun={under_torchrun}: begun {begun}, {ended.codes}\n{ended.output}")
     with capsys.disabled():
-        print(f"\n{len(late)} SIGTERMs in training, evaluation, saving: saved {Counter(late)} steps after the one under way")
+        print(
+            f"\n{len(late)} SIGTERMs in training, evaluation, saving: saved so many steps after they came: {Counter(late)}"
+        )
         print(f"  job over: median {statistics.median(seconds):.2f} s, most {max(seconds):.2f} s")
     assert not wrong, "\n\n".join(wrong[:3])
