@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 from .config import Config, ConfigError, DistConfig
@@ -145,15 +146,27 @@ def _dispatch(words: list[str]) -> int:
 def _train(words: list[str]) -> int:
     config = with_accelerate(_parse(Config, words, "train"), os.environ)
     with World.from_env(dist=config.dist, device=config.device) as world:
-        _run_trainer(config, world)
+        from .faults import Watch
+        from .finite import NonFiniteError
+
+        folder = Path(config.run_dir) / "faults" if config.run_dir else None
+        brief = {ConfigError: BAD_INPUT, PlanError: BAD_INPUT, NonFiniteError: FAILED}
+        try:
+            with Watch(world, folder=folder, brief=brief):
+                _run_trainer(config, world)
+        except NonFiniteError as error:  # of a process alone; where there are several, the watch has told it
+            print(f"reference-trainer: error: {error}", file=sys.stderr)
+            return FAILED
     return OK
 
 
 def _run_trainer(config: Config, world: World) -> None:
     """In a function of its own: the model is gone when the world ends."""
+    from .signals import ignore
     from .trainer import Trainer
 
-    Trainer(config, world).run()
+    if Trainer(config, world).run().stopped:
+        ignore()  # the end of the process is under way, and its exit code is to say so
 
 
 def _plan(words: list[str]) -> int:

@@ -247,6 +247,9 @@ class Config:
     """Drop an epoch's last, incomplete global batch, instead of filling it from the epoch's start."""
     repeat: int = 1
     """How often a sample occurs in an epoch."""
+    nonfinite: Literal["stop", "skip"] = "stop"
+    """A step whose loss or gradient is not finite is not taken. Then "stop", for it does not heal as a rule; or "skip",
+    and go on: such a step counts as attempted, and advances neither the schedule nor the average."""
     log_every: int = 20
     """Optimizer steps between log lines."""
     eval_every: int = 0

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from .plan import Plan
 from .randomness import keyed_order, seed_of
+from .signals import in_loader_worker
 
 __all__ = ["Batch", "PlannedBatches", "Request", "Source", "epoch_order", "loader"]
 
@@ -128,4 +129,5 @@ def loader(source: Source, sampler: PlannedBatches, *, workers: int = 0, pin_mem
         num_workers=workers,
         pin_memory=pin_memory,
         generator=torch.Generator().manual_seed(seed_of(sampler.seed, "loader")),
+        worker_init_fn=in_loader_worker,
     )

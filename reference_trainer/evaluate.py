@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -23,8 +25,12 @@ def evaluate(
     dtype: torch.dtype,
     epoch: int = 0,
     step: int = 0,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
     """Means of the objective's metrics over ``source``, the same on all ranks. Collective: every rank.
+
+    interrupted: asked after each batch; a rank that is, leaves out the rest of its share, and the means are then over
+    what all ranks have seen. May differ between ranks.
 
     Rank r takes samples r, r + W, ... The unwrapped module is called: ranks have different numbers of batches, and
     nothing is synchronised until the sums at the end. A rank without samples evaluates an empty batch, so that it
@@ -37,13 +43,17 @@ def evaluate(
     try:
         mine = torch.arange(len(source))[world.rank :: world.size]
         sums: dict[str, Tensor] = {}
+        seen = 0
         for index in mine.split(batch_size):
             batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, dtype)
             for name, value in objective.evaluate(module, batch).items():
                 sums[name] = sums[name] + value if name in sums else value
+            seen += len(index)
+            if interrupted():
+                break
     finally:
         module.train(was_training)
-    return _means(sums, len(mine), world)
+    return _means(sums, seen, world)
 
 
 def _means(sums: dict[str, Tensor], count: int, world: World) -> dict[str, float]:

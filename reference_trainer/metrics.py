@@ -60,6 +60,8 @@ class Means:
 class Interval:
     """Means over the steps of a logging interval: one all-reduce and one wait for the device, when it is closed.
 
+    Steps that were not taken, because they were not finite, are left out; NaN where none was taken.
+
     A mean is a sum over all samples of all ranks and steps, divided by their count: not a mean of ranks' means, which
     would weigh samples by their rank.
     """
@@ -71,7 +73,7 @@ class Interval:
     def _reset(self) -> None:
         self._pending: list[StepResult] = []
         self._sums: dict[str, Tensor] = {}
-        self._values: dict[str, tuple[Tensor, int]] = {}
+        self._values: dict[str, tuple[Tensor | float, Tensor | int]] = {}
         self._count: float | Tensor = 0.0
         self._steps = 0
         self.restart_clock()
@@ -119,26 +121,27 @@ class Interval:
         if not pending:
             return
         self._steps += len(pending)
+        taken = None if pending[0].taken is None else torch.stack([result.taken for result in pending])
         for name in pending[0].sums:
-            total = _sum([result.sums[name] for result in pending])
+            total = _sum([result.sums[name] for result in pending], taken)
             self._sums[name] = self._sums[name] + total if name in self._sums else total
         for name in {name: None for result in pending for name in result.values} | {"grad_norm": None}:
             each = [result.grad_norm if name == "grad_norm" else result.values.get(name) for result in pending]
-            there = [value for value in each if value is not None]
-            total, steps = self._values.get(name, (None, 0))
-            added = _sum(there)
-            self._values[name] = (added if total is None else total + added, steps + len(there))
-        counts = [result.total for result in pending]
-        self._count = self._count + sum(each for each in counts if not isinstance(each, Tensor))
-        on_device = [each for each in counts if isinstance(each, Tensor)]
-        if on_device:
-            self._count = self._count + _sum(on_device)
+            places = [place for place, value in enumerate(each) if value is not None]
+            mask = None if taken is None else taken[places]
+            total, steps = self._values.get(name, (0.0, 0))
+            added = _sum([each[place] for place in places], mask)
+            self._values[name] = (total + added, steps + (len(places) if mask is None else mask.sum()))
+        counts = [torch.as_tensor(result.total, device=pending[0].grad_norm.device) for result in pending]
+        self._count = self._count + _sum(counts, taken)
 
 
-def _sum(values: list[Tensor]) -> Tensor:
-    """The sum of scalars in float64, or float32 where the device has no float64."""
+def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
+    """The sum of scalars in float64, or float32 where the device has no float64; of the steps that were taken."""
     wide = torch.float32 if values[0].device.type == "mps" else torch.float64
-    return torch.stack(values).to(wide).sum()
+    stacked = torch.stack(values).to(wide)
+    # Not a product: what was not taken may be NaN.
+    return (stacked if taken is None else torch.where(taken, stacked, 0.0)).sum()
 
 
 def log_path(folder: Path, rank: int) -> Path:
@@ -262,6 +265,12 @@ class RunLog:
         self._progress.evaluation(step, data, metrics)
         if self._interval.is_empty:
             self._interval.restart_clock()
+
+    def warning(self, line: str) -> None:
+        """Prints a line on rank zero, and writes it as an event. Local; every rank."""
+        self.event("warning", message=line)
+        if self.world.is_main:
+            self._progress.print(line)
 
     def event(self, event: str, **fields: Any) -> None:
         """Writes something that happened. Local."""

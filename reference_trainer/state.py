@@ -37,6 +37,8 @@ class TrainState:
     ema: Ema | None = None
     step: int = 0
     """Optimizer steps attempted: the plan counts these. Also the position in the stream of samples."""
+    evaluated: int = 0
+    """The step whose validation was the last to be finished: a run that was stopped in one begins with it."""
     best: Best | None = None
     """By the metric that chooses the best checkpoint."""
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -20,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from .collectives import sum_count
 from .data import Batch
 from .ema import Ema
+from .finite import Gate, Update, clip_gradients
 from .launch import World
 from .objectives import Objective
 
@@ -37,6 +37,8 @@ class StepResult(NamedTuple):
     """Equal on all ranks."""
     grad_norm: Tensor
     """Of the averaged gradient, before it is clipped."""
+    taken: Tensor | None = None
+    """Whether the step was taken: a boolean, from the gate; None without one."""
 
 
 def train_step(
@@ -49,10 +51,12 @@ def train_step(
     clip: float | None = None,
     scheduler: LRScheduler | None = None,
     ema: Ema | None = None,
+    gate: Gate | None = None,
 ) -> StepResult:
     """One optimizer step over ``batches``, the micro-batches of this rank. Collective: every rank, as many batches.
 
-    model: ``objective.module``, wrapped in DDP where there are several ranks. clip: largest gradient norm.
+    model: ``objective.module``, wrapped in DDP where there are several ranks. clip: largest gradient norm. gate: what
+    happens with a gradient that is not finite; without one it is applied.
     """
     total = sum_count(sum(objective.count(batch) for batch in batches), world.group, world.device)
     objective.prepare(model, batches, total)
@@ -63,20 +67,28 @@ def train_step(
         # Gradients are sent once, with those of the last micro-step.
         with synchronized(model, batch is batches[-1]):
             loss = objective.loss(model, batch)
-            (loss.sum * (world.size / total)).backward()
+            # One rank's loss that is not finite makes the gradient so on all: they decide alike. Else this adds 0.
+            (loss.sum * (world.size / total + 0 * loss.sum.detach())).backward()
         for name, value in {"loss": loss.sum.detach(), **loss.metrics}.items():
             sums[name] = sums[name] + value if name in sums else value
         values |= loss.values
 
     # The norm of the average, the same on all ranks: clipping before the average would change its direction.
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    grad_norm = nn.utils.clip_grad_norm_(parameters, torch.inf if clip is None else clip)
-    optimizer.step()
-    if scheduler is not None:
-        scheduler.step()
-    if ema is not None:
-        ema.update(objective.module)
-    return StepResult(sums, total, values, grad_norm)
+    grad_norm, norms = clip_gradients(optimizer, clip)
+
+    def advance() -> None:
+        if scheduler is not None:
+            scheduler.step()
+        if ema is not None:
+            ema.update(objective.module)
+
+    taken = None
+    if gate is None:
+        optimizer.step()
+        advance()
+    else:
+        taken = gate.apply(Update(batches, total, sums["loss"], grad_norm, norms, advance))
+    return StepResult(sums, total, values, grad_norm, taken)
 
 
 def synchronized(model: nn.Module, last: bool) -> AbstractContextManager[None]:

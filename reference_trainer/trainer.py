@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -25,6 +28,7 @@ from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
 from .ema import Ema
 from .evaluate import evaluate
+from .finite import Gate
 from .generators import seed_generators
 from .launch import World, set_timeout
 from .metrics import RunLog, run_folder
@@ -33,6 +37,7 @@ from .objectives.disentangle import Disentangle
 from .plan import Plan
 from .randomness import seed_of
 from .schedule import lr_factor
+from .signals import Stop
 from .state import TrainState
 from .step import StepResult, train_step
 
@@ -62,6 +67,9 @@ class Summary:
     train: dict[str, float]
     """The last interval's means."""
     test: dict[str, float]
+    """Empty where the run was stopped before its end."""
+    stopped: str = ""
+    """The signal that the run was stopped by."""
 
 
 class Trainer:
@@ -85,31 +93,61 @@ class Trainer:
         seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch())
         self.state = build_state(objective, config, self.plan)
+        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite)
+        self.stop: Stop | None = None
+        """Whoever is asked about stopping, while the trainer runs."""
+        self.stopped: signal.Signals | None = None
 
     def run(self) -> Summary:
-        """Trains to the end of the plan, from where its checkpoints are, and evaluates.
+        """Trains to the end of the plan, from where its checkpoints are, and evaluates; or until a signal says to stop.
 
         Leaves checkpoints, metrics and pictures in the run directory.
         """
         config, state, world, train = self.config, self.state, self.world, {}
-        folder = run_folder(config, world)
-        with RunCheckpoints(folder, config, self.plan, world) as checkpoints:
-            checkpoints.begin(state)
+        folder, test = run_folder(config, world), {}
+        with (
+            Stop(world, timeout=config.dist.start_timeout) as self.stop,
+            RunCheckpoints(folder, config, self.plan, world) as checkpoints,
+        ):
+            resumed = checkpoints.begin(state)
             with RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log:
+                self.gate.tell = log.warning
+                if resumed and self.due(config.eval_every) and state.evaluated < state.step:
+                    self.validate(log, checkpoints)  # it was cut short
                 for result in self.steps():
                     log.add(result, lr=self.lr)
                     if self.due(config.log_every):
                         train = log.interval(state.step)
                     best = False
-                    if self.due(config.eval_every):
-                        metrics = self.evaluate(self.data.validation)
-                        log.evaluation(state.step, "validation", metrics)
-                        best = checkpoints.is_best(state, metrics)
-                    if best or self.due(config.checkpoint.save_every or self.plan.optimizer_steps):
+                    if self.due(config.eval_every) and not self.stopped:
+                        best = self.validate(log, checkpoints)
+                    if best or self.stopped or self.due(config.checkpoint.save_every or self.plan.optimizer_steps):
+                        self.gate.settle()
                         checkpoints.save(state)
-                test = self.evaluate(self.data.test)
-                log.evaluation(state.step, "test", test)
-        return Summary(state.step, train, test)
+                if not self.stopped:
+                    test = self.evaluate(self.data.test)
+                if self.stopped:
+                    log.warning(self.farewell(folder))
+                else:
+                    log.evaluation(state.step, "test", test)
+        return Summary(state.step, train, {} if self.stopped else test, self.stopped.name if self.stopped else "")
+
+    def validate(self, log: RunLog, checkpoints: RunCheckpoints) -> bool:
+        """Evaluates while training; returns whether this is the best so far. Nothing, where it was cut short."""
+        metrics = self.evaluate(self.data.validation)
+        if self.stopped:
+            return False
+        self.state.evaluated = self.state.step
+        log.evaluation(self.state.step, "validation", metrics)
+        return checkpoints.is_best(self.state, metrics)
+
+    def farewell(self, folder: Path) -> str:
+        """What there is to know for those who stopped the run. Local."""
+        assert self.stopped is not None
+        return (
+            f"stopped at step {self.state.step} of {self.plan.optimizer_steps} on {self.stopped.name}; everything is "
+            f"in {folder}: the same command with run_dir {folder} goes on from there"
+        )
 
     def steps(self) -> Iterator[StepResult]:
         """Executes the plan from where the state is; yields after each optimizer step."""
@@ -117,7 +155,9 @@ class Trainer:
         sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
         stream = iter(loader(self.data.train, sampler, workers=config.data.workers, pin_memory=config.data.pin_memory))
         begun = False
-        while state.step < self.plan.optimizer_steps:
+        while state.step < self.plan.optimizer_steps and not self.stopped:
+            if self.stop is not None:
+                self.stop.begin_step()
             batches = [batch.to(self.world.device, self.dtype) for batch in self.next_batches(stream)]
             result = train_step(
                 self.model,
@@ -128,11 +168,16 @@ class Trainer:
                 clip=config.optim.clip,
                 scheduler=state.scheduler,
                 ema=state.ema,
+                gate=self.gate,
             )
             state.step += 1
             if not begun:
                 begun = True
                 set_timeout(self.world, config.dist.train_timeout)
+                if self.stop is not None:
+                    self.stop.set_timeout(config.dist.train_timeout)
+            if self.stop is not None:
+                self.stopped = self.stop.end_step()
             yield result
 
     def first_batch(self) -> Batch:
@@ -156,16 +201,29 @@ class Trainer:
         return every > 0 and (self.state.step % every == 0 or self.state.step == self.plan.optimizer_steps)
 
     def evaluate(self, source: Source) -> dict[str, float]:
-        """The objective's metrics on a source, with the averaged weights where there are some."""
+        """The objective's metrics on a source, with the averaged weights where there are some.
+
+        Where ``stopped`` is set afterwards, it was cut short: the metrics are those of a part of the source.
+        """
         state = self.state
-        if state.ema is None:
-            return self._evaluate(source)
-        with state.ema.swapped(state.objective.module):
-            return self._evaluate(source)
+        self.gate.settle()
+        with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
+            found = self._evaluate(source)
+        if self.stop is not None:
+            self.stopped = self.stopped or self.stop.agree()
+        return found
 
     def _evaluate(self, source: Source) -> dict[str, float]:
         objective, size = self.state.objective, self.config.eval_batch
-        return evaluate(objective, source, world=self.world, batch_size=size, dtype=self.dtype)
+        stop = self.stop
+        return evaluate(
+            objective,
+            source,
+            world=self.world,
+            batch_size=size,
+            dtype=self.dtype,
+            interrupted=lambda: stop is not None and stop.received is not None,
+        )
 
 
 def build_data(config: Config) -> Data:
@@ -199,7 +257,9 @@ def make_plan(config: Config, *, samples: int, world_size: int) -> Plan:
 def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
     """Optimizer, schedule and average for an objective. Local."""
     groups, optim = objective.parameter_groups(), config.optim
-    optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas, weight_decay=optim.weight_decay)
+    # On a GPU fused, which can leave out a step that is not finite without being waited for (see `finite`).
+    fused = next(objective.module.parameters()).is_cuda
+    optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=fused or None)
     scheduler = LambdaLR(optimizer, lambda step: lr_factor(step, plan.optimizer_steps, optim))
     ema = Ema(objective.module, config.ema.decay) if config.ema.decay else None
     return TrainState(objective, optimizer, scheduler, ema)

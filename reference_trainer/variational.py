@@ -53,7 +53,8 @@ class Estimator:
         self.y_dim = y_dim
         self.q = GaussianQ(x_dim, y_dim, config.hidden, config.variance)
         self.parameters = list(self.q.parameters())
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, betas=config.betas)
+        # Fused: it can leave a step out without being waited for, see `_step`.
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, betas=config.betas, fused=True)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -107,6 +108,8 @@ class Estimator:
             parameter.grad = part.view_as(parameter)
         if self.config.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
+        # One sample that is not finite would end q for good, on every rank. As a GradScaler tells its optimizer.
+        self.optimizer.grad_scale, self.optimizer.found_inf = None, (~torch.isfinite(gradient.sum())).float()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 

@@ -117,7 +117,8 @@ class RunCheckpoints:
     def _write(self, state: TrainState, rng: list[dict[str, object]]) -> None:
         """The files, the pointers, and the end of what is too old. Rank zero only."""
         if any(path.name == f"step-{state.step:08}" for path in self.directory.all()):
-            return  # this run's own, of this step: `begin` has set all others aside
+            self._point_and_prune(state)  # this run's own, of this step: `begin` has set all others aside
+            return
         training = state.state_dict()
         model, ema = training.pop("model"), training.pop("ema")
         training["rng"] = rng

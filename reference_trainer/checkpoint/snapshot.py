@@ -31,6 +31,7 @@ _MAY_CHANGE = {
     "global_batch",
     "batch_size",
     "accumulation",
+    "nonfinite",
     "log_every",
     "eval_every",
     "eval_batch",

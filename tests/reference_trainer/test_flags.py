@@ -75,6 +75,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "disentangle.reconstruction": ({"disentangle.reconstruction": 0.1}, WEIGHTS),
 }
 ELSEWHERE = {
+    "nonfinite": "test_finite.py: what is skipped under one value stops the run under the other",
     "objective": "test_flags.py::test_an_unknown_objective_is_refused: there is one",
     "run_dir": "test_trainer.py",
     "device": "test_launch.py",

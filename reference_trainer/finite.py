@@ -1,0 +1,252 @@
+"""What happens when a loss or a gradient is not a finite number: the step is withheld, named, and the run stops or not.
+
+The averaged gradient is the same on all ranks, so each decides for itself and all decide alike. (A loss that is not
+finite makes the gradient so: see `step`.) Who caused it is looked up only then: the step is computed once more, without
+the average, and each rank says where it first met a number that is not finite.
+
+On a GPU the verdict is not waited for. A fused optimizer reads it on the device, as with a GradScaler, and leaves
+weights and moments alone; the host reads it one step later, when it has long arrived, and does then what belongs to a
+step that was taken (schedule, average). Elsewhere reading it costs nothing, or there is no other way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .collectives import sum_reducer
+from .data import Batch
+from .launch import World
+from .objectives import Objective
+
+__all__ = ["MOST_IN_A_ROW", "Gate", "NonFiniteError", "Update", "clip_gradients"]
+
+MOST_IN_A_ROW = 20
+"""Skipped steps in a row after which a run stops all the same. A GradScaler that begins at 2^16 is at 1 after 16."""
+
+
+class NonFiniteError(ArithmeticError):
+    """A loss or a gradient is not finite; one line: what, on which rank, at which step, in which parameter."""
+
+
+@dataclass
+class Update:
+    """A step that may be taken."""
+
+    batches: Sequence[Batch]
+    total: float | Tensor
+    """The count over all ranks."""
+    loss: Tensor
+    """This rank's sum."""
+    grad_norm: Tensor
+    norms: Tensor
+    """(parameters,), of each averaged gradient before it was clipped."""
+    advance: Callable[[], None]
+    """What belongs to a step that is taken, after the optimizer: schedule and average."""
+    applied: bool = False
+    """Whether the optimizer has had it, and has left out by itself what is not finite."""
+
+
+class Gate:
+    """Lets finite updates through to the optimizer.
+
+    policy: "stop" raises NonFiniteError on every rank, with the weights as they were before the step; "skip" goes on
+    with the next step, at most `MOST_IN_A_ROW` times in a row. tell: gets the line of each skipped step.
+    lagging: whether the verdict is read one step later; by default, on a GPU with a fused optimizer.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: Optimizer,
+        world: World,
+        *,
+        policy: Literal["stop", "skip"] = "stop",
+        tell: Callable[[str], None] = print,
+        lagging: bool | None = None,
+    ) -> None:
+        self.objective, self.optimizer, self.world, self.policy, self.tell = objective, optimizer, world, policy, tell
+        withholds = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+        if lagging and not withholds:
+            raise ValueError(
+                f"this {type(optimizer).__name__} cannot withhold a step on the device; make it fused=True"
+            )
+        self.lagging = withholds and world.device.type != "cpu" if lagging is None else lagging
+        self.skipped = self.in_a_row = 0
+        self._pending: tuple[Update, Verdict] | None = None
+
+    def apply(self, update: Update) -> Tensor:
+        """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank."""
+        self.settle()
+        verdict = Verdict(torch.isfinite(update.grad_norm))
+        if self.lagging:
+            # The protocol of GradScaler.step with optimizers that know how to leave a step out.
+            self.optimizer.found_inf = (~verdict.on_device).float()
+            self.optimizer.grad_scale = None
+            self.optimizer.step()
+            del self.optimizer.found_inf, self.optimizer.grad_scale
+            update.applied = True
+            self._pending = update, verdict
+        else:
+            self._finish(update, verdict)
+        return verdict.on_device
+
+    def settle(self) -> None:
+        """Reads the verdict of the last step, if that is not known yet. Collective: every rank.
+
+        To be called before anything looks at weights, average, schedule or ``skipped`` for more than the next step.
+        """
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._finish(*pending)
+
+    def _finish(self, update: Update, verdict: Verdict) -> None:
+        if verdict.read():
+            if not update.applied:
+                self.optimizer.step()
+            update.advance()
+            self.in_a_row = 0
+            return
+        self.skipped += 1
+        self.in_a_row += 1
+        line = f"step {update.batches[0].step + 1}: {self._culprit(update)}"
+        if self.policy == "stop":
+            raise NonFiniteError(f"{line}; the step was not taken (nonfinite=skip would go on with the next)")
+        if self.in_a_row > MOST_IN_A_ROW:
+            raise NonFiniteError(f"{line}; {self.in_a_row} steps in a row were not finite: skipping does not help")
+        self.tell(f"{line}; skipped")
+
+    def _culprit(self, update: Update) -> str:
+        """Which rank, and what on it. Collective: every rank."""
+        objective, size = self.objective, self.world.size
+        # Objective and generators are put back; the weights are those of the step, because it was not taken.
+        kept = copy.deepcopy(objective.state_dict())
+        with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
+            own = first_met(objective, update.batches, update.total, _with_gradient(self.optimizer))
+        objective.load_state_dict(kept)
+        of_ranks = self._of_ranks(
+            torch.stack([update.loss.double(), *(update.loss.new_tensor(each, dtype=torch.float64) for each in own)])
+        )
+        losses, outputs, gradients = of_ranks.unbind(1)
+        modules = [name or type(objective.module).__name__ for name, _ in objective.module.named_modules()]
+        names = _names(objective.module, _with_gradient(self.optimizer))
+        for rank in range(size):
+            if (place := int(outputs[rank])) >= 0:
+                return (
+                    f"the output of `{modules[place]}` on rank {rank} of {size} is not finite (loss {losses[rank]:g})"
+                )
+        if not torch.isfinite(losses).all():
+            rank = int((~torch.isfinite(losses)).int().argmax())
+            return (
+                f"the loss on rank {rank} of {size} is {losses[rank]:g}, though the outputs of the modules are finite"
+            )
+        for rank in range(size):
+            if (place := int(gradients[rank])) >= 0:
+                return f"the gradient of `{names[place]}` on rank {rank} of {size} is not finite, though the loss is"
+        place = int((~torch.isfinite(update.norms)).int().argmax())
+        return f"the averaged gradient of `{names[place]}` is not finite, though each rank's own is"
+
+    def _of_ranks(self, row: Tensor) -> Tensor:
+        """(k,) of every rank as (W, k), on the CPU. Collective: every rank."""
+        found = torch.zeros(self.world.size, len(row), dtype=torch.float64, device=row.device)
+        found[self.world.rank] = row
+        reduce_sum = sum_reducer(self.world.group)
+        return (found if reduce_sum is None else reduce_sum(found)).cpu()
+
+
+class Verdict:
+    """A boolean on its way from the device."""
+
+    def __init__(self, on_device: Tensor) -> None:
+        self.on_device, self._host = on_device, on_device
+        self._event: Any = None
+        if on_device.device.type == "cuda":
+            self._host = torch.empty((), dtype=torch.bool, pin_memory=True)
+            self._host.copy_(on_device, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def read(self) -> bool:
+        """Waits for the copy, not for what was queued after it."""
+        if self._event is not None:
+            self._event.synchronize()
+        return bool(self._host)
+
+
+class Met(NamedTuple):
+    """Where a rank met what is not finite; -1: nowhere."""
+
+    output: int
+    """Of `named_modules`: the first whose output was so."""
+    gradient: int
+    """Of the parameters: the first whose own gradient, before the average, was so."""
+
+
+def first_met(
+    objective: Objective, batches: Sequence[Batch], total: float | Tensor, parameters: Sequence[Tensor]
+) -> Met:
+    """Computes the step once more, without DDP, and looks at every module's output. Collective: every rank."""
+    outputs: list[int] = []
+    sums = [torch.zeros_like(each) for each in parameters]
+
+    def looking(place: int) -> Callable[[nn.Module, Any, Any], None]:
+        def look(module: nn.Module, given: Any, output: Any) -> None:
+            if not outputs and not all(torch.isfinite(each).all() for each in _tensors(output)):
+                outputs.append(place)
+
+        return look
+
+    hooks = [each.register_forward_hook(looking(place)) for place, each in enumerate(objective.module.modules())]
+    try:
+        objective.prepare(objective.module, batches, total)
+        for batch in batches:
+            loss = objective.loss(objective.module, batch).sum / total
+            # Not `backward`: DDP would hear of it.
+            for found, one in zip(sums, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+                if one is not None:
+                    found += one
+    finally:
+        for hook in hooks:
+            hook.remove()
+    wrong = [place for place, each in enumerate(sums) if not torch.isfinite(each).all()]
+    return Met(outputs[0] if outputs else -1, wrong[0] if wrong else -1)
+
+
+def clip_gradients(optimizer: Optimizer, largest: float | None) -> tuple[Tensor, Tensor]:
+    """Scales the gradients down to a norm of ``largest``; None leaves them. Local.
+
+    Returns the norm over all parameters and those of each, (parameters,), both before. As nn.utils.clip_grad_norm_,
+    which does not tell the latter, and after which every gradient is NaN where one was.
+    """
+    gradients = [each.grad for each in _with_gradient(optimizer)]
+    norms = torch.stack(torch._foreach_norm(gradients))
+    norm = torch.linalg.vector_norm(norms)
+    if largest is not None:
+        torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp(max=1.0))
+    return norm, norms
+
+
+def _with_gradient(optimizer: Optimizer) -> list[Tensor]:
+    """The optimizer's parameters that have one, in its order."""
+    return [each for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+
+
+def _names(module: nn.Module, parameters: Sequence[Tensor]) -> list[str]:
+    """Their names in the unwrapped module."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    return [names.get(id(each), "a parameter that is not the module's") for each in parameters]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """All within nested containers."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(each)

@@ -1,0 +1,110 @@
+"""Stopping when asked: SIGTERM or SIGUSR1 ends the run at a step that all ranks agree on, after a checkpoint.
+
+A handler that saves at once saves different steps on different ranks, or waits in a collective that the others have
+not reached. So the handler notes the signal, no more; each step begins an all-reduce of what was noted, in the
+background and on the CPU, and reads it at its end: all ranks have the same answer at the end of the same step.
+
+Whoever asks gives a time to leave in: torchrun 30 s after its own SIGTERM, SLURM what `--signal=USR1@SECONDS` says.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import types
+from dataclasses import replace
+
+import torch
+
+from .collectives import MaxInBackground, cpu_group
+from .launch import World, set_timeout
+
+__all__ = ["STOP_SIGNALS", "Stop", "ignore", "in_loader_worker"]
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+_PR_SET_PDEATHSIG = 1
+
+
+class Stop:
+    """Context manager around training; within it the signals do not end the process. Making one is collective.
+
+    timeout: seconds for which a rank waits for the others' answer. In a thread that is not the main one no handler can
+    be set: then this rank hears of signals from the others only, and says so.
+    """
+
+    def __init__(self, world: World, *, timeout: float) -> None:
+        self.world = world
+        self.received: signal.Signals | None = None
+        """What this rank was sent. Others may not know of it yet: nothing collective may depend on it."""
+        self._before: dict[signal.Signals, object] = {}
+        self._answer: MaxInBackground | None = None
+        self._group = cpu_group(world.group, timeout=timeout)
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is not threading.main_thread():
+            print(f"rank {self.world.rank}: not the main thread, so SIGTERM ends this rank at once", file=sys.stderr)
+            return self
+        for each in STOP_SIGNALS:
+            self._before[each] = signal.signal(each, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        """The signals end processes again: on all ranks at once, for one may still be saving. Collective."""
+        if kind is None:
+            self.agree()
+        for each, handler in self._before.items():
+            signal.signal(each, handler)  # type: ignore[arg-type]
+        self._before.clear()
+
+    def begin_step(self) -> None:
+        """Starts asking all ranks. Collective: every rank, before each step; does not wait."""
+        self._answer = MaxInBackground(torch.tensor([self.received or 0]), self._group)
+
+    def end_step(self) -> signal.Signals | None:
+        """What all ranks stop for, if any was sent a signal before ``begin_step``. Collective: every rank."""
+        assert self._answer is not None, "end_step without begin_step"
+        number = int(self._answer.wait())
+        self._answer = None
+        return signal.Signals(number) if number else None
+
+    def agree(self) -> signal.Signals | None:
+        """The same, now: after something longer than a step, such as an evaluation. Collective: every rank."""
+        self.begin_step()
+        return self.end_step()
+
+    def set_timeout(self, seconds: float) -> None:
+        """Seconds for which a rank waits for the others' answer from now on. Local, but for all ranks."""
+        set_timeout(replace(self.world, group=self._group, device=torch.device("cpu")), seconds)
+
+    def _note(self, number: int, _: types.FrameType | None) -> None:
+        again = self.received is not None
+        self.received = self.received or signal.Signals(number)
+        # Past the lock of sys.stderr: the handler may have interrupted who has it.
+        text = "is stopping already" if again else "will stop after a checkpoint, when all ranks have agreed on a step"
+        os.write(2, f"rank {self.world.rank}: {signal.Signals(number).name}: {text}\n".encode())
+
+
+def ignore() -> None:
+    """From here on the signals do nothing: for a program that is ending, because of one of them. Local."""
+    for each in STOP_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def in_loader_worker(_: int) -> None:
+    """First call in each loader worker: it outlives the signals, and not its rank. Local.
+
+    A launcher signals all processes of a job. A worker that ended would fail its rank in the middle of the agreed save.
+    A worker whose rank has been killed is ended by the kernel (Linux), however long it is in one sample.
+    """
+    ignore()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        rank = multiprocessing.parent_process()
+        if rank is not None and rank.pid != os.getppid():  # it died before the kernel was asked
+            os._exit(1)

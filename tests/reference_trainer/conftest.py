@@ -1,0 +1,141 @@
+"""Jobs of several processes: as plain processes, forked in a moment, and under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+DEADLINE = 60.0
+"""Seconds after which a job that is not over is killed, and its test fails."""
+
+
+@dataclass
+class Ended:
+    """How a job ended."""
+
+    codes: list[int]
+    """Of each rank, minus the signal that killed it; of torchrun alone under torchrun."""
+    ended: float
+    """time.monotonic() when its last process had gone."""
+    left: bool
+    """Processes were left at the deadline."""
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")
+
+    @property
+    def told(self) -> list[str]:
+        """The lines that ranks have printed about faults and signals."""
+        return [line for line in self.output.splitlines() if line.startswith("rank ")]
+
+    @property
+    def since_struck(self) -> float:
+        """Seconds from the planted fault to the end of the last process."""
+        return self.ended - float((self.folder / "struck").read_text())
+
+
+@dataclass
+class Running:
+    """A job under way. pids: of its ranks; of torchrun alone under torchrun."""
+
+    folder: Path
+    pids: list[int]
+    deadline: float
+    process: subprocess.Popen = field(repr=False)
+
+    def wait_for(self, name: str) -> None:
+        """Returns when the job has made that file."""
+        while not (self.folder / name).exists():
+            assert time.monotonic() < self.deadline, f"no {name} yet:\n{(self.folder / 'output').read_text()}"
+            time.sleep(0.002)
+
+    def end(self) -> Ended:
+        raise NotImplementedError
+
+
+class Forked(Running):
+    def end(self) -> Ended:
+        return Ended(folder=self.folder, **json.loads(self.process.stdout.readline()))
+
+
+class UnderTorchrun(Running):
+    def end(self) -> Ended:
+        left = False
+        try:
+            self.process.wait(max(0.1, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            left = True
+            self.process.terminate()
+            self.process.wait(60)
+        return Ended([self.process.returncode], time.monotonic(), left, self.folder)
+
+
+def environment() -> dict[str, str]:
+    """One thread a rank, and nothing that could be taken for a launcher's."""
+    ours = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    theirs = ("RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC", "SLURM_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(theirs)} | ours
+
+
+def arguments(folder: Path, settings: dict) -> list[str]:
+    return [str(folder), *(f"{name}={value}" for name, value in settings.items())]
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[subprocess.Popen]:
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "forking.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    yield process
+    process.stdin.close()
+    process.wait(30)
+    process.stdout.close()
+
+
+@pytest.fixture
+def start_job(fork_server, tmp_path_factory):
+    """start_job(ranks, **settings of job.Job) -> Running, as plain processes."""
+
+    def start(ranks: int = 2, *, folder: Path | None = None, deadline: float = DEADLINE, **settings) -> Running:
+        folder = folder or tmp_path_factory.mktemp("job")
+        wanted = {"ranks": ranks, "arguments": arguments(folder, settings), "deadline": deadline}
+        fork_server.stdin.write(json.dumps(wanted | {"output": str(folder / "output")}) + "\n")
+        fork_server.stdin.flush()
+        pids = json.loads(fork_server.stdout.readline())["pids"]
+        return Forked(folder, pids, time.monotonic() + deadline, fork_server)
+
+    return start
+
+
+@pytest.fixture
+def start_torchrun(tmp_path_factory):
+    """The same under torchrun."""
+
+    def start(ranks: int = 2, *, folder: Path | None = None, deadline: float = DEADLINE, **settings) -> Running:
+        folder = folder or tmp_path_factory.mktemp("job")
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        with open(folder / "output", "ab") as output:
+            process = subprocess.Popen(
+                [*launcher, str(HERE / "job.py"), *arguments(folder, settings)],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment(),
+            )
+        return UnderTorchrun(folder, [process.pid], time.monotonic() + deadline, process)
+
+    return start
