@@ -1,10 +1,10 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak view mutants lint format bench matrix clean
+.PHONY: help demo test soak user-view mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 demo:  ## install, then check a buggy training script and its fixed twin
 	@ci/demo.sh
@@ -15,7 +15,7 @@ test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to p
 soak:  ## 1,000 tests on warm worlds in random order, 5 % of them with faults; ARGS=200 for fewer
 	@ci/soak.sh $(ARGS)
 
-view:  ## the pytest plugin as a user meets it: the built wheel, a small project, each kind of failure
+user-view:  ## the pytest plugin as a user meets it: the built wheel, a small project, each kind of failure
 	@ci/user_view.sh
 
 mutants:  ## plant defects in correct scripts and see whether the checker finds them; ARGS="--select DDP201"
