@@ -1,10 +1,10 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo demonstration test soak view mutants lint format bench matrix clean
+.PHONY: help demo demonstration test soak user-view mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
 demo:  ## install, check a buggy training script and its fixed twin, train the reference trainer on two ranks
 	@ci/demo.sh
@@ -18,7 +18,7 @@ test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to p
 soak:  ## minutes of random kills and faults, in jobs and on warm worlds; ARGS="-k worlds" are passed on to pytest
 	@ci/soak.sh $(ARGS)
 
-view:  ## the pytest plugin as a user meets it: the built wheel, a small project, each kind of failure
+user-view:  ## the pytest plugin as a user meets it: the built wheel, a small project, each kind of failure
 	@ci/user_view.sh
 
 mutants:  ## plant defects in correct scripts and see whether the checker finds them; ARGS="--select DDP201"

@@ -11,24 +11,27 @@
 Processes
     parent          pytest, an xdist worker, or any program; never needs torch.    pool.py, worlds.py, server.py
       forkserver    has imported torch, never ran an operator; forks and reaps.    forkserver.py
-        store       one `TCPStore` for all: no rank takes it down by dying.        forkserver.py
-        ranks       forked in worlds; each leads a process group of its own,       rank.py, state.py, stacks.py
-                    so that what a test has started ends with it
+        store       one `TCPStore` for all, on loopback: no rank takes it down.    forkserver.py
+        ranks       forked in worlds; each leads a process group of its own,       rank.py, group.py, state.py,
+                    so that what a test has started ends with it                   stacks.py
 
 Channels (transport.py: pickled frames over Unix socket pairs, made by the parent, sent to the forkserver by `spawn`)
     parent - forkserver    spawn, kill, close / store (ready), spawned, died
     parent - rank          Job / Reply, then "reset" when all have replied / Idle when that is done
     parent - rank (probe)  "where are you?", answered by a thread of the rank, or by faulthandler if the GIL is held
+    capture.py             what a rank prints and logs is in files in memory that the parent has too: death loses none
 
 Life of a test
     1. The pool hands out an idle world of that size. None idle: one more is forked, the first to be ready is taken.
     2. Each rank gets the job: environment, folder and filters of the parent, and the pickled function and arguments.
-    3. It makes a process group over its own prefix of the store (1.4 ms), runs the function, and replies.
-    4. The parent has its answer. Only then do the ranks collect garbage, destroy the group (20 ms, of sleep) and reset
-       their state; the next test runs in another world meanwhile. A world that failed is replaced, never reused.
+    3. It has a process group that nobody has used, made ahead over its own prefix of the store; where the guess was
+       wrong (other backend, other GLOO_ or TORCH_ variables) it makes one now. It runs the function, and replies.
+    4. The parent has its answer. Only then do the ranks collect garbage, destroy the group (20 ms, of sleep), reset
+       their state and make the next group; the next test runs in another world meanwhile. A world that failed, or is
+       not ready in 20 s, is replaced, never reused.
 
 Each kind of end
-    exception       reported with the rank's own traceback; peers seen blocked in a collective are not waited for
+    exception       reported with the rank's own traceback; peers that sleep in a collective are not waited for
     early return    the same: a collective that lacks a rank which has finished can never end
     hang            at the time-out: where every rank is, with its stack; the world is killed
     death           signal or exit code, from the forkserver; then as for an exception
