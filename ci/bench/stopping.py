@@ -1,8 +1,8 @@
 """What it costs a step that ranks agree on stopping, and that a step which is not finite is withheld.
 
 Usage: python ci/bench/stopping.py [--blocks 60] [--steps 50]; needs the `trainer` extra. Blocks of the bare step, of
-the same again (A/A: what the measurement itself cannot tell apart), with the gate, and with the agreement take turns in one
-process for each rank; medians over blocks of CPU time (all threads of the rank) and of elapsed time, a step.
+the same again (A/A: what the measurement itself cannot tell apart), with the gate, and with the agreement take turns in
+one process for each rank; medians over blocks of CPU time (all threads of the rank) and of elapsed time, a step.
 """
 
 from __future__ import annotations

@@ -128,8 +128,6 @@ def test_signals(start_job, start_torchrun, capsys):
         if not (ended.codes == codes and 0 <= step - begun <= 2 and checkpoints(ended.folder)[-1:] == [step]):
             wrong.append(f"{moment} torchrun={under_torchrun}: begun {begun}, {ended.codes}\n{ended.output}")
     with capsys.disabled():
-        print(
-            f"\n{len(late)} SIGTERMs in training, evaluation, saving: saved so many steps after they came: {Counter(late)}"
-        )
+        print(f"\n{len(late)} SIGTERMs in training, evaluation, saving: saved so many steps later: {Counter(late)}")
         print(f"  job over: median {statistics.median(seconds):.2f} s, most {max(seconds):.2f} s")
     assert not wrong, "\n\n".join(wrong[:3])
