@@ -6,7 +6,7 @@ CORPUS ?=
 help:  ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
-demo:  ## install, then check a buggy training script and its fixed twin
+demo:  ## install, check a buggy training script and its fixed twin, train the reference trainer on two ranks
 	@ci/demo.sh
 
 demonstration:  ## leakage between two encoders with CLUB, without, and with the original defaults; some minutes

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From nothing to findings: installs, checks a buggy training script and its fixed twin, leaves reports in build/demo/.
-# Exit code 0 only if the buggy script had findings and the fixed one had none.
+# From nothing to findings and to a trained model: installs, checks a buggy training script and its fixed twin, trains the
+# reference trainer on real digits on two ranks; leaves reports in build/demo/ and the run in build/demo/digits/.
+# Exit code 0 only if the buggy script had findings, the fixed one had none, and the trainer trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/install.sh .venv ""
@@ -31,10 +32,27 @@ for name in buggy fixed; do
   echo "  train_$name.py  text  $out/$name.txt"
   echo "  train_$name.py  json  $out/$name.json"
 done
+
+# What only reads needs no torch; what trains does.
+ci/install.sh .venv trainer
+run=$out/digits
+train=(-m torch.distributed.run --standalone --nproc-per-node 2 -m reference_trainer train --run-dir "$run")
 echo
-if [ "$buggy" = 1 ] && [ "$fixed" = 0 ]; then
-  echo "demo passed: findings on the buggy script, none on its fixed twin"
+echo "\$ torchrun --standalone --nproc-per-node 2 -m reference_trainer train --run-dir $run"
+trained=0
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} .venv/bin/python "${train[@]}" || trained=$?
+echo
+echo "Run directory $run:"
+for name in config.json weights.pt curves.png metrics/rank00000.jsonl metrics/rank00001.jsonl; do
+  [ -s "$run/$name" ] || { echo "  $name is missing" >&2; trained=1; continue; }
+  echo "  $run/$name"
+done
+
+echo
+if [ "$buggy" = 1 ] && [ "$fixed" = 0 ] && [ "$trained" = 0 ]; then
+  echo "demo passed: findings on the buggy script, none on its fixed twin; the trainer trained on two ranks"
 else
-  echo "demo FAILED: exit code on the buggy script $buggy (expected 1), on its fixed twin $fixed (expected 0)" >&2
+  echo "demo FAILED: exit code on the buggy script $buggy (expected 1), on its fixed twin $fixed (expected 0)," \
+    "of training $trained (expected 0)" >&2
   exit 1
 fi

@@ -1,8 +1,8 @@
 """What CLUB does to real features: leakage between two encoders, beside a control and the original defaults.
 
 Usage: python ci/demonstration.py [--seeds 5] [--out build/demonstration]; needs the `trainer` extra. Writes
-results.json and leakage.png. The weight of CLUB is chosen on the 200 validation digits (least RBF leakage of those whose
-task accuracy is within a point of the control's), everything is reported on the 597 test digits. Some minutes.
+results.json and leakage.png. The weight of CLUB is chosen on the 200 validation digits (least RBF leakage of those
+whose task accuracy is within a point of the control's), everything is reported on the 597 test digits. Some minutes.
 """
 
 from __future__ import annotations
@@ -78,11 +78,17 @@ def picture(results: dict[str, list[Leakage]], path: Path) -> None:
         for x, name in zip(at, names, strict=True):
             axes.plot([x] * len(runs), [getattr(each, name) for each in runs], "k.", markersize=4)
     axes.axhline(CHANCE, color="grey", linestyle="--", linewidth=1)
-    axes.text(len(names) - 0.55, CHANCE + 0.01, "chance", color="grey", ha="right")
-    axes.set_xticks(range(len(names)), ["digit, from\ntask features", *(f"rendering leak\n{n}" for n in names[1:])])
+    axes.text(-0.58, CHANCE + 0.01, "chance", color="grey", fontsize=8)
+    labels = {"task_accuracy": "the digit,\nby the model"} | {
+        f"{kind}_{noise}": f"the rendering, {title} probe,\n{noise} task features"
+        for kind, title in (("linear", "linear"), ("rbf", "RBF"))
+        for noise in ("clean", "noisy")
+    }
+    axes.set_xticks(range(len(names)), [labels[name] for name in names], fontsize=8)
     axes.set_ylabel("accuracy on 597 held-out digits")
     axes.set_ylim(0, 1.02)
-    axes.legend(loc="upper right", fontsize=8)
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(results), frameon=False)
     figure.savefig(path, dpi=120)
 
 

@@ -2,7 +2,7 @@
 # Usage: ci/test.sh [PYTEST ARGUMENTS]; all tests on all cores, in .venv, which it makes where needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-ci/install.sh .venv dev,runtime
+ci/install.sh .venv dev,runtime,trainer
 # Ranks on gloo share the cores: one thread each, or they fight.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 exec .venv/bin/python -m pytest -n auto "$@"

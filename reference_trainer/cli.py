@@ -87,6 +87,8 @@ def run() -> NoReturn:
     Where it failed the process ends at once: peers may sit in a collective that this rank will not join, and to take a
     group apart in that state can wait for them until the time-out.
     """
+    # Where ranks do not meet, torch warns with pages of its own frames around our one line.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         code = main()
     except Exception:  # noqa: BLE001 - it is told, and the process ends

@@ -88,7 +88,7 @@ def detect(environ: Mapping[str, str]) -> Launch:
 
 def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
     """The configuration with what `accelerate launch` was told; ``ConfigError`` where it contradicts. Local."""
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
         if environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true"):
             raise ConfigError(
                 f"accelerate launch asks for {name}; this trainer knows replicas (DDP) only: use torchtitan, or "
@@ -97,6 +97,10 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
     precision = environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("", "no"):
         raise ConfigError(f"accelerate launch asks for mixed precision {precision}; start it with --mixed_precision no")
+    if environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true"):
+        if config.device == "cuda":
+            raise ConfigError("device is cuda, but accelerate launch was told --cpu; give it in one place")
+        config = replace(config, device="cpu")
     told = environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
     steps = int(told) if told.isdecimal() else 1  # "auto" leaves it to us
     if steps in (1, config.accumulation):
@@ -220,10 +224,9 @@ class World:
 
         dist = dist or DistConfig()
         pinned = pin_device(launch, device)
-        group = start_group(launch, pinned, dist) if launch.world_size > 1 else None
-        return cls(
-            launch.rank, launch.local_rank, launch.world_size, pinned, launch.launcher, group, owned=group is not None
-        )
+        several = launch.world_size > 1
+        group = start_group(launch, pinned, dist) if several else None
+        return cls(launch.rank, launch.local_rank, launch.world_size, pinned, launch.launcher, group, owned=several)
 
     @classmethod
     def current(cls, device: torch.device | str | None = None) -> World:

@@ -7,6 +7,7 @@ text. Here each way ends in bounded time with one line.
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import sys
 import threading
@@ -28,7 +29,7 @@ __all__ = ["end_group", "pin_device", "start_group"]
 _UNREACHABLE = 60.0
 """Seconds after which an address from which nothing comes back is taken to be wrong. One that refuses is waited for
 until the time-out of the start: rank zero may not have started yet."""
-_ANSWER = 60.0
+_ANSWER = 30.0
 """Seconds in which whatever accepts a connection at the master port has to prove that it is the store."""
 _starts = itertools.count()
 """Groups started by this process; all ranks have the same number."""
@@ -117,7 +118,8 @@ def _store(launch: Launch, timeout: timedelta) -> Store:
     thread.join(_ANSWER)
     if made:
         return made[0]
-    what = _first_line(failed[0]) if failed else f"it accepts connections, but gave no answer in {_ANSWER:.0f} s"
+    silent = f"it accepts connections, but did not answer as a store in {_ANSWER:.0f} s"
+    what = _first_line(failed[0]) if failed else silent
     raise LaunchError(
         f"rank {launch.rank}: no store at {host}:{port} ({what}); something else may use this port: choose another "
         "MASTER_PORT"
@@ -132,7 +134,7 @@ def _check_own_port(host: str, port: int) -> None:
         listener = socket.create_server(("", port), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise LaunchError(
-            f"rank 0 cannot listen on MASTER_PORT {port}: {error.strerror or error}; choose another port "
+            f"rank 0 cannot listen on MASTER_PORT {port}: {_reason(error)}; choose another port "
             "(torchrun --standalone finds a free one)"
         ) from error
     with listener:
@@ -142,7 +144,7 @@ def _check_own_port(host: str, port: int) -> None:
                 listener.accept()[0].close()
         except OSError as error:
             raise LaunchError(
-                f"MASTER_ADDR {host} does not lead to the machine of rank 0 ({error.strerror or error}); "
+                f"MASTER_ADDR {host} does not lead to the machine of rank 0 ({_reason(error)}); "
                 "set it to an address of that machine"
             ) from error
 
@@ -155,9 +157,9 @@ def _await_listener(launch: Launch, host: str, port: int, timeout: float) -> Non
             socket.create_connection((host, port), timeout=5).close()
             return
         except ConnectionRefusedError as error:
-            limit, why = timeout, error.strerror
+            limit, why = timeout, _reason(error)
         except OSError as error:  # no such name, no route, no answer
-            limit, why = min(timeout, _UNREACHABLE), error.strerror or str(error)
+            limit, why = min(timeout, _UNREACHABLE), _reason(error)
         waited = time.monotonic() - start
         if waited >= limit:
             raise LaunchError(
@@ -183,6 +185,12 @@ def _why(error: Exception, launch: Launch, config: DistConfig) -> str:
         f"rank {launch.rank}: the process group could not start: {text}; if machines have several networks, name the "
         "right one in GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME"
     )
+
+
+def _reason(error: OSError) -> str:
+    """Such as "Address already in use"."""
+    named = isinstance(error.errno, int) and not isinstance(error, socket.gaierror)
+    return os.strerror(error.errno) if named and error.errno else error.strerror or str(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -83,9 +83,8 @@ class Estimator:
     def fit(self, x: Tensor, y: Tensor, reduce_sum: ReduceSum | None) -> Fit:
         """``inner_steps`` steps towards the maximum likelihood. Collective: every rank, one without samples too.
 
-        x (n_r, x_dim), y (n_r, y_dim): this rank's samples, in q's type.
+        x (n_r, x_dim), y (n_r, y_dim): this rank's samples, detached, in q's type.
         """
-        x, y = x.detach(), y.detach()
         count = y.new_full((1,), len(y))
         if reduce_sum is not None:
             count = reduce_sum(count)

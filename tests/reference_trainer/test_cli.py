@@ -11,9 +11,9 @@ import sys
 import pytest
 
 pytest.importorskip("tyro")
-import reference_trainer  # noqa: E402
-from reference_trainer.cli import main, without_local_rank  # noqa: E402
-from reference_trainer.config import Config  # noqa: E402
+import reference_trainer
+from reference_trainer.cli import main, without_local_rank
+from reference_trainer.config import Config
 
 PLAN = ["plan", "--samples", "170180", "--gpus", "2", "--epochs", "5"]
 
@@ -207,21 +207,10 @@ def test_train_leaves_a_run(tmp_path, capfd):
 
 
 @pytest.mark.runtime
-def test_train_on_two_ranks_trains_as_one_process_does(worlds, tmp_path):
+def test_a_world_that_does_not_divide_the_batch_is_refused_before_a_folder_is_made(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch")
-    assert worlds.run(train, str(tmp_path / "two"), "--precision", "float64", backend=None) == [0, 0]
-    assert train(str(tmp_path / "one"), "--precision", "float64") == 0
-    alone = records(tmp_path / "one", 0)
-    for rank in range(2):
-        for found, expected in zip(records(tmp_path / "two", rank), alone, strict=True):
-            assert found["step"] == expected["step"]
-            assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-9)
-    assert not (tmp_path / "two" / "metrics" / "rank00002.jsonl").exists()
-
-
-@pytest.mark.runtime
-def test_a_world_that_does_not_divide_the_batch_is_refused_on_every_rank(worlds, tmp_path):
-    pytest.importorskip("torch")
-    refused = worlds.run(train, str(tmp_path / "run"), world_size=3, backend=None, isolation="process")
-    assert refused == [2, 2, 2]
+    three = reference_trainer.World(size=3)
+    monkeypatch.setattr(reference_trainer.World, "from_env", lambda **options: three)
+    assert train(str(tmp_path / "run")) == 2
+    assert "a global batch of 256 cannot be shared by 3 ranks" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

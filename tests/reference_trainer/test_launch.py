@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from reference_trainer.config import Config, ConfigError
 from reference_trainer.launch import Launch, LaunchError, detect, with_accelerate
 from reference_trainer.slurm import SlurmError, first_host, tasks_per_node
@@ -172,6 +173,14 @@ def test_accelerates_accumulation_counts_where_the_configuration_is_silent() -> 
     assert with_accelerate(Config(), {**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "auto"}) == Config()
     with pytest.raises(ConfigError, match="accumulation is 2, but accelerate launch was told 4"):
         with_accelerate(Config(accumulation=2), told)
+
+
+def test_accelerate_on_the_cpu_leaves_the_gpu_alone() -> None:
+    told = {**ACCELERATE, "ACCELERATE_USE_CPU": "True"}
+    assert with_accelerate(Config(), told).device == "cpu"
+    assert with_accelerate(Config(), {**ACCELERATE, "ACCELERATE_USE_CPU": "False"}).device == "auto"
+    with pytest.raises(ConfigError, match="accelerate launch was told --cpu"):
+        with_accelerate(Config(device="cuda"), told)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import sys
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +38,7 @@ def shares(step, size):
     generator = torch.Generator().manual_seed(step)
     losses = torch.rand(5 + step % 3, generator=generator)
     cut = [int(each) for each in torch.linspace(0, len(losses), size).round()]
-    return [*(losses[start:stop] for start, stop in zip(cut, cut[1:], strict=False)), losses[cut[-1] :]]
+    return [*(losses[start:stop] for start, stop in pairwise(cut)), losses[cut[-1] :]]
 
 
 @pytest.mark.world_size([1, 2, 3])

@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from reference_trainer.plan import Plan, PlanError
 
 counts = st.integers(1, 12)

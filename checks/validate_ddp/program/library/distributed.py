@@ -225,7 +225,7 @@ _DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.
 
 
 def _none_for_default(group: Value) -> Value:
-    """A group as it is given to a collective, for which ``group.WORLD`` and None are the same; elsewhere it is no None."""
+    """A group as a collective takes it, to which ``group.WORLD`` and None are the same; elsewhere it is no None."""
     return tuple(
         Const(None) if isinstance(atom, Symbol) and atom.name in _DEFAULT_GROUP else atom for atom in bare(group)
     )
