@@ -1,6 +1,6 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo demonstration test mutants lint format bench matrix clean
+.PHONY: help demo demonstration test soak mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
@@ -14,6 +14,9 @@ demonstration:  ## leakage between two encoders with CLUB, without, and with the
 
 test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to pytest
 	@ci/test.sh $(ARGS)
+
+soak:  ## kill running jobs at random moments, for minutes; ARGS="-k killed" are passed on to pytest
+	@ci/soak.sh $(ARGS)
 
 mutants:  ## plant defects in correct scripts and see whether the checker finds them; ARGS="--select DDP201"
 	@ci/mutants.sh $(ARGS)

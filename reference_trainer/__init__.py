@@ -8,7 +8,9 @@ To read it, in this order:
     objectives/      what is trained; disentangle.py is one
     club.py          CLUB over the global batch, with estimator.py and variational.py
     randomness.py    noise that belongs to a sample
-The rest: config.py (every setting), schedule.py, ema.py, evaluate.py, metrics.py, checkpoint.py, doctor.py, cli.py.
+    state.py         everything that training moves;  checkpoint/  how it is saved, and found again;  buckets.py  why
+                     a resumed run is the uninterrupted one bit by bit
+The rest: config.py (every setting), schedule.py, ema.py, evaluate.py, metrics.py, generators.py, doctor.py, cli.py.
 
 Names are imported when they are asked for, so that `plan` and `--help` import no torch.
 """
@@ -18,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .checkpoint import save
+    from .checkpoint import latest, load, save
     from .club import club_categorical, club_gaussian
     from .collectives import all_gather_with_grad, reduce_sum_count
     from .config import Config
@@ -41,6 +43,8 @@ _HOMES = {
     "all_gather_with_grad": "collectives",
     "club_categorical": "club",
     "club_gaussian": "club",
+    "latest": "checkpoint",
+    "load": "checkpoint",
     "reduce_sum_count": "collectives",
     "save": "checkpoint",
     "train_step": "step",
@@ -57,6 +61,8 @@ __all__ = [
     "all_gather_with_grad",
     "club_categorical",
     "club_gaussian",
+    "latest",
+    "load",
     "reduce_sum_count",
     "save",
     "train_step",

@@ -19,7 +19,7 @@ from .plan import PlanError
 if TYPE_CHECKING:
     from .doctor import Verdict
 
-__all__ = ["DoctorOptions", "UsageError", "main", "run"]
+__all__ = ["DoctorOptions", "ExportOptions", "UsageError", "main", "run"]
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -29,12 +29,14 @@ usage: reference-trainer COMMAND [OPTIONS]
   train     train a model: on one process, or on each rank of torchrun, srun or accelerate launch
   plan      what a run will do: steps, batches, learning rate, duration
   doctor    try out these machines: gathering, club, data, checkpoint, barrier
+  export    the weights of a run as one .safetensors file
 
 reference-trainer COMMAND --help shows the options of a command.
   reference-trainer train
   torchrun --nproc-per-node 2 -m reference_trainer train --steps 100
   reference-trainer plan --samples 170180 --gpus 2 --epochs 5
   torchrun --nproc-per-node 2 -m reference_trainer doctor
+  reference-trainer export runs/20260101-120000 weights.safetensors
 """
 
 T = TypeVar("T")
@@ -63,6 +65,18 @@ class DoctorOptions:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """ "auto": the GPU of this rank where there is one."""
     dist: DistConfig = field(default_factory=DistConfig)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Copies the weights of a run's latest checkpoint to one .safetensors file."""
+
+    run: str
+    """A run directory, or one of its checkpoints; also as the first word."""
+    out: str
+    """The file to write, which must not be there; also as the second word."""
+    ema: bool = False
+    """The averaged weights."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,7 +134,7 @@ def without_local_rank(words: list[str]) -> list[str]:
 
 def _dispatch(words: list[str]) -> int:
     """The command that the first word names."""
-    commands = {"train": _train, "plan": _plan, "doctor": _doctor}
+    commands = {"train": _train, "plan": _plan, "doctor": _doctor, "export": _export}
     if not words or words[0] in ("-h", "--help"):
         print(_HELP, end="")
         return OK if words else BAD_INPUT
@@ -189,6 +203,20 @@ def _doctor(words: list[str]) -> int:
             sys.stdout.flush()
             os._exit(FAILED)
     return FAILED if failed else OK
+
+
+def _export(words: list[str]) -> int:
+    for place, name in enumerate(("--run", "--out")):
+        if len(words) > 2 * place and not words[2 * place].startswith("-"):
+            words = [*words[: 2 * place], name, *words[2 * place :]]
+    options = _parse(ExportOptions, words, "export")
+    from pathlib import Path
+
+    from .checkpoint import export
+
+    source = export(Path(options.run), Path(options.out), ema=options.ema)
+    print(f"{options.out}: {'averaged ' * options.ema}weights of {source}")
+    return OK
 
 
 def _show(verdicts: Sequence[Verdict], world: World) -> None:

@@ -20,6 +20,9 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
+from .checkpoint.directory import Directory
+from .checkpoint.lock import RunLock
+from .checkpoint.weights import MODEL, find, read, write
 from .club import club_gaussian
 from .collectives import all_gather_with_grad, broadcast_object, extremes, reduce_sum_count, sum_reducer
 from .data import PlannedBatches
@@ -181,6 +184,7 @@ def check_checkpoint(
 ) -> Verdict:
     """What rank zero writes is read by all ranks, whole, under its last name and no other. Collective: every rank.
 
+    A file, replaced by another; and the checkpoint of a run, under a lock.
     save: as ``checkpoint.save``. The files are removed again.
     """
     weights = torch.arange(100_000, dtype=torch.float32).sin()
@@ -193,6 +197,9 @@ def check_checkpoint(
             (folder / trial).mkdir(parents=True)
             for version in range(2):  # the second one replaces the first
                 save({"step": version, "model": {"weights": weights * version}}, folder / trial / "weights.pt")
+            _trial_run(folder / trial / "run", weights)
+        except checkpoint.CheckpointError as error:
+            problem = str(error)
         except OSError as error:
             problem = f"{folder} cannot be written: {error.strerror or error}"
     seconds = time.perf_counter() - start
@@ -268,16 +275,37 @@ def _differs(what: str, found: Tensor, expected: Tensor) -> str:
     return "" if error <= _TOLERANCE else f"{what} differs by {error:.2g} (relative) from one process"
 
 
+def _trial_run(run: Path, weights: Tensor) -> None:
+    """Locks a run directory, finds the lock to hold, and saves a checkpoint in it. Rank zero only."""
+    lock = RunLock(run)
+    try:
+        RunLock(run).release()
+        raise checkpoint.CheckpointError(
+            f"{run.parent.parent} has locks that do not hold: two jobs could share a run_dir"
+        )
+    except checkpoint.CheckpointError as error:
+        if "is in use" not in str(error):
+            raise
+    finally:
+        lock.release()
+    Directory(run / "checkpoints").write(1, 1, lambda folder: write({"weights": weights}, folder / MODEL))
+
+
 def _read_back(folder: Path, weights: Tensor) -> str:
     """What is wrong with the weights that rank zero has written, or nothing. Local."""
     path = folder / "weights.pt"
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
-        beside = sorted(each.name for each in folder.iterdir() if each != path)
+        beside = sorted(each.name for each in folder.iterdir() if each not in (path, folder / "run"))
+        in_run = read(find(folder / "run"))["weights"]
+    except checkpoint.CheckpointError as error:
+        return str(error)
     except FileNotFoundError:
         return f"{path}, which rank zero has written, is not here: this machine has another file system there"
     except Exception as error:  # noqa: BLE001 - torch raises many kinds for a damaged file
         return f"{path} cannot be read: {' '.join(str(error).split())[:200] or type(error).__name__}"
+    if not torch.equal(in_run, weights):
+        return f"{folder / 'run'} has other weights than were written"
     if not torch.equal(state["model"]["weights"], weights) or state["step"] != 1:
         return f"{path} has other weights than were written"
     return f"left beside weights.pt: {', '.join(beside)}" if beside else ""

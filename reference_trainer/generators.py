@@ -25,10 +25,12 @@ def rng_state(device: torch.device) -> dict[str, Any]:
     """Of torch (CPU and, for a GPU, its own), Python and numpy, as plain data and tensors. Local."""
     numpy = np.random.get_state(legacy=False)
     key = torch.from_numpy(numpy["state"]["key"].astype(np.int64))  # copied; torch saves no uint32 safely
+    version, internal, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state(),
         "device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        "python": random.getstate(),
+        # As a tensor: a pickle of hundreds of numbers took as long as all weights of a small model.
+        "python": (version, torch.tensor(internal), gauss),
         "numpy": {**numpy, "state": {**numpy["state"], "key": key}},
     }
 
@@ -39,7 +41,7 @@ def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
     if device.type == "cuda" and state["device"] is not None:
         torch.cuda.set_rng_state(state["device"], device)
     version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
+    random.setstate((version, tuple(internal.tolist()), gauss))
     numpy = state["numpy"]
     key = numpy["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**numpy, "state": {**numpy["state"], "key": key}})

@@ -6,6 +6,7 @@ RUN/metrics/rank00000.jsonl has one JSON object a line, each with `version`, `ra
                   `samples_per_second` over all ranks; `memory_bytes`, the most that this rank has used so far
     evaluation    `data` ("validation", "test") and `metrics`
     event         `event` ("start", "end", "error", ...) and what belongs to it
+A run that goes on from a checkpoint goes on in these files: the steps after the checkpoint come again.
 Numbers that are not finite are the strings "nan", "inf" and "-inf", which JSON lacks; `read_log` turns them back.
 """
 
@@ -36,7 +37,7 @@ from .progress import Progress
 if TYPE_CHECKING:
     from .step import StepResult
 
-__all__ = ["VERSION", "Interval", "Means", "RankLog", "RunLog", "log_path", "read_log"]
+__all__ = ["VERSION", "Interval", "Means", "RankLog", "RunLog", "log_path", "read_log", "run_folder"]
 
 VERSION = 1
 """Of the lines; a change that a reader has to know of makes it 2."""
@@ -154,6 +155,7 @@ class RankLog:
     def __init__(self, folder: Path, rank: int) -> None:
         self.rank, self.path = rank, log_path(folder, rank)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        _drop_half_a_line(self.path)
         self._file: IO[str] = open(self.path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - closed by close()
 
     def write(self, kind: str, step: int, **fields: Any) -> None:
@@ -164,6 +166,15 @@ class RankLog:
     def close(self) -> None:
         """Ends the file."""
         self._file.close()
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """Cuts off what a killed job has left without its end: the next line would be joined to it."""
+    if path.exists():
+        with open(path, "rb+") as file:
+            content = file.read()
+            if not content.endswith(b"\n"):
+                file.truncate(content.rfind(b"\n") + 1)
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
@@ -195,10 +206,10 @@ def _numbers(value: Any) -> Any:
 class RunLog:
     """All that a run writes beside its weights; used as a context. ``folder`` is the run directory."""
 
-    def __init__(self, folder: Path, plan: Plan, world: World, progress: Progress) -> None:
+    def __init__(self, folder: Path, plan: Plan, world: World, progress: Progress, step: int = 0) -> None:
         self.folder, self.world = folder, world
         self._lines, self._progress = RankLog(folder, world.rank), progress
-        self._interval, self._lr, self._step = Interval(world), math.nan, 0
+        self._interval, self._lr, self._step = Interval(world), math.nan, step
         self.event(
             "start",
             host=socket.gethostname(),
@@ -210,18 +221,19 @@ class RunLog:
         self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
-    def start(cls, folder: Path, config: Config, plan: Plan, world: World) -> RunLog:
-        """Writes the configuration and prints the plan, on rank zero. Local; every rank.
+    def start(cls, config: Config, plan: Plan, world: World, *, folder: Path | None = None, step: int = 0) -> RunLog:
+        """Writes the configuration and prints the plan, on rank zero. Collective: every rank.
 
-        folder: from ``run_folder``. A run that goes on goes on in its files.
+        folder: from ``run_folder``, which is called if it is not given. step: where the run begins.
         """
+        folder = folder or run_folder(config, world)
         progress = Progress(plan.optimizer_steps, shown=world.is_main)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
             ranks = f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}"
             progress.print(f"run directory {folder} ({ranks})", table(plan))
-        return cls(folder, plan, world, progress)
+        return cls(folder, plan, world, progress, step)
 
     def add(self, result: StepResult, *, lr: float) -> None:
         """Takes in a step. lr: the learning rate that it was made with. Local."""
@@ -288,7 +300,7 @@ class RunLog:
 def run_folder(config: Config, world: World) -> Path:
     """The run directory, made by rank zero, agreed upon by all. Collective: every rank.
 
-    ``ConfigError`` where it holds a run that has no checkpoint to go on from, or cannot be made.
+    ``ConfigError`` where it cannot be made, or holds a run and the configuration says to begin anew.
     """
     found: tuple[str, str] = ("", "")
     if world.is_main:
@@ -306,12 +318,11 @@ def run_folder(config: Config, world: World) -> Path:
 
 
 def _make_folder(config: Config) -> Path:
-    """A new folder: the one that is wanted, or one of its own for this moment. Rank zero only."""
-    wanted = config.run_dir
-    if wanted:
-        folder = Path(wanted)
+    """The folder that is wanted, or a new one for this moment. Rank zero only."""
+    if config.run_dir:
+        folder = Path(config.run_dir)
         if config.checkpoint.resume == "none" and (folder / "metrics").exists():
-            raise ConfigError(f'run_dir {wanted} holds a run already, and checkpoint.resume is "none"; give another')
+            raise ConfigError(f'run_dir {folder} holds a run already and checkpoint.resume is "none"; give another one')
         folder.mkdir(parents=True, exist_ok=True)
         return folder
     stem = time.strftime("%Y%m%d-%H%M%S")

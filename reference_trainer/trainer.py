@@ -110,7 +110,7 @@ class Trainer:
             RunCheckpoints(folder, config, self.plan, world) as checkpoints,
         ):
             resumed = checkpoints.begin(state)
-            with RunLog.start(folder, config, self.plan, world) as log:
+            with RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log:
                 self.gate.tell = log.warning
                 if resumed and self.due(config.eval_every) and state.evaluated < state.step:
                     self.validate(log, checkpoints)  # it was cut short

@@ -21,6 +21,16 @@ class FakeOutcome(NamedTuple):
     texts: Callable[[str], str | None]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves soaks out unless they are asked for by name: a `-m` of another kind must not start them."""
+    if "soak" in (config.option.markexpr or ""):
+        return
+    soaks = [item for item in items if item.get_closest_marker("soak")]
+    if soaks:
+        items[:] = [item for item in items if item not in soaks]
+        config.hook.pytest_deselected(items=soaks)
+
+
 _NAMES = {
     "DDP001": "unreadable-file",
     "DDP002": "syntax-error",

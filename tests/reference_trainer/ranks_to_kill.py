@@ -1,8 +1,8 @@
 """Not a test: a process that starts ranks by fork, so that a test can kill them without paying for an import of torch.
 
 Reads one JSON object a line: {"start": DIRECTORY, "ranks": n, "workers": n, "steps": n, "slow": seconds} answers with
-the ranks' process ids, {"wait": seconds} with their exit codes (null: still running). A rank trains a noisy objective in
-DIRECTORY/run and appends "step rank samples" to DIRECTORY/samples before each loss.
+the ranks' process ids, {"wait": seconds} with their exit codes (null: still running). A rank trains a noisy objective
+in DIRECTORY/run and appends "step rank samples" to DIRECTORY/samples before each loss.
 """
 
 from __future__ import annotations

@@ -101,7 +101,9 @@ def test_what_does_not_fit_is_told_by_name_and_nothing_is_loaded(tmp_path):
 @pytest.mark.parametrize("content", [{}, {"model": {}}, {"model": {"x": 1}}, [torch.zeros(1)]])
 def test_a_file_without_weights_is_told(tmp_path, content):
     torch.save(content, tmp_path / "weights.pt")
-    with pytest.raises(CheckpointError, match=r"weights.pt holds no weights: expected tensors by name, directly or under"):
+    with pytest.raises(
+        CheckpointError, match=r"weights.pt holds no weights: expected tensors by name, directly or under"
+    ):
         initialise(model(), tmp_path / "weights.pt")
 
 
@@ -143,7 +145,7 @@ def test_a_damaged_checkpoint_is_no_source_of_weights(tmp_path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match="model.safetensors is damaged: its SHA-256"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors is damaged: its SHA-256"):
         initialise(model(), run)
 
 

@@ -183,27 +183,40 @@ def records(folder, rank):
 
 @pytest.mark.runtime
 def test_train_leaves_a_run(tmp_path, capfd):
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
+    from reference_trainer import latest
+
     assert train(str(tmp_path / "run")) == 0
     assert {each.name for each in (tmp_path / "run").iterdir()} == {
+        ".lock",
+        "checkpoints",
         "config.json",
         "curves.png",
         "metrics",
-        "weights.pt",
     }
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["steps"], config["optim"]["lr"]) == (4, Config().optim.lr)
-    state = torch.load(tmp_path / "run" / "weights.pt", weights_only=True)
-    assert state["step"] == 4 and not any(name.startswith("module.") for name in state["model"])
+    assert latest(tmp_path / "run").name == "step-00000004"
     assert [(each["kind"], each["step"]) for each in records(tmp_path / "run", 0)][:2] == [
         ("interval", 2),
         ("interval", 4),
     ]
     shown = capfd.readouterr().err
     assert shown.index("optimizer steps") < shown.index("step 2/4") < shown.index("step 4/4")
-    # A second run does not write over the first.
-    assert train(str(tmp_path / "run")) == 2
+    # A second run does not write over the first: it finds that there is nothing left to do, or is refused.
+    assert train(str(tmp_path / "run")) == 0
+    assert "step-00000004, after step 4 of 4" in capfd.readouterr().err
+    assert train(str(tmp_path / "run"), "--checkpoint.resume", "none") == 2
     assert "holds a run already" in capfd.readouterr().err
+    assert train(str(tmp_path / "run"), "--seed", "1") == 2
+    assert capfd.readouterr().err.strip().endswith("(with these weights: checkpoint.init_from)")
+    out = str(tmp_path / "weights.safetensors")
+    assert main(["export", str(tmp_path / "run"), out]) == 0
+    assert capfd.readouterr().out.endswith("step-00000004\n")
+    assert main(["export", "--run", str(tmp_path / "run"), "--out", out]) == 2
+    assert "weights.safetensors is there already" in capfd.readouterr().err
+    assert main(["export", str(tmp_path / "run"), str(tmp_path / "ema"), "--ema"]) == 2
+    assert "the run has no moving average" in capfd.readouterr().err
 
 
 @pytest.mark.runtime

@@ -84,6 +84,12 @@ ELSEWHERE = {
     "dist.train_timeout": "test_launch.py",
     "club.path": "test_estimator.py: on several ranks what is sent differs, and nothing else",
     "club.check_every": "test_estimator.py",
+    "checkpoint.save_every": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",
+    "checkpoint.keep": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",
+    "checkpoint.best": "test_resume_settings.py::test_the_best_checkpoint_is_kept_and_survives_a_resume",
+    "checkpoint.best_mode": "test_resume_settings.py::test_the_least_or_the_greatest_value_is_best",
+    "checkpoint.resume": "test_resume_settings.py::test_to_begin_anew_among_checkpoints_is_refused",
+    "checkpoint.init_from": "test_resume_settings.py::test_weights_of_another_run_begin_a_new_one_and_its_average",
 }
 
 

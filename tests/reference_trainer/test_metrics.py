@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from reference_trainer.config import Config, ConfigError  # noqa: E402
+from reference_trainer.config import CheckpointConfig, Config, ConfigError  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import VERSION, Interval, RankLog, RunLog, log_path, read_log  # noqa: E402
 from reference_trainer.plan import Plan  # noqa: E402
@@ -30,7 +30,7 @@ PLAN = Plan.make(samples=100, world_size=1, batch_size=4, steps=40)
 def result(sums, total, values=None, grad_norm=0.0):
     """A step's result, as ``train_step`` gives it."""
     values = {name: torch.tensor(value) for name, value in (values or {}).items()}
-    return SimpleNamespace(sums=sums, total=total, values=values, grad_norm=torch.tensor(grad_norm))
+    return SimpleNamespace(sums=sums, total=total, values=values, grad_norm=torch.tensor(grad_norm), taken=None)
 
 
 def shares(step, size):
@@ -136,6 +136,8 @@ def test_a_last_line_that_a_kill_cut_off_is_left_out(tmp_path):
     with open(log.path, "a") as file:
         file.write('{"version": 1, "ste')
     assert [record["step"] for record in read_log(log.path)] == [1]
+    RankLog(tmp_path, 0).write("event", 2, event="resumed")
+    assert [record["step"] for record in read_log(log.path)] == [1, 2]
 
 
 @pytest.mark.world_size(2)
@@ -175,7 +177,8 @@ def test_a_folder_that_cannot_be_made_is_refused_on_every_rank(world, tmp_path):
         RunLog.start(Config(run_dir=str(tmp_path / "file" / "run")), PLAN, World.current())
     (tmp_path / "old" / "metrics").mkdir(parents=True, exist_ok=True)
     with pytest.raises(ConfigError, match="holds a run already"):
-        RunLog.start(Config(run_dir=str(tmp_path / "old")), PLAN, World.current())
+        anew = CheckpointConfig(resume="none")
+        RunLog.start(Config(run_dir=str(tmp_path / "old"), checkpoint=anew), PLAN, World.current())
 
 
 def test_runs_of_one_second_get_folders_of_their_own(tmp_path, monkeypatch):

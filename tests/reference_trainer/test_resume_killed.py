@@ -108,7 +108,9 @@ def differences(a, b, where=""):
     if isinstance(a, (list, tuple)):
         if len(a) != len(b):
             return [f"{where}: {len(a)}, {len(b)}"]
-        return [found for n, (x, y) in enumerate(zip(a, b, strict=True)) for found in differences(x, y, f"{where}[{n}]")]
+        return [
+            found for n, (x, y) in enumerate(zip(a, b, strict=True)) for found in differences(x, y, f"{where}[{n}]")
+        ]
     return [] if a == b else [f"{where}: {a!r}, {b!r}"]
 
 
@@ -200,5 +202,7 @@ def test_fifty_kills_at_random_moments_lose_nothing(jobs, tmp_path, workers):
         assert differences(everything(folder), expected) == []
         assert order(folder) == samples
         kills, cut, runs = kills + made, cut + cut_off, runs + 1
-    print(f"\n{kills} kills on {RANKS} ranks with {workers} workers, {cut} of them within a save; {runs} runs, all equal")
+    print(
+        f"\n{kills} kills on {RANKS} ranks with {workers} workers, {cut} of them within a save; {runs} runs, all equal"
+    )
     assert cut > 0, "no kill met a save: the test looks past what it is for"

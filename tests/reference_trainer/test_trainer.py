@@ -13,6 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from validate_ddp.testing import assert_only_rank_zero_writes, assert_replicas_equal, assert_unwrapped  # noqa: E402
 
+from reference_trainer.checkpoint import RunCheckpoints, latest  # noqa: E402
+from reference_trainer.checkpoint.weights import EMA, MODEL, read  # noqa: E402
 from reference_trainer.config import Config, DataConfig, EmaConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import read_log  # noqa: E402
@@ -36,17 +38,16 @@ def test_only_rank_zero_writes_the_weights_and_they_load_into_an_unwrapped_modul
     trainer = Trainer(SHORT, World.current())
     for _ in trainer.steps():
         pass
-    path = tmp_path / "weights.pt"
-    with assert_only_rank_zero_writes(tmp_path):
-        trainer.save(path)
-    torch.distributed.barrier()
-    saved = torch.load(path, weights_only=True)
-    assert_unwrapped(saved, model=trainer.state.objective.module)
+    with RunCheckpoints(tmp_path, SHORT, trainer.plan, World.current()) as checkpoints:
+        with assert_only_rank_zero_writes(tmp_path):
+            checkpoints.save(trainer.state)
+        torch.distributed.barrier()
+    saved = read(latest(tmp_path) / MODEL)
+    assert_unwrapped({"model": saved}, model=trainer.state.objective.module)
     fresh = Trainer(SHORT, World()).state.objective.module
-    fresh.load_state_dict(saved["model"])
-    assert_replicas_equal({"loaded": fresh.state_dict(), "average": saved["ema"]})
-    assert saved["step"] == 6
-    assert [each.name for each in tmp_path.iterdir()] == ["weights.pt"]
+    fresh.load_state_dict(saved)
+    assert_replicas_equal({"loaded": fresh.state_dict(), "average": read(latest(tmp_path) / EMA)})
+    assert [each.name for each in latest(tmp_path).parent.iterdir() if each.is_dir()] == ["step-00000006"]
 
 
 @pytest.mark.world_size(2)
@@ -95,8 +96,7 @@ def train(folder, *launcher):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    weights = torch.load(folder / "run" / "weights.pt", weights_only=True)["model"]
-    return weights, list(read_log(folder / "run" / "metrics" / "rank00000.jsonl"))
+    return read(latest(folder / "run") / MODEL), list(read_log(folder / "run" / "metrics" / "rank00000.jsonl"))
 
 
 def test_train_without_a_launcher_and_under_torchrun_gives_the_same_plan_and_weights(tmp_path):

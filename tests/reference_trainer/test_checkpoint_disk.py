@@ -1,0 +1,288 @@
+"""Checkpoints on full and read-only disks, and with two jobs: one line each, nothing overwritten; and what is kept."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import shutil
+import socket
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from reference_trainer.checkpoint import CheckpointError, RunCheckpoints, load, save  # noqa: E402
+from reference_trainer.checkpoint.directory import Directory  # noqa: E402
+from reference_trainer.checkpoint.lock import RunLock  # noqa: E402
+from reference_trainer.config import (  # noqa: E402
+    CheckpointConfig,
+    ClubConfig,
+    Config,
+    ConfigError,
+    DataConfig,
+    DisentangleConfig,
+    EmaConfig,
+)
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.trainer import Trainer  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CONFIG = Config(
+    steps=6,
+    global_batch=8,
+    ema=EmaConfig(decay=0.9),
+    club=ClubConfig(inner_steps=1, hidden=(4,)),
+    data=DataConfig(train_samples=40, validation_samples=10),
+    disentangle=DisentangleConfig(hidden=(8,), features=4),
+    checkpoint=CheckpointConfig(keep=3),
+)
+
+
+@contextmanager
+def opened(folder, config=CONFIG):
+    """A trainer and its checkpoints, at the run's beginning."""
+    trainer = Trainer(config, World())
+    with RunCheckpoints(folder, config, trainer.plan, World()) as checkpoints:
+        checkpoints.begin(trainer.state)
+        yield trainer, checkpoints
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A run with checkpoints after steps 1, 2 and 3."""
+    folder = tmp_path_factory.mktemp("original")
+    with opened(folder) as (trainer, checkpoints):
+        for _ in trainer.steps():
+            checkpoints.save(trainer.state)
+            if trainer.state.step == 3:
+                break
+    return folder
+
+
+@pytest.fixture
+def run(original, tmp_path):
+    """A copy of it, to be damaged."""
+    folder = tmp_path / "run"
+    shutil.copytree(original, folder)
+    return folder
+
+
+def resumed_step(run):
+    """The step that a new job goes on from."""
+    with opened(run) as (trainer, _):
+        return trainer.state.step
+
+
+def one_line(text):
+    return "\n" not in str(text).strip()
+
+
+# Disks.
+
+
+@contextmanager
+def at_most(size):
+    """No file of this process can grow beyond ``size`` bytes: what a full disk or a quota does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A small file system of its own: (its folder, a function that makes it read-only)."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(folder)], capture_output=True)
+    if made.returncode:
+        pytest.skip("mounting needs root")
+    try:
+        yield folder, lambda: subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def files(folder):
+    """All files but the lock, by name."""
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"}
+
+
+@pytest.mark.parametrize("size", [10, 3000, 20_000])
+def test_a_file_that_cannot_be_written_whole_stops_in_one_line_and_changes_nothing(run, size):
+    before = files(run)
+    with opened(run) as (trainer, checkpoints):
+        next(trainer.steps())
+        with at_most(size), pytest.raises(CheckpointError) as told:
+            checkpoints.save(trainer.state)
+        assert "step-00000004 could not be saved: " in str(told.value) and "File too large" in str(told.value)
+        assert "the latest checkpoint is step-00000003, as it was" in str(told.value) and one_line(told.value)
+    assert files(run) == before
+    assert resumed_step(run) == 3
+
+
+def test_a_full_disk_stops_in_one_line_and_the_last_checkpoint_is_good(mounted):
+    folder, _ = mounted
+    (folder / "ballast").write_bytes(bytes(150_000))
+    with opened(folder) as (trainer, checkpoints):
+        with pytest.raises(
+            CheckpointError, match=r"could not be saved: .*No space left on device.*; the latest"
+        ) as told:
+            for _ in trainer.steps():
+                checkpoints.save(trainer.state)
+        assert one_line(told.value)
+        failed = trainer.state.step
+    assert failed > 1 and resumed_step(folder) == failed - 1
+
+
+def test_a_full_disk_before_the_first_checkpoint_says_that_there_is_none(mounted):
+    folder, _ = mounted
+    with opened(folder) as (trainer, checkpoints):
+        with pytest.raises(OSError, match="No space"):
+            (folder / "ballast").write_bytes(bytes(500_000))
+        next(trainer.steps())
+        with pytest.raises(CheckpointError, match=r"No space left on device.*; there is no other checkpoint"):
+            checkpoints.save(trainer.state)
+
+
+def test_a_read_only_directory_is_told_before_anything_is_trained(mounted, original):
+    folder, make_read_only = mounted
+    shutil.copytree(original / "checkpoints" / "step-00000003", folder / "checkpoints" / "step-00000003")
+    make_read_only()
+    with pytest.raises(CheckpointError, match="cannot be written: Read-only file system; give another one as run_dir"):
+        resumed_step(folder)
+
+
+@pytest.mark.parametrize("name", ["run", "checkpoints"])
+def test_a_file_in_place_of_the_folder_is_told(tmp_path, name):
+    run = tmp_path / "run"
+    if name == "checkpoints":
+        run.mkdir()
+    (run if name == "run" else run / name).write_text("mine")
+    with pytest.raises(CheckpointError, match=rf"{name} cannot be (written|read): (File exists|Not a directory)"):
+        resumed_step(run)
+    assert (run if name == "run" else run / name).read_text() == "mine"
+
+
+def test_a_save_that_fails_on_rank_zero_is_an_error_on_every_rank(worlds, tmp_path):
+    told = worlds.run(failing_save, tmp_path, world_size=2)
+    assert told[0] == told[1] and "checkpoints cannot be read: Not a directory" in told[0]
+
+
+def failing_save(folder):
+    trainer = Trainer(CONFIG, World.current())
+    with RunCheckpoints(folder, CONFIG, trainer.plan, World.current()) as checkpoints:
+        checkpoints.begin(trainer.state)
+        next(trainer.steps())
+        if World.current().is_main:
+            (folder / "checkpoints").write_text("a file in place of the folder")
+        try:
+            checkpoints.save(trainer.state)
+        except CheckpointError as error:
+            return str(error)
+
+
+def test_a_checkpoint_that_only_rank_zero_sees_is_an_error_on_every_rank(worlds, run, tmp_path):
+    told = worlds.run(begin_in, [run, tmp_path / "elsewhere"], world_size=2)
+    assert told[0] == told[1] and told[0].startswith("rank 1: ") and "cannot be read" in told[0]
+
+
+def begin_in(folders):
+    """Each rank looks for the checkpoint in a folder of its own, as without a shared file system."""
+    world = World.current()
+    trainer = Trainer(CONFIG, world)
+    with RunCheckpoints(folders[world.rank], CONFIG, trainer.plan, world) as checkpoints:
+        chosen = checkpoints._choose
+        checkpoints._choose = lambda: folders[world.rank] / "checkpoints" / chosen().name
+        try:
+            checkpoints.begin(trainer.state)
+        except CheckpointError as error:
+            return str(error)
+
+
+# Two jobs.
+
+
+def test_a_second_job_in_one_run_directory_is_told_who_holds_it(run):
+    with opened(run), pytest.raises(CheckpointError) as told:
+        resumed_step(run)
+    assert f"is in use by process {os.getpid()} on {socket.gethostname()}; wait for that job" in str(told.value)
+    assert one_line(told.value) and resumed_step(run) == 3
+
+
+def test_a_lock_that_another_program_took_without_its_name_is_told_too(tmp_path):
+    with open(tmp_path / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(CheckpointError, match="is in use by another process"):
+            RunLock(tmp_path)
+
+
+def test_a_child_that_outlives_the_job_does_not_keep_the_directory_locked(tmp_path):
+    # As loader workers do for some seconds, when their rank is killed.
+    lock = RunLock(tmp_path)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    os.close(read)
+    with pytest.raises(CheckpointError, match="in use"):
+        RunLock(tmp_path)  # the child gave up its copy, not the lock
+    lock.release()
+    RunLock(tmp_path).release()
+    os.close(write)
+    os.waitpid(child, 0)
+
+
+# What is kept.
+
+
+def test_the_last_checkpoints_are_kept_and_the_one_that_best_names(tmp_path):
+    directory = Directory(tmp_path / "checkpoints")
+    for step in range(1, 7):
+        directory.write(step, 1, lambda folder: (folder / "x").write_text("x"))
+        if step == 2:
+            directory.point("best", 2)
+        directory.prune(2)
+    assert [path.name for path in directory.all()] == ["step-00000006", "step-00000005", "step-00000002"]
+    assert directory.pointed("latest").name == "step-00000006"
+    assert directory.pointed("best").name == "step-00000002"
+
+
+def test_a_checkpoint_is_never_overwritten(tmp_path):
+    directory = Directory(tmp_path / "checkpoints")
+    directory.write(1, 1, lambda folder: (folder / "x").write_text("first"))
+    with pytest.raises(CheckpointError, match="is there already; nothing was overwritten"):
+        directory.write(1, 1, lambda folder: (folder / "x").write_text("second"))
+    assert (directory.folder / "step-00000001" / "x").read_text() == "first"
+    assert not list(directory.folder.glob(".*"))
+
+
+def test_a_single_file_is_the_old_one_or_the_new_one(tmp_path):
+    path = tmp_path / "deep" / "weights.pt"
+    save({"x": torch.ones(3)}, path)
+    with at_most(100), pytest.raises(OSError, match="File too large"):
+        save({"x": torch.zeros(3)}, path)
+    assert load(path)["x"].tolist() == [1, 1, 1]
+    assert [each.name for each in path.parent.iterdir()] == ["weights.pt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"save_every": -1}, "checkpoint.save_every is -1; it must not be negative"),
+        ({"keep": 0}, "checkpoint.keep is 0; it must be above 0"),
+        ({"best_mode": "most"}, "checkpoint.best_mode is 'most'; it must be 'min' or 'max'"),
+        ({"resume": ""}, "checkpoint.resume is empty; it must be auto, none or the path of a checkpoint"),
+        ({"best": "loss"}, "checkpoint.best is 'loss' and eval_every 0; set how often to evaluate"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(options, told):
+    with pytest.raises(ConfigError, match=told):
+        Config(checkpoint=CheckpointConfig(**options))

@@ -1,0 +1,238 @@
+"""Where a run begins, which settings may change when it goes on, and how often it is saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reference_trainer.checkpoint import CheckpointError, latest  # noqa: E402
+from reference_trainer.checkpoint.directory import Directory  # noqa: E402
+from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
+from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.config import (  # noqa: E402
+    CheckpointConfig,
+    ClubConfig,
+    Config,
+    DataConfig,
+    DisentangleConfig,
+    EmaConfig,
+    OptimConfig,
+)
+from reference_trainer.generators import rng_state  # noqa: E402
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.objectives.disentangle import Disentangle  # noqa: E402
+from reference_trainer.trainer import Trainer  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CONFIG = Config(
+    steps=8,
+    global_batch=12,
+    seed=3,
+    ema=EmaConfig(decay=0.9),
+    optim=OptimConfig(warmup_steps=5, clip=5.0),
+    club=ClubConfig(inner_steps=2, hidden=(8,)),
+    data=DataConfig(train_samples=40, validation_samples=10),  # the epoch ends within the run
+    disentangle=DisentangleConfig(hidden=(16,), features=4),
+)
+
+
+def trainer_of(config):
+    return Trainer(config, World.current())
+
+
+def trained(config, folder, until):
+    """Goes on from what is in ``folder``, up to a step, and saves there. Collective: every rank.
+
+    Returns the whole state of this rank, its generators' among it.
+    """
+    world, trainer = World.current(), trainer_of(config)
+    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
+        checkpoints.begin(trainer.state)
+        for _ in trainer.steps() if trainer.state.step < until else ():
+            if trainer.state.step == until:
+                break
+        checkpoints.save(trainer.state)
+    return {**trainer.state.state_dict(), "rng": rng_state(world.device)}
+
+
+def same(a, b):
+    """Bit by bit."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+REFUSED = {
+    "seed": replace(CONFIG, seed=4),
+    "precision": replace(CONFIG, precision="float64"),
+    "global_batch": replace(CONFIG, global_batch=20),
+    "optim.lr": replace(CONFIG, optim=replace(CONFIG.optim, lr=0.5)),
+    "ema.decay": replace(CONFIG, ema=EmaConfig(decay=0.5)),
+    "data.train_samples": replace(CONFIG, data=replace(CONFIG.data, train_samples=50)),
+    "club.inner_steps": replace(CONFIG, club=replace(CONFIG.club, inner_steps=3)),
+    "drop_last": replace(CONFIG, drop_last=True),
+}
+ACCEPTED = {
+    "steps": replace(CONFIG, steps=9),
+    "global_batch, said otherwise": replace(CONFIG, global_batch=None, batch_size=12),
+    "accumulation": replace(CONFIG, accumulation=2),
+    "log_every": replace(CONFIG, log_every=3),
+    "data.workers": replace(CONFIG, data=replace(CONFIG.data, workers=1)),
+    "checkpoint.keep": replace(CONFIG, checkpoint=CheckpointConfig(keep=5)),
+}
+
+
+def begun(config, folder):
+    """Begins a run; returns its state."""
+    trainer = trainer_of(config)
+    with RunCheckpoints(folder, config, trainer.plan, World()) as checkpoints:
+        checkpoints.begin(trainer.state)
+    return trainer.state
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run directory with a checkpoint after step 2."""
+    folder = tmp_path_factory.mktemp("saved")
+    trained(CONFIG, folder, 2)
+    return folder
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_setting_that_makes_it_another_run_is_refused_by_its_name(saved, name):
+    with pytest.raises(CheckpointError, match=rf"step-00000002 is of another run: .*\b{name} was .* and is ") as told:
+        begun(REFUSED[name], saved)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_setting_that_leaves_the_run_what_it_was_may_change(saved, name):
+    assert begun(ACCEPTED[name], saved).step == 2
+
+
+def test_another_length_is_refused_only_under_a_schedule_that_depends_on_it(tmp_path):
+    config = replace(CONFIG, optim=OptimConfig(schedule="cosine"))
+    trained(config, tmp_path, 2)
+    with pytest.raises(CheckpointError, match=r"steps \(optim.schedule is cosine\) was 8 and is 9"):
+        begun(replace(config, steps=9), tmp_path)
+
+
+def test_another_objective_is_refused(saved):
+    class Other(Disentangle):
+        pass
+
+    trainer = Trainer(CONFIG, World(), objective=Other(CONFIG.disentangle, CONFIG.club, World(), seed=3))
+    told = pytest.raises(CheckpointError, match="objective was 'Disentangle' and is 'Other'")
+    with RunCheckpoints(saved, CONFIG, trainer.plan, World()) as checkpoints, told:
+        checkpoints.begin(trainer.state)
+
+
+# Where a run begins.
+
+
+def test_weights_of_another_run_begin_a_new_one_and_its_average(saved, tmp_path):
+    config = replace(CONFIG, seed=9, checkpoint=CheckpointConfig(init_from=str(saved)))
+    state = begun(config, tmp_path)
+    model = Snapshot.read(latest(saved)).model
+    assert state.step == 0 and same(dict(state.objective.module.state_dict()), model)
+    assert same(state.ema.state_dict(), model)
+
+
+def test_what_there_is_to_resume_comes_before_weights_to_begin_with(saved, tmp_path):
+    config = replace(CONFIG, checkpoint=CheckpointConfig(init_from=str(tmp_path / "gone.pt")))
+    assert begun(config, saved).step == 2
+    with pytest.raises(CheckpointError, match=r"gone.pt is no file with weights"):
+        begun(config, tmp_path / "new")
+
+
+def test_to_begin_anew_among_checkpoints_is_refused(saved, tmp_path):
+    config = replace(CONFIG, checkpoint=CheckpointConfig(resume="none"))
+    with pytest.raises(CheckpointError, match=r'has checkpoints and checkpoint.resume is "none"'):
+        begun(config, saved)
+    assert begun(config, tmp_path / "new").step == 0
+
+
+def test_a_run_goes_back_to_a_checkpoint_and_sets_aside_what_it_saved_later(tmp_path):
+    config = replace(CONFIG, checkpoint=CheckpointConfig(keep=9))
+    for until in (2, 4, 6):
+        trained(config, tmp_path, until)
+    folder = tmp_path / "checkpoints"
+    back = replace(config, checkpoint=CheckpointConfig(keep=9, resume=str(folder / "step-00000004")))
+    assert begun(back, tmp_path).step == 4
+    assert latest(tmp_path).name == "step-00000004"
+    assert sorted(path.name for path in folder.glob("step*")) == [
+        *("step-00000002", "step-00000004", "step-00000006.aside1")
+    ]
+    trained(config, tmp_path, 6)
+    assert latest(tmp_path).name == "step-00000006"
+
+
+def test_a_run_goes_on_elsewhere_and_then_from_its_own_checkpoints(saved, tmp_path, capsys):
+    config = replace(CONFIG, checkpoint=CheckpointConfig(resume=str(saved)))
+    assert trained(config, tmp_path, 3)["step"] == 3
+    assert begun(config, tmp_path).step == 3  # the same command, queued again
+    assert "has checkpoints of its own, which come before" in capsys.readouterr().err
+    assert latest(saved).name == "step-00000002"
+
+
+def test_the_best_checkpoint_is_kept_and_survives_a_resume(tmp_path):
+    config = replace(CONFIG, eval_every=1, checkpoint=CheckpointConfig(keep=1, best="score", best_mode="max"))
+    scores = iter([0.1, 0.9, float("nan"), 0.5])
+    for _ in range(2):
+        trainer = trainer_of(config)
+        with RunCheckpoints(tmp_path, config, trainer.plan, World()) as checkpoints:
+            checkpoints.begin(trainer.state)
+            until = trainer.state.step + 2
+            for _ in trainer.steps():
+                checkpoints.is_best(trainer.state, {"score": next(scores)})
+                checkpoints.save(trainer.state)
+                if trainer.state.step == until:
+                    break
+    directory = Directory(tmp_path / "checkpoints")
+    assert [path.name for path in directory.all()] == ["step-00000004", "step-00000002"]
+    assert directory.pointed("best").name == "step-00000002" and trainer.state.best.value == 0.9
+    with pytest.raises(CheckpointError, match=r"checkpoint.best is 'score'; the evaluation has accuracy"):
+        checkpoints.is_best(trainer.state, {"accuracy": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("save_every", "keep", "names"),
+    [(0, 2, [4]), (2, 2, [4, 2]), (1, 2, [4, 3]), (1, 1, [4]), (3, 9, [4, 3])],
+)
+def test_checkpoints_come_as_often_as_is_asked(tmp_path, monkeypatch, save_every, keep, names):
+    monkeypatch.setattr("reference_trainer.plots.plot_run", lambda folder: None)
+    options = CheckpointConfig(save_every=save_every, keep=keep)
+    Trainer(replace(CONFIG, steps=4, run_dir=str(tmp_path), checkpoint=options), World()).run()
+    found = Directory(tmp_path / "checkpoints").all()
+    assert [path.name for path in found] == [f"step-0000000{step}" for step in names]
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", 2), ("max", 3)])
+def test_the_least_or_the_greatest_value_is_best(tmp_path, mode, best):
+    config = replace(CONFIG, eval_every=1, checkpoint=CheckpointConfig(best="score", best_mode=mode))
+    trainer = trainer_of(config)
+    with RunCheckpoints(tmp_path, config, trainer.plan, World()) as checkpoints:
+        for step, score in enumerate([0.5, 0.1, 0.9], start=1):
+            trainer.state.step = step
+            checkpoints.is_best(trainer.state, {"score": score})
+    assert trainer.state.best.step == best
+
+
+def test_a_trainer_that_runs_twice_in_one_directory_ends_where_it_had_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("reference_trainer.plots.plot_run", lambda folder: None)
+    config = replace(CONFIG, steps=4, run_dir=str(tmp_path / "run"), checkpoint=CheckpointConfig(save_every=2))
+    first = Trainer(config, World()).run()
+    second = Trainer(config, World()).run()
+    assert (first.step, first.test) == (second.step, second.test)
+    longer = Trainer(replace(config, steps=6), World()).run()
+    assert longer.step == 6
+    whole = replace(config, steps=6, run_dir=str(tmp_path / "whole"))
+    assert Trainer(whole, World()).run().test == longer.test

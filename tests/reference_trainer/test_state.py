@@ -1,0 +1,133 @@
+"""Every piece of state is in the checkpoint: one that is added and not saved is found."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
+from reference_trainer.config import (  # noqa: E402
+    ClubConfig,
+    Config,
+    DataConfig,
+    DisentangleConfig,
+    EmaConfig,
+    OptimConfig,
+)
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.objectives.disentangle import Disentangle  # noqa: E402
+from reference_trainer.state import TrainState  # noqa: E402
+from reference_trainer.trainer import Trainer, build_state, make_plan  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CONFIG = Config(
+    steps=8,
+    global_batch=12,
+    seed=3,
+    ema=EmaConfig(decay=0.9),
+    optim=OptimConfig(warmup_steps=5, clip=5.0),
+    club=ClubConfig(inner_steps=2, hidden=(8,)),
+    data=DataConfig(train_samples=40, validation_samples=10),  # the epoch ends within the run
+    disentangle=DisentangleConfig(hidden=(16,), features=4),
+)
+
+
+def same(a, b):
+    """Bit by bit."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def stateful(value, where="trainer", seen=None):
+    """All objects with a ``state_dict``, by the way to them; what is in modules and optimizers is theirs."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or isinstance(value, (str, bytes, torch.Tensor, type)):
+        return {}
+    seen.add(id(value))
+    found = {where: value} if hasattr(value, "state_dict") else {}
+    if isinstance(value, (nn.Module, torch.optim.Optimizer)):
+        return found
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, (list, tuple)):
+        inner = enumerate(value)
+    else:
+        inner = getattr(value, "__dict__", {}).items()
+    for name, each in list(inner):
+        found |= stateful(each, f"{where}.{name}", seen)
+    return found
+
+
+def lost(trainer, fresh, folder):
+    """Saves a trained trainer, loads it into a fresh one: the pieces of state that are not equal then."""
+    config, world = trainer.config, World()
+    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
+        checkpoints.begin(trainer.state)
+        for _ in trainer.steps():
+            pass
+        trainer.state.best = None
+        checkpoints.save(trainer.state)
+        checkpoints.begin(fresh.state)
+    before, after = stateful(trainer), stateful(fresh)
+    assert before.keys() == after.keys()
+    plain = [
+        field.name
+        for field in fields(TrainState)
+        if not hasattr(getattr(trainer.state, field.name), "state_dict")
+        and getattr(trainer.state, field.name) != getattr(fresh.state, field.name)
+    ]
+    return plain + [name for name in before if not same(before[name].state_dict(), after[name].state_dict())]
+
+
+def test_no_piece_of_state_that_a_trainer_reaches_is_lost(tmp_path):
+    trainer, fresh = Trainer(CONFIG, World()), Trainer(CONFIG, World())
+    assert lost(trainer, fresh, tmp_path) == []
+    # The test sees what training moves: the objective, the estimator within, its network and its optimizer, ...
+    trained = "Disentangle Disentangler CLUBLoss Estimator GaussianQ Adam AdamW LambdaLR Ema TrainState"
+    assert {type(each).__name__ for each in stateful(trainer).values()} >= set(trained.split())
+
+
+def test_a_piece_of_state_that_somebody_adds_without_saving_it_is_found(tmp_path):
+    class Forgetful(Disentangle):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.critic = nn.Linear(1, 1)
+
+        def loss(self, forward, batch):
+            with torch.no_grad():
+                self.critic.weight += 1
+            return super().loss(forward, batch)
+
+    def made():
+        torch.manual_seed(5)
+        objective = Forgetful(CONFIG.disentangle, CONFIG.club, World(), seed=3)
+        return Trainer(CONFIG, World(), objective=objective)
+
+    assert lost(made(), made(), tmp_path) == ["trainer.state.objective.critic"]
+
+
+def test_a_field_of_the_state_that_cannot_be_saved_is_told(tmp_path):
+    state = Trainer(CONFIG, World()).state
+    assert is_dataclass(state)
+    state.best = object()
+    with pytest.raises(TypeError, match=r"TrainState.best is a object, which cannot be saved"):
+        state.state_dict()
+
+
+def test_a_state_can_be_made_without_a_trainer():
+    plan = make_plan(CONFIG, samples=40, world_size=1)
+    objective = Disentangle(CONFIG.disentangle, CONFIG.club, World(), seed=0)
+    state = build_state(objective, CONFIG, plan)
+    other = build_state(Disentangle(CONFIG.disentangle, CONFIG.club, World(), seed=0), CONFIG, plan)
+    other.load_state_dict(state.state_dict())
+    assert same(state.state_dict(), other.state_dict())
