@@ -1,6 +1,6 @@
 """The trainer: builds a run from its configuration and executes exactly its plan.
 
-with World.from_env(dist=config.dist) as world:
+with World.from_env(dist=config.dist) as world, Watch(world):
     Trainer(config, world).run()
 """
 

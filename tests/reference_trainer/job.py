@@ -19,14 +19,15 @@ import torch.distributed as dist
 from torch import nn
 
 from reference_trainer import plots
-from reference_trainer.config import CheckpointConfig, Config, DataConfig, DistConfig
+from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, DistConfig
 from reference_trainer.faults import Watch
 from reference_trainer.launch import World
 from reference_trainer.objectives import Loss, Objective
 from reference_trainer.signals import ignore
 from reference_trainer.trainer import Data, Trainer
 
-KINDS = ("raise", "kill", "exit", "quit", "interrupt", "hang")
+KINDS = ("raise", "refuse", "kill", "exit", "quit", "interrupt", "hang")
+EVERY = -1
 PLACES = ("forward", "collective", "evaluation", "loader", "saving")
 
 
@@ -38,6 +39,7 @@ class Job:
     """One of KINDS; "" for a job that ends well."""
     place: str = "forward"
     rank: int = 1
+    """Or EVERY."""
     step: int = 5
     """The optimizer step (0 is the first)."""
     steps: int = 12
@@ -56,7 +58,7 @@ class Job:
 
     def strike(self, place: str, step: int, rank: int) -> None:
         """The fault, where this is its place."""
-        if (place, step, rank) != (self.place, self.step, self.rank):
+        if (place, step) != (self.place, self.step) or self.rank not in (rank, EVERY):
             return
         if self.hold_gil:
             hold_the_gil(self.hold_gil)
@@ -67,6 +69,8 @@ class Job:
             os.link(written, self.folder / "struck")
         if self.kind == "raise":
             raise ZeroDivisionError(f"planted in {place}")
+        if self.kind == "refuse":
+            raise ConfigError(f"planted in {place}")
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.kind == "exit":
@@ -180,7 +184,7 @@ def main(run_dir: str, *arguments: str) -> None:
         checkpoint=CheckpointConfig(save_every=job.save_every, keep=1000),
         dist=DistConfig(start_timeout=job.timeout, train_timeout=job.timeout),
     )
-    with World.from_env(dist=config.dist) as world, Watch(world, folder=job.folder / "faults"):
+    with World.from_env(dist=config.dist) as world, Watch(world, folder=job.folder / "faults", brief={ConfigError: 2}):
         slow_and_faulty_saving(job, world)
         samples = Samples(job, world.rank)
         quiet = Samples(Job(), world.rank)

@@ -116,6 +116,18 @@ def test_on_three_ranks_two_leave_with_a_line_each(start_job):
     assert [line[:6] for line in sorted(leaving)] == ["rank 0", "rank 2"]
 
 
+def test_an_error_of_the_user_is_one_line_and_told_once_where_all_ranks_have_it(start_job):
+    alone = start_job(2, kind="refuse", rank=1).end()
+    assert alone.codes == [1, 2] and "Traceback" not in alone.output, alone.output
+    first, second = (line.partition("): ")[2] for line in alone.told)
+    assert first == "ConfigError: planted in forward"
+    assert second.startswith("leaving, because rank 1 failed with ConfigError: planted in forward; it was at ")
+    together = start_job(2, kind="refuse", rank=-1, timeout=30).end()
+    # Either both have raised, or one was told of the other's error before.
+    assert sorted(together.codes) in ([1, 2], [2, 2]) and "Traceback" not in together.output
+    assert together.output.count(": ConfigError: planted in forward") == 1, together.output
+
+
 def test_every_rank_writes_its_whole_stack_to_the_run(start_job):
     ended = start_job(2, **settings("raise", "forward", 1)).end()
     stacks = [(ended.folder / "faults" / f"rank0000{rank}.txt").read_text() for rank in range(2)]

@@ -12,8 +12,9 @@ from reference_trainer.data import Batch  # noqa: E402
 from reference_trainer.ema import Ema  # noqa: E402
 from reference_trainer.finite import MOST_IN_A_ROW, Gate, NonFiniteError, clip_gradients  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.metrics import Interval  # noqa: E402
 from reference_trainer.objectives import Loss, Objective  # noqa: E402
-from reference_trainer.step import train_step  # noqa: E402
+from reference_trainer.step import StepResult, train_step  # noqa: E402
 from reference_trainer.trainer import Trainer, build_data, wrap  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -146,6 +147,15 @@ def test_clipping_is_that_of_torch_and_tells_each_norm(largest):
     torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(other.module.parameters(), largest or torch.inf))
     for one, two in zip(objective.module.parameters(), other.module.parameters(), strict=True):
         torch.testing.assert_close(one.grad, two.grad, rtol=0, atol=1e-15)
+
+
+def test_steps_that_were_not_taken_are_no_part_of_the_logged_means():
+    interval = Interval(World())
+    for loss, taken in ((6.0, True), (torch.nan, False), (10.0, True)):
+        number = torch.tensor(loss)
+        interval.add(StepResult({"loss": number}, 4.0, {"club": number}, number, torch.tensor(taken)))
+    means = interval.close()
+    assert means.metrics == {"loss": 2.0, "club": 8.0, "grad_norm": 8.0} and means.samples == 8.0
 
 
 class Spoiled:

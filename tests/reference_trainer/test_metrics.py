@@ -30,7 +30,7 @@ PLAN = Plan.make(samples=100, world_size=1, batch_size=4, steps=40)
 def result(sums, total, values=None, grad_norm=0.0):
     """A step's result, as ``train_step`` gives it."""
     values = {name: torch.tensor(value) for name, value in (values or {}).items()}
-    return SimpleNamespace(sums=sums, total=total, values=values, grad_norm=torch.tensor(grad_norm))
+    return SimpleNamespace(sums=sums, total=total, values=values, grad_norm=torch.tensor(grad_norm), taken=None)
 
 
 def shares(step, size):

@@ -63,6 +63,9 @@ def test_in_evaluation_ranks_leave_the_rest_of_it_out(start_job):
     ended = running.end()
     assert ended.codes == [0, 0] and stopped_at(ended) == (2, "SIGTERM"), ended.output
     assert "validation:" not in ended.output
+    # What was left out is made up for, before the first step.
+    again = start_job(2, folder=ended.folder, steps=3, eval_every=2).end()
+    assert again.codes == [0, 0] and again.output.count("step 2/3  validation:") == 1, again.output
 
 
 def test_ranks_that_were_not_told_finish_their_share_of_an_evaluation(start_job):
