@@ -85,7 +85,7 @@ class Watch:
         """Why the job is to end, from the thread to the main one."""
 
     def __enter__(self) -> Watch:
-        if self.world.size > 1:
+        if self.world.group is not None:
             self._store, self._key, host = _own_store(self.world)
             self._main = threading.get_ident()
             self._lines = self._connect(host)
@@ -96,7 +96,7 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: types.TracebackType | None
     ) -> None:
-        if self.world.size == 1:
+        if self.world.group is None:
             return
         if error is None:
             # The watch is over when all are done: one may still be saving.
