@@ -41,13 +41,13 @@ __all__ = ["Watch"]
 
 POLL = 0.5
 """Seconds between looks at the abort key; a death is seen at once."""
-HOLD_BACK = 3.0
+HOLD_BACK = 2.0
 """Seconds for which an error of the connection waits for the failure that caused it."""
-LAST_WORDS = 2.0
+LAST_WORDS = 1.5
 """Seconds that a rank which is not the first to fail gives to the first to finish printing."""
 LINGER = 3.0
 """Seconds for which rank zero, in whose process the store may be, stays for others to read it."""
-LEAVE = 4.0
+LEAVE = 4.5
 """Seconds after which a failing rank is ended by its watcher, whatever it is waiting for."""
 
 _LOST = re.compile(

@@ -63,7 +63,7 @@ class Job:
         if self.hold_gil:
             hold_the_gil(self.hold_gil)
         # Whole or not there, and of the first: two workers may get here, and be killed on the way.
-        written = self.folder / f"struck {os.getpid()}"
+        written = self.folder / f"struck {os.getpid()} {time.monotonic_ns()}"
         written.write_text(str(time.monotonic()))
         with suppress(FileExistsError):
             os.link(written, self.folder / "struck")
