@@ -90,11 +90,12 @@ def wait_for_work(how, world):
             dist.all_reduce(torch.ones(1), async_op=True).wait()
         else:
             [each.wait() for each in [dist.irecv(torch.ones(1), src=1)]]
+    raise ValueError("no peer")
 
 
 @pytest.mark.parametrize("how", ["name", "line", "loop"])
 def test_a_rank_alone_in_an_asynchronous_collective_is_found(two, how):
-    with pytest.raises(WorldError, match=r"rank 0 waited in wait at .*; rank 1 had returned"):
+    with pytest.raises(WorldError, match=r"rank 0 waited in wait at .*; rank 1 raised ValueError"):
         two.run(wait_for_work, how)
 
 
@@ -107,7 +108,7 @@ def send_late(world):
 
 
 def spin_then_send():
-    end = time.monotonic() + 3.5
+    end = time.monotonic() + 2.7
     while time.monotonic() < end:
         pass
     dist.send(torch.ones(1), 1)
@@ -126,10 +127,10 @@ def speak_then(how, world):
     dist.barrier()
 
 
-@pytest.mark.parametrize("how", [os.kill, time.sleep])
-def test_what_a_dead_or_hung_rank_had_printed_is_shown(pool, how, capfd):
+@pytest.mark.parametrize(("how", "limit"), [(os.kill, 30.0), (time.sleep, 3.0)])
+def test_what_a_dead_or_hung_rank_had_printed_is_shown(pool, how, limit, capfd):
     with pytest.raises(WorldError) as caught:
-        run_function(pool, speak_then, (how,), {}, 2, "gloo", "group", 1.0, capture=True)
+        run_function(pool, speak_then, (how,), {}, 2, "gloo", "group", limit, capture=True)
     assert caught.value.replies[1].sections == (("stdout", "rank 1 begins\nand goes on"), ("stderr", "half a line"))
     shown = capfd.readouterr()
     assert "[rank 1] rank 1 begins\n[rank 1] and goes on\n" in shown.out
