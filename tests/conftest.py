@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import signal
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,10 @@ from typing import Any, NamedTuple
 import pytest
 from validate_ddp.catalogue import Edit, Finding, Fix, Place, Proposal, Span, registry
 from validate_ddp.config import Settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts what runs in its background; tests that interrupt a process would wait in vain.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class FakeOutcome(NamedTuple):
