@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.disable()  # trees are many objects and no garbage, and looking for it takes a third of the time
     try:
         return _dispatch(arguments)
-    except UsageError as error:
+    except (UsageError, ChildProcessError) as error:
         message = " ".join(str(error).split())
         print(f"validate-ddp: error: {message}", file=sys.stderr)
         return BAD_INPUT

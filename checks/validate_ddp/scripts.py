@@ -14,21 +14,27 @@ from validate_ddp.source.text import Problem
 _BETWEEN_COLLECTIONS = 400
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
+_MOST_PROCESSES = 8
 _IN_ONE_PROCESS = frozenset({"data_parallel"})
 """Kinds of facts that say something of a program which starts no second rank."""
+
+Row = tuple[list[Proposal], list[str], dict[str, Problem]]
+"""What a process tells of a script: the proposals, the files of its program, and the problems so far."""
 
 
 def kept(files: list[str], summaries: Summaries) -> list[str]:
     """The files that can matter: with a word of distributed training, or importing such a file, transitively."""
     surviving = [file for file in files if summaries.matters(file)]
-    rest = [file for file in files if file not in set(surviving)]
+    others = set(files).difference(surviving)
+    rest = [file for file in files if file in others]
     stems = {_stem(file) for file in surviving}
+    words = {file: _imported_words(file, summaries) for file in rest} if surviving else {}
     grown = True
     while grown and rest and surviving:
         grown = False
         waiting = []
         for file in rest:
-            if not stems.isdisjoint(_imported_words(file, summaries)):
+            if not stems.isdisjoint(words[file]):
                 surviving.append(file)
                 stems.add(_stem(file))
                 grown = True
@@ -63,14 +69,12 @@ def _imported_words(file: str, summaries: Summaries) -> set[str]:
 
 def entries(files: list[str], summaries: Summaries) -> list[str]:
     """The scripts among the files: those with a main block, and those that no other file imports."""
-    stems: dict[str, list[str]] = {}
-    for file in files:
-        stems.setdefault(_stem(file), []).append(file)
-    imported: set[str] = set()
+    importers: dict[str, set[str]] = {}
     for file in files:
         for dotted in summaries.imports(file):
             for word in dotted.split(".")[-2:]:
-                imported.update(other for other in stems.get(word, ()) if other != file)
+                importers.setdefault(word, set()).add(file)
+    imported = {file for file in files if importers.get(_stem(file), set()) - {file}}
     return [file for file in files if file not in imported or b"__main__" in (summaries.data(file) or b"")]
 
 
@@ -87,24 +91,45 @@ def propose(
             missing.append(script)
     workers = jobs or os.cpu_count() or 1
     if len(missing) < _WORTH_PROCESSES or workers < 2:
-        for number, script in enumerate(missing, 1):
-            yield _examine(script, summaries, enabled)
-            _tidy(number)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from functools import partial
+        rows = _examined(missing, summaries, enabled)
+    else:
+        _prepare(enabled)
+        rows = _in_processes(_shares(missing, min(workers, _MOST_PROCESSES)), summaries, enabled)
+    for proposals, files, problems in rows:
+        summaries.problems.update(problems)
+        yield proposals, files
 
-    work = partial(_examine_portion, cache=summaries.cache, enabled=enabled)
-    _OWN[:] = [summaries]  # what the files hold is known by now: a forked process need not read them again
-    _prepare(enabled)
+
+def _in_processes(shares: list[list[str]], summaries: Summaries, enabled: frozenset[str]) -> Iterator[Row]:
+    """Examine the first share here and each other one in a process of its own; the rows in the order of the shares.
+
+    Raises ChildProcessError where one of them is killed.
+    """
+    from multiprocessing import Pipe, Process
+
+    running = []
+    for share in shares[1:]:
+        receiver, sender = Pipe(duplex=False)
+        # What the files hold is known by now: a forked process need not read them again.
+        process = Process(target=_send, args=(sender, share, summaries, enabled), daemon=True)
+        process.start()
+        sender.close()
+        running.append((process, receiver))
+    yield from _examined(shares[0], summaries, enabled)
+    for process, receiver in running:
+        try:
+            yield from receiver.recv()
+        except EOFError as error:
+            process.join()
+            raise ChildProcessError(f"a process of this check ended with {process.exitcode}; try `--jobs 1`") from error
+        process.join()
+
+
+def _send(sender: Any, share: list[str], summaries: Summaries, enabled: frozenset[str]) -> None:
     try:
-        with ProcessPoolExecutor(min(workers, 8)) as pool:
-            for rows in pool.map(work, _portions(missing, workers)):
-                for proposals, files, problems in rows:
-                    summaries.problems.update(problems)
-                    yield proposals, files
-    finally:
-        _OWN.clear()
+        sender.send(list(_examined(share, summaries, enabled)))
+    except (KeyboardInterrupt, BrokenPipeError):
+        return  # nobody waits for it any more
 
 
 def _prepare(enabled: frozenset[str]) -> None:
@@ -119,8 +144,8 @@ def _prepare(enabled: frozenset[str]) -> None:
             load(stub)
 
 
-def _portions(scripts: list[str], workers: int) -> list[list[str]]:
-    """The scripts in portions for processes, by project: scripts of one import the same modules, read once each."""
+def _shares(scripts: list[str], count: int) -> list[list[str]]:
+    """The scripts in so many shares, by project: scripts of one import the same modules, read once in each process."""
     folders = [os.path.dirname(script) for script in scripts]
     try:
         top = os.path.commonpath(folders)
@@ -129,9 +154,12 @@ def _portions(scripts: list[str], workers: int) -> list[list[str]]:
     projects: dict[str, list[str]] = {}
     for script, folder in zip(scripts, folders, strict=True):
         projects.setdefault(folder[len(top) + 1 :].partition(os.sep)[0], []).append(script)
-    most = -(-len(scripts) // workers)
+    most = -(-len(scripts) // count)
     portions = [rows[start : start + most] for rows in projects.values() for start in range(0, len(rows), most)]
-    return sorted(portions, key=len, reverse=True)
+    shares: list[list[str]] = [[] for _ in range(count)]
+    for portion in sorted(portions, key=len, reverse=True):
+        min(shares, key=len).extend(portion)
+    return shares
 
 
 def _tidy(number: int) -> None:
@@ -142,28 +170,11 @@ def _tidy(number: int) -> None:
         gc.collect()
 
 
-def _examine_portion(
-    scripts: list[str], cache: Any, enabled: frozenset[str]
-) -> list[tuple[list[Proposal], list[str], dict[str, Any]]]:
-    rows = []
-    for script in scripts:
-        summaries = _process_summaries(cache)
+def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str]) -> Iterator[Row]:
+    for number, script in enumerate(scripts, 1):
         proposals, files = _examine(script, summaries, enabled)
-        rows.append((proposals, files, dict(summaries.problems)))
-        _EXAMINED.append(script)
-        _tidy(len(_EXAMINED))
-    return rows
-
-
-_OWN: list[Summaries] = []
-_EXAMINED: list[str] = []
-
-
-def _process_summaries(cache: Any) -> Summaries:
-    """One for each process, so that a module that many scripts import is read once."""
-    if not _OWN:
-        _OWN.append(Summaries(cache))
-    return _OWN[0]
+        yield proposals, files, dict(summaries.problems)
+        _tidy(number)
 
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:

@@ -284,6 +284,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             value = _run(machine, function, frame)
         finally:
             machine.frames.pop()
+            machine.leave(names)
     if machine.gathers and "no_grad" in function.marks:
         value = gradients.cut(value)
     if metrics.may_reduce(function.name):

@@ -40,10 +40,10 @@ def evaluate(machine: Machine, node: Node) -> Value:
 
 def lookup(machine: Machine, name: str) -> Value:
     """The value of a name in the current frame; an unknown name is a builtin."""
-    scope: Scope | None = machine.frame.scope
+    scope: Scope | None = machine.frames[-1].scope
     while scope is not None:
-        if name in scope.names:
-            found = scope.names[name]
+        found = scope.names.get(name)
+        if found is not None:
             if found and type(found[0]) is Lazy:
                 found = machine.library.forced(machine, scope.names, name)
             if (

@@ -11,6 +11,7 @@ from validate_ddp.program.vocabulary import LIBRARIES
 
 _HIGHEST = 4
 _MOST_IMPORTS = 600
+_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py")
 _SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
 
 
@@ -22,11 +23,17 @@ class Finder:
 
     def __init__(self, summaries: Any, entry: str) -> None:
         self.summaries = summaries
-        self._folders: dict[str, list[str]] = {}
+        self._known: dict[tuple[str, int, str], str | None] = {}
         self.roots: list[str] = self._roots_of(entry)
 
     def find(self, dotted: str, level: int, importer: str) -> str | None:
         """The file or folder of a module of the program, or None for a library's."""
+        asked = (dotted, level, importer)
+        if asked not in self._known:
+            self._known[asked] = self._find(dotted, level, importer)
+        return self._known[asked]
+
+    def _find(self, dotted: str, level: int, importer: str) -> str | None:
         if not level and dotted.partition(".")[0] in LIBRARIES:
             return None
         # What lies beside the importer is the same for all in its folder, unless the name may be the importer's own.
@@ -105,40 +112,31 @@ class Finder:
     def _roots_of(self, file: str) -> list[str]:
         folder = os.path.dirname(file)
         if folder not in self.summaries.roots:
-            self.summaries.roots[folder] = search_roots(file)
+            self.summaries.roots[folder] = search_roots(file, self.summaries)
         return self.summaries.roots[folder]  # type: ignore[no-any-return]
 
     def _beside(self, package: str, importer: str) -> list[str]:
         """Source folders beside the script's that hold ``package``: scripts put `lib/` and its like on ``sys.path``."""
         found = []
         for root in self._roots_of(importer)[1:]:
-            if root not in self._folders:
-                try:
-                    with os.scandir(root) as rows:
-                        self._folders[root] = sorted(
-                            row.path for row in rows if row.name in _SOURCE_FOLDERS and row.is_dir()
-                        )
-                except OSError:
-                    self._folders[root] = []
-            found += [
-                folder
-                for folder in self._folders[root]
-                if self.summaries.is_file(os.path.join(folder, package + ".py"))
-                or self.summaries.is_folder(os.path.join(folder, package))
-            ]
+            for name in sorted(_SOURCE_FOLDERS & self.summaries.listed(root)):
+                folder = os.path.join(root, name)
+                inside = os.path.join(folder, package)
+                if self.summaries.is_file(inside + ".py") or self.summaries.is_folder(inside):
+                    found.append(folder)
         return found
 
 
-def search_roots(file: str) -> list[str]:
+def search_roots(file: str, summaries: Any) -> list[str]:
     """Folders in which absolute imports of ``file`` may lie: its own, then those above it up to the project's root."""
     folder = os.path.dirname(file)
     roots = []
     for _ in range(_HIGHEST):
         roots.append(folder)
         source = os.path.join(folder, "src")
-        if os.path.isdir(source):
+        if summaries.is_folder(source):
             roots.append(source)
-        if any(os.path.exists(os.path.join(folder, mark)) for mark in (".git", "pyproject.toml", "setup.py")):
+        if not summaries.listed(folder).isdisjoint(_PROJECT_MARKS):
             break
         parent = os.path.dirname(folder)
         if parent == folder:
@@ -149,11 +147,11 @@ def search_roots(file: str) -> list[str]:
 
 def existing(base: str, parts: list[str], summaries: Any) -> str | None:
     """The file or folder of the module ``parts`` under the folder ``base``; None where there is none."""
-    path = os.path.join(base, *parts) if parts else base
+    path = os.sep.join((base.removesuffix(os.sep), *parts)) if parts else base
     if parts and summaries.is_file(path + ".py"):
         return path + ".py"
-    if summaries.is_file(os.path.join(path, "__init__.py")):
-        return os.path.join(path, "__init__.py")
-    if summaries.is_folder(path) and summaries.is_namespace(path):
-        return path
-    return None
+    if not summaries.is_folder(path):
+        summaries.absent.add(path + os.sep + "__init__.py")
+        return None
+    inside: str = summaries.init_file(path)
+    return inside if inside != path or summaries.is_namespace(path) else None

@@ -178,6 +178,13 @@ class Machine:
             self.journals[-1].setdefault((id(names), key), (names, key, old))
         names[key] = value
 
+    def leave(self, names: dict[str, Value]) -> None:
+        """Take a scope that nothing returns to out of the journal: else every branch around it would merge it."""
+        if self.journals:
+            journal, place = self.journals[-1], id(names)
+            for name in names:
+                journal.pop((place, name), None)
+
     def guard(self, who: str, site: Site, exact: bool = True, every: str = "") -> Guard:
         return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None), exact, every=every)
 
@@ -224,7 +231,8 @@ class Machine:
             value: Value = ()
             before = names.get(name, MISSING)
             for _, changes, who in staying:
-                new = changes[key][2] if key in changes else before
+                change = changes.get(key)
+                new = before if change is None else change[2]
                 if new is MISSING and who in ranks.PARTIAL:
                     self.unbound[id(names), name] = names
                 if new is MISSING or new is value:

@@ -60,7 +60,9 @@ class Library:
         body: Node = self.summaries.body(module.file) or []
         if module.file not in self._known_files:
             self._known_files.add(module.file)
-            self._learn(self.summaries.once(("defines", module.file), lambda: _definitions(body)))
+            held, pending = self.summaries.once(("defines", module.file), lambda: _sorted_out(_definitions(body)))
+            self._keys |= held
+            self._learn(pending)
             key = ("brings", self.finder.roots[0], module.file)
             self._keys |= self.summaries.once(key, lambda: self._brought(module, body))
         return body
@@ -71,21 +73,24 @@ class Library:
             name
             for dotted, level, names in _imported_names(body)
             if level or dotted.partition(".")[0] not in vocabulary.LIBRARIES
-            for name in names
-            if self._brings(module, dotted, level, name)
+            for name in self._notable(module, dotted, level, names)
         )
 
-    def _brings(self, module: Module, dotted: str, level: int, name: str) -> bool:
-        """Whether a name that ``module`` imports is of a file that can matter, or is such a file."""
+    def _notable(self, module: Module, dotted: str, level: int, names: list[str]) -> list[str]:
+        """Those of the names imported together that are of a file that can matter, or are such a file."""
         file = self.finder.find(dotted, level, module.file)
-        if file is None:
-            return False
-        inside = existing(file if self.summaries.is_folder(file) else os.path.dirname(file), [name], self.summaries)
-        if os.path.basename(file) == "__init__.py" or self.summaries.is_folder(file):
-            if inside is not None:
-                file = self.summaries.init_file(inside)
-                return self.summaries.matters(file) or self.finder.reaches(file)
-            return True
+        if file is None or not names:
+            return []
+        folder, name = os.path.split(file)
+        if self.summaries.is_folder(file):
+            folder = file
+        elif name != "__init__.py":
+            return names if self._can_matter(file) else []
+        inside = {name: existing(folder, [name], self.summaries) for name in names}
+        return [name for name, found in inside.items() if found is None or self._can_matter(found)]
+
+    def _can_matter(self, found: str) -> bool:
+        file = self.summaries.init_file(found)
         return self.summaries.matters(file) or self.finder.reaches(file)
 
     def _learn(self, pending: list[tuple[str, list[str]]]) -> None:
@@ -248,6 +253,12 @@ class Library:
 
 def _dotted(module: Module) -> str:
     return "program." + os.path.splitext(os.path.basename(module.file))[0]
+
+
+def _sorted_out(definitions: list[tuple[str, list[str]]]) -> tuple[frozenset[str], list[tuple[str, list[str]]]]:
+    """The names of definitions that matter in every program, and the definitions of which that is still to be told."""
+    held = frozenset(name for name, names in definitions if not _WORDS.isdisjoint(names))
+    return held, [(name, names) for name, names in definitions if name not in held]
 
 
 def _definitions(body: Node) -> list[tuple[str, list[str]]]:

@@ -13,6 +13,7 @@ from validate_ddp.program.facts import Fact
 from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
 from validate_ddp.program.modules import Library
 from validate_ddp.program.ranks import PARTIAL
+from validate_ddp.program.stack import roomy
 from validate_ddp.program.values import Const, Site, constant
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
@@ -150,6 +151,7 @@ class Program:
         return " ".join(b" ".join(lines).decode(errors="replace").split())
 
 
+@roomy
 def trace(summaries: Any, entry: str) -> Program:
     """Walk the script at the absolute path ``entry``."""
     library = Library(summaries, entry)
@@ -170,5 +172,5 @@ def trace(summaries: Any, entry: str) -> Program:
         machine.complete = False
     finally:
         sys.setrecursionlimit(deepest)
-    files = [file for file in library.modules if os.path.isfile(file)]
+    files = [file for file in library.modules if summaries.is_file(file)]
     return Program(summaries.shown(entry), machine.facts, machine.complete, summaries, files)

@@ -321,8 +321,12 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
     found: list[Any] = []
     for atom in atoms:
         atom = unmarked(atom)
-        if isinstance(atom, Opaque):
+        if type(atom) is Opaque:  # most are, with nothing in it: this is one of the walk's busiest places
             parts: tuple[Any, ...] = atom.carries
+            if not parts:
+                continue
+        elif type(atom) in _PLAIN:
+            continue
         elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
             seen = set() if seen is None else seen
             if id(atom) in seen:  # containers hold each other, and themselves
@@ -345,6 +349,9 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
         if len(found) >= _MOST_CARRIED:
             break
     return tuple(found[:_MOST_CARRIED])
+
+
+_PLAIN = (Const, Symbol, Function)
 
 
 def reaching(value: Value) -> tuple[Any, ...]:

@@ -228,6 +228,8 @@ def _matches_name(tokens: Any, name: str) -> bool:
     """One name against one part; goes back only to the last ``*``."""
     if isinstance(tokens, str):
         return tokens == name
+    if isinstance(tokens[-1], str) and not name.endswith(tokens[-1]):  # most names fail at once: `*.so`
+        return False
     token = position = 0
     retry_token = retry_position = -1
     while position < len(name):

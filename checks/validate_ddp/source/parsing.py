@@ -26,6 +26,9 @@ macOS, it does so above 100,000 levels; Windows gives 1 MB."""
 _NAME_LIMIT = 200
 """Dots in one name. Where it is imported, Python takes quadratic time and memory: gigabytes for a long line."""
 
+_LONG_LINE = 2000
+"""Characters; hardly anybody writes longer ones."""
+
 _UNGUARDED = sys.version_info < (3, 11)
 
 
@@ -89,7 +92,15 @@ def _has_long_lines(text: str) -> bool:
     """Whether statements may be long enough to matter: cheap, and false for almost all that people write."""
     if len(text) < 20_000:
         return False
-    return text.count("\\\n") + text.count("\\\r") > 20 or max(map(len, text.split("\n"))) > 2000
+    if text.count("\\") > 20 and text.count("\\\n") + text.count("\\\r") > 20:
+        return True
+    start = 0
+    while start + _LONG_LINE < len(text):  # to the last line end that is near enough, not from line to line
+        end = text.rfind("\n", start, start + _LONG_LINE + 1)
+        if end < 0:
+            return True
+        start = end + 1
+    return False
 
 
 def _names_too_long(text: str) -> bool:

@@ -54,7 +54,10 @@ def imports(data: bytes) -> list[str]:
     start = re.compile(rb"(?:" + _FROM + rb")|\bimport\b" + _SPACE)
     names, bracketed = re.compile(_NAMES), re.compile(_BRACKETED)
     position = unclosed = 0
-    while (statement := start.search(data, position)) is not None:
+    while (position := _line_of_import(data, position)) >= 0:
+        statement = start.search(data, position)
+        if statement is None:
+            break
         module = statement.group(1)
         position = end = statement.end()
         if module is not None:
@@ -82,6 +85,20 @@ def imports(data: bytes) -> list[str]:
         for dynamic in re.finditer(_DYNAMIC, data):
             found[dynamic.group(1)] = None
     return [_text(name) for name in found]
+
+
+def _line_of_import(data: bytes, position: int) -> int:
+    """Where the line begins that holds the next ``import``, with the lines that it continues; -1 where there is none.
+
+    No earlier than ``position``. To look for the word first is ten times as fast as a pattern over everything.
+    """
+    word = data.find(b"import", position)
+    if word < 0:
+        return -1
+    line = data.rfind(b"\n", position, word)
+    while line > position and data[line - 1 : line] in (b"\\", b"\r"):
+        line = data.rfind(b"\n", position, line)
+    return max(line, position)
 
 
 def _add(found: dict[bytes, None], module: bytes | None, listed: bytes) -> None:

@@ -48,13 +48,14 @@ _STARTS = (
     b"Process",
     b"start_processes",
 )
-_BARE_CALL = re.compile(rb"^[A-Za-z_][\w.]*\(", re.MULTILINE)
+# A line's start is looked for as the end of the one before: plain bytes, which the engine finds without trying each.
+_BARE_CALL = re.compile(rb"\n[A-Za-z_][\w.]*\(")
 _ACTING = re.compile(
-    rb"^(?!(?:import|from|def|class|async[ \t]+def)\b|[\s@#\"')\]}]|[A-Za-z_]\w*[ \t]*(?::[^=\n(]+)?=[^\n(]*$)[^\n]",
+    rb"\n(?!(?:import|from|def|class|async[ \t]+def)\b|[\s@#\"')\]}]|[A-Za-z_]\w*[ \t]*(?::[^=\n(]+)?=[^\n(]*$)[^\n]",
     re.MULTILINE,
 )
 """The start of a line at a file's left margin that does more than define, import, or name a value."""
-_BLOCK = re.compile(rb"^(?:if|with|for|try)\b", re.MULTILINE)
+_BLOCK = re.compile(rb"\n(?:if|with|for|try)\b")
 
 
 class Summaries:
@@ -74,6 +75,7 @@ class Summaries:
         self._acts: dict[str, bool] = {}
         self._follows: dict[str, bool] = {}
         self._folders: dict[str, bool] = {}
+        self._listed: dict[str, frozenset[str]] = {}
         self._namespaces: dict[str, bool] = {}
         self._init_files: dict[str, str] = {}
         self._found: dict[Any, tuple[Any, set[str], set[str]]] = {}
@@ -93,17 +95,17 @@ class Summaries:
 
     def once(self, key: Any, find: Callable[[], Any]) -> Any:
         """What ``find`` gives, asked once in a run. The files that it consulted and missed count for each who asks."""
-        if key not in self._found:
+        held = self._found.get(key)
+        if held is None:
             outer, self.consulted, self.absent = (self.consulted, self.absent), set(), set()
             try:
-                self._found[key] = (find(), self.consulted, self.absent)
+                held = self._found[key] = (find(), self.consulted, self.absent)
             finally:
                 self.consulted, self.absent = outer
-        value, consulted, absent = self._found[key]
         if self.cache is not None:
-            self.consulted |= consulted
-            self.absent |= absent
-        return value
+            self.consulted |= held[1]
+            self.absent |= held[2]
+        return held[0]
 
     def known(self, key: Any) -> Any:
         """What ``once`` has found before under this key, else None."""
@@ -111,15 +113,26 @@ class Summaries:
 
     def is_file(self, path: str) -> bool:
         if path not in self._files:
-            self._files[path] = os.path.isfile(path)
+            folder, _, name = path.rpartition(os.sep)
+            self._files[path] = name in self.listed(folder) and os.path.isfile(path)
         if not self._files[path]:
             self.absent.add(path)
         return self._files[path]
 
     def is_folder(self, path: str) -> bool:
         if path not in self._folders:
-            self._folders[path] = os.path.isdir(path)
+            folder, _, name = path.rpartition(os.sep)
+            self._folders[path] = name in self.listed(folder) and os.path.isdir(path)
         return self._folders[path]
+
+    def listed(self, folder: str) -> frozenset[str]:
+        """The names in a folder; none where there is no such folder. Most modules asked for are not there."""
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = frozenset(os.listdir(folder or os.sep))
+            except OSError:
+                self._listed[folder] = frozenset()
+        return self._listed[folder]
 
     def init_file(self, path: str) -> str:
         """The file that importing ``path`` walks: a package's ``__init__``, or itself."""
@@ -131,10 +144,7 @@ class Summaries:
     def is_namespace(self, path: str) -> bool:
         """Whether a folder without ``__init__.py`` holds modules."""
         if path not in self._namespaces:
-            try:
-                self._namespaces[path] = any(name.endswith(".py") for name in os.listdir(path))
-            except OSError:
-                self._namespaces[path] = False
+            self._namespaces[path] = any(name.endswith(".py") for name in self.listed(path))
         return self._namespaces[path]
 
     def provide(self, file: str, source: Any) -> None:
@@ -190,7 +200,7 @@ class Summaries:
     def acts_at_import(self, file: str) -> bool:
         """Whether importing the file may start ranks or the like: a word of it, and statements that run at import."""
         if file not in self._acts:
-            data = self.data(file) or b""
+            data = b"\n" + (self.data(file) or b"")
             self._acts[file] = self.matters(file) and (
                 _BARE_CALL.search(data) is not None
                 or (b"init_process_group" in data and _BLOCK.search(data) is not None)
@@ -201,7 +211,7 @@ class Summaries:
         """Whether running the file does anything: it has a main block, or statements beside its definitions."""
         self.consulted.add(file)
         data = self.data(file) or b""
-        return _ACTING.search(data) is not None or b"\n" not in data
+        return _ACTING.search(b"\n" + data) is not None or b"\n" not in data
 
     def starts(self, file: str) -> bool:
         """Whether the file has a word without which it cannot start, wrap for, or share data between several ranks."""

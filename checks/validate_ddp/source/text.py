@@ -60,7 +60,7 @@ def read(path: str) -> Source | Problem:
         if status.st_size > SIZE_LIMIT:
             return _too_large(path, status.st_size)
         with open(path, "rb") as stream:
-            data = stream.read(SIZE_LIMIT + 1)
+            data = stream.read((status.st_size or SIZE_LIMIT) + 1)  # a larger buffer would be cleared for nothing
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         return _unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
     return from_bytes(path, data)
