@@ -57,7 +57,9 @@ def _usual(counts: list[int]) -> int | None:
 
 def _steps_per_epoch(run: Run, rank: int) -> int | None:
     counts = [
-        sum(len(batch.steps) for batch in turn.batches) for turn in training_turns(run, rank) if turn.exhausted is not None
+        sum(len(batch.steps) for batch in turn.batches)
+        for turn in training_turns(run, rank)
+        if turn.exhausted is not None
     ]
     return _usual(counts)
 

@@ -1,4 +1,4 @@
-"""The command line of ``validate-ddp run``: our options first, then the script, and all that follows is the script's."""
+"""The command line of ``validate-ddp run``: our options, the script, and what follows, which is the script's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _USAGE = """validate-ddp run [options] train.py [args]
        validate-ddp run [options] -m package.train [args]
        validate-ddp run [options] -- torchrun --nproc-per-node 2 train.py [args]
        validate-ddp run [options] --replay LOG"""
-_EPILOG = """exit codes: 0 nothing at or above --fail-on; 1 findings; 2 bad usage; 3 the script itself failed or timed out
+_EPILOG = """exit codes: 0 nothing at or above --fail-on; 1 findings; 2 bad usage; 3 the script failed or timed out
 
 Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are not observed.
 """

@@ -18,7 +18,7 @@ from validate_ddp.rehearse.verdict import Observation, Verdict
 
 @dataclass(frozen=True)
 class Failure:
-    """The rank that failed first. code: its exit code, negative for a signal; None where only its exception is known."""
+    """The rank that failed first. code: its exit code, negative for a signal; None where it is not known."""
 
     rank: int | None
     code: int | None

@@ -94,8 +94,9 @@ class Run:
                 self.where[rank] = Site(tuple(Frame(*entry) for entry in event["stack"]), event.get("via", ""))
             elif kind != "site":
                 resolved = dict(event)
-                if "site" in event:
-                    resolved["site"] = sites.get((process, event["site"]), NOWHERE)
+                for field in ("site", "backward"):
+                    if isinstance(event.get(field), int):
+                        resolved[field] = sites.get((process, event[field]), NOWHERE)
                 self.by_rank.setdefault(rank, []).append(resolved)
         self.ranks = sorted(self.by_rank)
 

@@ -93,7 +93,7 @@ def _leaves(node: ast.stmt) -> bool:
 
 
 def extent(path: str, line: int) -> tuple[int, int, int]:
-    """(column from 1, end line, end column from 1) of the smallest statement round a line; of compound ones the head."""
+    """(column from 1, end line, end column from 1) of the smallest statement at a line; of a compound one the head."""
     statements = [node for node in enclosing(path, line) if isinstance(node, ast.stmt)]
     if not statements:
         return 1, line, 1

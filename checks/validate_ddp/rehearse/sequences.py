@@ -69,8 +69,10 @@ def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, the
         return None
     position = min(len(mine), len(theirs))
     longer, call = (rank, mine[position]) if len(mine) > len(theirs) else (other, theirs[position])
-    if not run.of(other if longer == rank else rank, "exit") and run.outcome not in ("hang", "timeout"):
-        return None  # it was ended before it came there
+    shorter = other if longer == rank else rank
+    ended_well = bool(run.of(shorter, "exit")) and not run.of(shorter, "exception")
+    if not ended_well and run.outcome not in ("hang", "timeout"):
+        return None  # it failed, or was ended, before it came there
     if longer == rank:
         return Parting(group, position, rank, other, call, None, rank, "missing")
     return Parting(group, position, rank, other, None, call, other, "missing")

@@ -84,6 +84,9 @@ def _facts(judged: Judged, options: Options) -> list[str]:
         ("optimizer steps an epoch", found["optimizer_steps_per_epoch"]),
         ("reductions of gradients a step", found["reductions_per_step"]),
     ]
+    shared = _shared_devices(judged)
+    if shared:
+        rows.append(("GPUs", shared))
     if samples:
         missed = "unknown" if samples["missed"] is None else samples["missed"]
         text = f"{samples['seen']} of {samples['in_data_set']} seen, {samples['repeated']} repeated, {missed} missed"
@@ -92,8 +95,23 @@ def _facts(judged: Judged, options: Options) -> list[str]:
         ranks = ", ".join(map(str, each["ranks"]))
         rows.append(("saved", f"{shown_path(judged.run, each['path'])} by rank {ranks}"))
     width = max(len(name) for name, _ in rows)
-    lines = [f"  {name.ljust(width)}  {'not observed' if value is None else escape(str(value))}" for name, value in rows]
+    lines = [
+        f"  {name.ljust(width)}  {'not observed' if value is None else escape(str(value))}" for name, value in rows
+    ]
     return [paint("observed", "bold", options.color), *lines, ""]
+
+
+def _shared_devices(judged: Judged) -> str:
+    """Which ranks of one node asked for the same GPU, and for no other."""
+    run = judged.run
+    size = max(1, int(run.plan.get("nproc_per_node", 1)))
+    by_device: dict[tuple[int, int], list[str]] = {}
+    for rank, indices in judged.facts["devices"].items():
+        if len(indices) == 1:
+            by_device.setdefault((int(rank) // size, indices[0]), []).append(rank)
+    return "; ".join(
+        f"ranks {', '.join(ranks)} share GPU {index}" for (_, index), ranks in by_device.items() if len(ranks) > 1
+    )
 
 
 def _rules(judged: Judged, options: Options) -> list[str]:
@@ -110,11 +128,15 @@ def _remarks(judged: Judged, options: Options) -> list[str]:
         rows.append("changed for the rehearsal: " + "; ".join(judged.run.shim))
     if judged.run.truncated:
         rows.append("cut short on purpose: what needs a whole epoch or run was not looked at")
-    missing = int(judged.run.plan.get("nproc_per_node", 0)) * int(judged.run.plan.get("nnodes", 0)) - len(judged.run.ranks)
+    missing = int(judged.run.plan.get("nproc_per_node", 0)) * int(judged.run.plan.get("nnodes", 0)) - len(
+        judged.run.ranks
+    )
     if missing > 0 and judged.run.plan.get("launcher") != "single":
         rows.append(f"{plural(missing, 'rank')} never reported: torch was not imported, or PYTHONPATH is not honoured")
     for fault in judged.run.faults[:5]:
-        rows.append(f"fault of validate-ddp itself in {fault['where']}: {fault['message']} (the run is not changed by it)")
+        rows.append(
+            f"fault of validate-ddp itself in {fault['where']}: {fault['message']} (the run is not changed by it)"
+        )
     return [escape(row) for row in rows]
 
 
@@ -144,9 +166,7 @@ def as_json(judged: Judged) -> str:
             for finding, observation in zip(judged.findings, judged.observations, strict=True)
         ],
         "facts": judged.facts,
-        "rules": {
-            code: {"name": name_of(code), "verdict": verdict.word} for code, verdict in judged.verdicts.items()
-        },
+        "rules": {code: {"name": name_of(code), "verdict": verdict.word} for code, verdict in judged.verdicts.items()},
         "faults": [{"where": each["where"], "message": each["message"]} for each in run.faults],
     }
     return json.dumps(document, indent=2, default=str) + "\n"

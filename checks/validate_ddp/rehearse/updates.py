@@ -90,4 +90,4 @@ def holds_wrapped(run: Run, rank: int, number: int) -> bool:
 
 def common_steps(run: Run, number: int) -> int:
     """Steps of an optimizer that every rank has taken."""
-    return min(sum(event["optimizer"] == number for event in run.of(rank, "step")) for rank in run.ranks)
+    return min(len([event for event in run.of(rank, "step") if event["optimizer"] == number]) for rank in run.ranks)

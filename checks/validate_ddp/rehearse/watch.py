@@ -48,10 +48,8 @@ class Watch:
     def stuck(self, now: float) -> bool:
         """Whether some ranks wait in calls that can never be matched, because every rank of the group has ended or
         waits elsewhere in it."""
-        for state in self.ranks.values():
-            if not state.ended and state.waiting and self._hopeless(state, now):
-                return True
-        return False
+        waiting = [state for state in self.ranks.values() if state.waiting and not state.ended]
+        return any(self._hopeless(state, now) for state in waiting)
 
     def _hopeless(self, state: RankState, now: float) -> bool:
         call = state.waiting[-1]

@@ -72,7 +72,7 @@ def of_rank(plan: Plan, rank: int, port: int) -> dict[str, str]:
 
 
 def command(plan: Plan, local_rank: int | None) -> list[str]:
-    """The rank's command line. ``--local_rank`` given to the script is each rank's own, as the old launcher passed it."""
+    """The rank's command line. A ``--local_rank`` that the script is given becomes each rank's own."""
     arguments = list(plan.arguments)
     if local_rank is not None:
         for at, word in enumerate(arguments):

@@ -25,7 +25,20 @@ def judges() -> dict[str, Judge]:
 def judged(run: Run) -> dict[str, Verdict]:
     """What every rule says of the run, by code, after what one defect makes several rules say has been sorted out."""
     verdicts = {code: judge(run) for code, judge in judges().items()}
-    return _one_a_place(verdicts)
+    return _one_a_place(_cause_alone(verdicts))
+
+
+_CAUSES = (("DDP104", "DDP202"), ("DDP303", "DDP301"))
+"""Pairs of a rule and another that sees its consequence at the same line."""
+
+
+def _cause_alone(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
+    for cause, consequence in _CAUSES:
+        if cause in verdicts and consequence in verdicts:
+            places = {finding.site.place for finding in verdicts[cause].findings}
+            left = tuple(each for each in verdicts[consequence].findings if each.site.place not in places)
+            verdicts[consequence] = verdicts[consequence]._replace(findings=left)
+    return verdicts
 
 
 _PRECEDENCE = ("DDP506", "DDP403", "DDP402", "DDP404", "DDP408", "DDP401", "DDP407")

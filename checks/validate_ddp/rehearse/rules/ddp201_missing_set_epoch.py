@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, pairwise
+
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, training_turns
 from validate_ddp.rehearse.run import Run
@@ -24,7 +26,7 @@ def judge(run: Run) -> Verdict:
             sampler = sampler_of(run, rank, loader) if loader else None
             if sampler is None or not sampler["shuffle"]:
                 continue
-            for one, two in zip(turns, turns[1:], strict=False):
+            for one, two in pairwise(turns):
                 first, second = _prefixes(one, two)
                 if len(first) < _ENOUGH:
                     continue
@@ -43,4 +45,4 @@ def judge(run: Run) -> Verdict:
 
 def _prefixes(one: Turn, two: Turn) -> tuple[list[int], list[int]]:
     count = min(len(one.batches), len(two.batches))
-    return sum(one.indices[:count], []), sum(two.indices[:count], [])
+    return list(chain(*one.indices[:count])), list(chain(*two.indices[:count]))

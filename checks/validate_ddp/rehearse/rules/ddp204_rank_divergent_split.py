@@ -45,8 +45,8 @@ def judge(run: Run) -> Verdict:
                 continue
             looked = True
             if one["digests"] != two["digests"]:
-                message = f"ranks {run.ranks[0]} and {rank} split the data differently: seed the split alike on all ranks"
-                return Verdict(
-                    True, (Observation("DDP204", ERROR, one["site"], message, (), (run.ranks[0], rank)),)
+                message = (
+                    f"ranks {run.ranks[0]} and {rank} split the data differently: seed the split alike on all ranks"
                 )
+                return Verdict(True, (Observation("DDP204", ERROR, one["site"], message, (), (run.ranks[0], rank)),))
     return HELD if looked else NOT_OBSERVED

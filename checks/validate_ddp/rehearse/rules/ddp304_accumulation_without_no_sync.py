@@ -24,7 +24,9 @@ def judge(run: Run) -> Verdict:
                 wasteful.append(reducing)
         if len(wasteful) > 1:
             count = max(len(each) for each in wasteful)
-            message = f"{count} reductions of gradients for one step: {count - 1} of them are wasted without `no_sync()`"
+            message = (
+                f"{count} reductions of gradients for one step: {count - 1} of them are wasted without `no_sync()`"
+            )
             found = Observation("DDP304", INFO, wasteful[0][0]["site"], message, (), (rank,))
             return Verdict(True, (found,))
     return HELD if looked else NOT_OBSERVED

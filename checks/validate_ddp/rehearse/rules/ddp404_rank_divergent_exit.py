@@ -1,4 +1,4 @@
-"""A run shows DDP404: of the same batch one rank makes gradients and another goes on without, or one leaves the loop."""
+"""A run shows DDP404: of one batch a rank makes gradients and another goes on without, or a rank leaves the loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | No
     for at, (one, two) in enumerate(zip(peer.batches, turn.batches, strict=False)):
         if bool(one.backwards) == bool(two.backwards):
             continue
-        (rank, skipping), (went, training) = ((first, peer), (other, two)) if two.backwards else ((other, turn), (first, one))
+        (rank, skipping), (went, training) = (
+            ((first, peer), (other, two)) if two.backwards else ((other, turn), (first, one))
+        )
         if len(skipping.batches) == at + 1 and skipping.exhausted is None:
             return None  # it may still have come to it
         return _observation(rank, went, skipping.batches[at], training, f"batch {at} of epoch {turn.number}")
@@ -42,7 +44,9 @@ def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | No
 def _observation(rank: int, went: int, skipping: Batch, training: Batch, when: str) -> Observation:
     backward: Site = training.backwards[0]["site"]
     start: Site = skipping.forwards[-1]["site"] if skipping.forwards else skipping.event["site"]
-    message = f"rank {rank} makes no backward at {when}, rank {went} does: from there on their reductions are off by one"
+    message = (
+        f"rank {rank} makes no backward at {when}, rank {went} does: from there on their reductions are off by one"
+    )
     notes = (Note(backward, f"the backward that rank {went} alone makes"),)
     return Observation("DDP404", ERROR, _way_out(start, backward), message, notes, (rank,))
 
@@ -80,9 +84,7 @@ def _goes_on_elsewhere(run: Run, rank: int, turn: Turn) -> bool:
     if run.of(rank, "exit"):
         return True
     inside = {
-        event["site"].place
-        for batch in turn.batches
-        for event in (*batch.forwards, *batch.backwards, *batch.steps)
+        event["site"].place for batch in turn.batches for event in (*batch.forwards, *batch.backwards, *batch.steps)
     }
     calls = run.of(rank, "collective", "forward", "backward")
     return bool(calls) and calls[-1]["site"].place not in inside

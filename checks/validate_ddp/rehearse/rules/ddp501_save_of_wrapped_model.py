@@ -21,7 +21,5 @@ def judge(run: Run) -> Verdict:
                 "the wrapper, which a model that is not wrapped cannot load"
             )
             severity = INFO if deliberate else WARNING
-            found.setdefault(
-                event["site"].place, Observation("DDP501", severity, event["site"], message, (), (rank,))
-            )
+            found.setdefault(event["site"].place, Observation("DDP501", severity, event["site"], message, (), (rank,)))
     return Verdict(True, tuple(found.values())) if found else (HELD if saves else NOT_OBSERVED)

@@ -23,9 +23,7 @@ def judge(run: Run) -> Verdict:
         if event is None:
             continue
         message = f"{len(ranks)} ranks write `{path}`: which one's is left, and whether it is whole, is left to chance"
-        found.setdefault(
-            event["site"].place, Observation("DDP502", severity, event["site"], message, (), tuple(ranks))
-        )
+        found.setdefault(event["site"].place, Observation("DDP502", severity, event["site"], message, (), tuple(ranks)))
     return Verdict(True, tuple(found.values())) if found else (HELD if written else NOT_OBSERVED)
 
 

@@ -7,7 +7,8 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 VERSION = 1
 """Of the events; rises when a rule that reads an older log would misread a newer one."""

@@ -39,7 +39,7 @@ class _Finder:
         sys.meta_path.remove(self)  # the search below must not come here again
         import importlib.util
 
-        spec = importlib.util.find_spec(name)
+        spec: Any = importlib.util.find_spec(name)
         if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
             sys.meta_path.insert(0, self)
             return spec

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 Fault = Callable[[str, BaseException], None]
 
@@ -71,7 +72,7 @@ def guarded(fault: Fault, name: str, function: Callable[..., Any], *args: Any) -
 def everywhere(replaced: dict[int, Any]) -> None:
     """Puts stubs in the place of originals, by id, in all modules of torch that have imported them by name."""
     for name, module in list(sys.modules.items()):
-        if module is not None and (name == "torch" or name.startswith("torch.")):
+        if name == "torch" or name.startswith("torch."):
             space = getattr(module, "__dict__", {})
             for key, value in list(space.items()):
                 stub = replaced.get(id(value))

@@ -13,7 +13,18 @@ from .hook import START
 from .patching import guarded
 from .sites import Sites
 
-_SHIM = ("devices", "tensors", "factories", "cuda", "streams", "precision", "groups", "batch_norm", "compiling")
+_SHIM = (
+    "devices",
+    "tensors",
+    "factories",
+    "cuda",
+    "streams",
+    "precision",
+    "groups",
+    "batch_norm",
+    "compiling",
+    "data_parallel",
+)
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "failures",
 )  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any, Callable
+from typing import Any
 
 _DEPTH = 8
 """Frames of a site, innermost first; loops of epochs and the function that calls them are within reach."""
@@ -29,7 +30,7 @@ class Sites:
         """Whether a file is the script's (and its modules'), a library's, or torch's and ours."""
         known = self.kinds.get(filename)
         if known is None:
-            if filename.startswith(self.hidden) or filename.startswith("<"):
+            if filename.startswith((*self.hidden, "<")):
                 known = HIDDEN
             elif filename.startswith(self.library) or "site-packages" in filename or "dist-packages" in filename:
                 known = LIBRARY

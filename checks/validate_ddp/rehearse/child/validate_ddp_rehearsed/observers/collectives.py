@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -32,12 +33,7 @@ def install(session: Any) -> None:
         if original is None:
             continue
         parameters = list(inspect.signature(inspect.unwrap(original)).parameters)
-        around(
-            dist, name, session.fault,
-            lambda args, kwargs, name=name, parameters=parameters: calls.begin(name, parameters, args, kwargs),
-            calls.end,
-            calls.failed,
-        )  # fmt: skip
+        around(dist, name, session.fault, functools.partial(calls.begin, name, parameters), calls.end, calls.failed)
         replaced[id(original)] = getattr(dist, name)
     everywhere(replaced)
     around(
@@ -58,13 +54,13 @@ class Calls:
 
     def begin(self, name: str, parameters: list[str], args: Any, kwargs: Any) -> Any:
         """Before a function of c10d."""
-        values = {**dict(zip(parameters, args)), **kwargs}
+        values = {**dict(zip(parameters, args, strict=False)), **kwargs}
         if self.depth:
             self.depth += 1
             return (None, name, {})
         group = values.get("group")
         fields: dict[str, Any] = {}
-        tensor = values.get(_TENSOR.get(name, "")) if _TENSOR.get(name) else None
+        tensor: Any = values.get(_TENSOR.get(name, "")) if _TENSOR.get(name) else None
         if tensor is None and name.startswith(("all_gather_", "reduce_scatter_")):
             tensor = values.get("input_tensor", values.get("input"))
         if hasattr(tensor, "dtype"):

@@ -14,7 +14,7 @@ def install(session: Any) -> None:
     former = sys.excepthook
 
     def told(kind: Any, error: Any, trace: Any) -> None:
-        frames = []
+        frames: list[Any] = []
         step = trace
         while step is not None:
             frame = step.tb_frame
@@ -22,7 +22,9 @@ def install(session: Any) -> None:
                 frames.insert(0, [*session.sites.entry(frame)[:1], step.tb_lineno, *session.sites.entry(frame)[2:]])
             step = step.tb_next
         text = "".join(traceback.format_exception(kind, error, trace))
-        session.emit("exception", kind=kind.__name__, message=str(error)[:2000], stack=frames[:8], traceback=text[-8000:])
+        session.emit(
+            "exception", kind=kind.__name__, message=str(error)[:2000], stack=frames[:8], traceback=text[-8000:]
+        )
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         if issubclass(kind, Exception):

@@ -48,7 +48,7 @@ class _Follower:
         if self.counts[site] > _FOLLOWED:
             return
         source = len(self.sources)
-        self.sources[source] = {"site": site, "op": name, "data": given.data_ptr(), "own": False}
+        self.sources[source] = {"site": site, "op": name, "rows": given.detach(), "own": False}
         for each in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
             self._taint(each, frozenset([source]))
         self._watch()
@@ -96,21 +96,25 @@ class _Follower:
         if not sources:
             return
         for source in sources:
-            data = self.sources[source]["data"]
-            # The own rows, put among the gathered ones.
-            if any(each.requires_grad and not self._of(each) and each.data_ptr() == data for each in tensors):
+            rows = self.sources[source]["rows"]
+            # The own rows, put among the gathered ones. What was gathered may be a contiguous copy of them.
+            if any(each.requires_grad and not self._of(each) and self._equal(each, rows) for each in tensors):
                 self.sources[source]["own"] = True
         for each in [*_flat((result,)), *(tensors[:1] if result is None else ())]:
             self._taint(each, sources)
+
+    def _equal(self, one: Any, other: Any) -> bool:
+        return bool(one.shape == other.shape and one.dtype == other.dtype and self.torch.equal(one.detach(), other))
 
     def backward(self, tensors: Any) -> None:
         if not self.sources:
             return
         losses = list(_flat(tensors if isinstance(tensors, (list, tuple)) else (tensors,)))
         self._release()
+        here = self.session.here()
         for source in sorted(frozenset().union(*(self._of(each) for each in losses))):
             held = self.sources[source]
-            self.session.emit("gathered", op=held["op"], own=held["own"], site=held["site"])
+            self.session.emit("gathered", op=held["op"], own=held["own"], site=held["site"], backward=here)
         self.sources.clear()
         self.tainted.clear()
 

@@ -30,7 +30,7 @@ def install(session: Any) -> None:
         lambda args, kwargs: (args[0] if args else kwargs.get("group")),
         lambda group, result: session.emit("destroyed", whole=group is None or not dist.is_initialized()),
     )  # fmt: skip
-    everywhere(dict(zip(map(id, originals), (dist.init_process_group, dist.destroy_process_group))))
+    everywhere(dict(zip(map(id, originals), (dist.init_process_group, dist.destroy_process_group), strict=True)))
 
 
 def _spawn(session: Any, args: Any, kwargs: Any) -> None:
@@ -45,7 +45,7 @@ def _joining(session: Any, args: Any, kwargs: Any) -> int:
     _state["site"] = session.here()
     rank = kwargs.get("rank", args[4] if len(args) > 4 else None)
     world_size = kwargs.get("world_size", args[3] if len(args) > 3 else None)
-    number = session.next_call()
+    number: int = session.next_call()
     session.emit(
         "joining",
         n=number,

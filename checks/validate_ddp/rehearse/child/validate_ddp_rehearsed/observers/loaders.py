@@ -111,9 +111,7 @@ class _Loaders:
     def _ended(self, state: Any, exhausted: bool) -> None:
         self.session.training = False
         if state is not None:
-            self.session.emit(
-                "iterated", loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted
-            )
+            self.session.emit("iterated", loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted)
 
     def _consumed(self, iterator: Any, state: Any, batch: Any) -> None:
         self.session.training = self.torch.is_grad_enabled()

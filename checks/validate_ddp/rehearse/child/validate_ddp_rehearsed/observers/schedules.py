@@ -17,9 +17,7 @@ def install(session: Any) -> None:
         steps = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_steps", None)
         if isinstance(steps, (int, float)):
             number = numbers.of(scheduler)
-            session.emit(
-                "schedule", schedule=number, kind=type(scheduler).__name__, steps=steps, site=session.here()
-            )
+            session.emit("schedule", schedule=number, kind=type(scheduler).__name__, steps=steps, site=session.here())
 
     def stepped(args: Any, kwargs: Any) -> None:
         number = numbers.get(args[0])

@@ -99,7 +99,7 @@ class _Steps:
                     sums.append(_bits(torch, tensor.detach()))
                     places.append(index)
         found: list[int | None] = [None] * len(tensors)
-        for index, value in zip(places, torch.stack(sums).tolist() if sums else ()):
+        for index, value in zip(places, torch.stack(sums).tolist() if sums else (), strict=True):
             found[index] = value
         return found
 

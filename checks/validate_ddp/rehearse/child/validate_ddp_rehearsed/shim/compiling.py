@@ -27,7 +27,7 @@ def install(session: Any) -> None:
 
 
 def _compiled(torch: Any) -> Any:
-    class OptimizedModule(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
         """A module behind ``_orig_mod``, as torch.compile makes it."""
 
         def __init__(self, module: Any) -> None:

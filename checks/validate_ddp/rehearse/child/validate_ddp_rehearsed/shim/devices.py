@@ -39,7 +39,7 @@ class Devices:
         return None
 
     def mapped(self, device: Any, via: str) -> Any:
-        """``device``, or the CPU in the place of a GPU. Raises RuntimeError, as CUDA does, for one that is not there."""
+        """``device``, or the CPU in the place of a GPU. Raises RuntimeError, as CUDA, for one that is not there."""
         index = self.index_of(device)
         if index is None:
             return device

@@ -1,4 +1,4 @@
-"""CUDA streams, events and device contexts: objects that order nothing, since the CPU does one thing after the other."""
+"""CUDA streams, events and device contexts: objects that order nothing, since the CPU does one thing at a time."""
 
 from __future__ import annotations
 
