@@ -284,7 +284,7 @@ def _rules(arguments: list[str]) -> int:
     from validate_ddp.report import explain
 
     args = parse(rules_parser(), arguments)
-    rules = [registry.describe(stub) for stub in registry.stubs()]
+    rules = [registry.describe(stub) for stub in registry.every()]
     if args.output_format == "json":
         _write(explain.as_json(rules), None)
     else:

@@ -60,6 +60,8 @@ def _report(judged: Judged, options: Options) -> None:
 def _code(judged: Judged, fail_on: str) -> int:
     if judged.failed:
         return FAILED
+    if judged.run.outcome == "hang":
+        return FOUND  # whatever the findings that explain it: ranks that wait for ever are one
     return FOUND if _counts(judged.findings, fail_on) else OK
 
 

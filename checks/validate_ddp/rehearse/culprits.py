@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.script import is_in_handler, is_rank_guarded
+from validate_ddp.rehearse.script import conditional, is_in_handler
 from validate_ddp.rehearse.sequences import Parting, partings
 from validate_ddp.rehearse.verdict import Note, Observation
 
@@ -45,16 +46,11 @@ def _blamed(run: Run, parting: Parting) -> int | None:
         return None
     if parting.mine is None or parting.theirs is None:
         return parting.extra
-    mine, theirs = _conditional(parting.mine), _conditional(parting.theirs)
+    mine, theirs = (conditional(call["site"]) is not None for call in (parting.mine, parting.theirs))
     if mine != theirs:
         return parting.rank if mine else parting.other
     # A run that hung has not come to what both would have called: there the counts of calls say little.
     return None if mine else (parting.extra if parting.what == "call" or run.stop is None else None)
-
-
-def _conditional(call: Event) -> bool:
-    site: Site = call["site"]
-    return is_rank_guarded(site) or is_in_handler(site)
 
 
 def _code(call: Event) -> str:
@@ -67,11 +63,13 @@ def _code(call: Event) -> str:
 
 
 def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observation, ...]:
-    """The findings of one code; one for each place."""
+    """The findings of one code, one for each place; errors where the run has hung on them."""
+    severity = ERROR if run.outcome == "hang" else severity
     found: dict[tuple[str, int], Observation] = {}
     for culprit in culprits(run):
         if culprit.code == code:
-            site: Site = culprit.call["site"]
+            guarded = conditional(culprit.call["site"])
+            site: Site = Site((guarded,)) if guarded else culprit.call["site"]
             message = f"{what}: rank {culprit.rank} calls {named(culprit.call)}, rank {culprit.other} " + (
                 f"calls {named(culprit.peer)} at {short(culprit.peer['site'])}" if culprit.peer else "calls none"
             )

@@ -40,9 +40,12 @@ def enclosing(path: str, line: int) -> list[ast.AST]:
     return found
 
 
-def is_rank_guarded(site: Site) -> bool:
-    """Whether some line on the way to the call lies under a condition on the rank."""
-    return any(_guarded(frame) for frame in site.frames if not frame.library)
+def conditional(site: Site) -> Frame | None:
+    """The innermost line on the way to the call that lies under a condition on the rank, or in a handler."""
+    for frame in site.frames:
+        if not frame.library and (_guarded(frame) or _handled(frame)):
+            return frame
+    return None
 
 
 def _guarded(frame: Frame) -> bool:
@@ -57,12 +60,11 @@ def _guarded(frame: Frame) -> bool:
 
 def is_in_handler(site: Site) -> bool:
     """Whether some line on the way to the call lies in an exception handler."""
-    return any(
-        isinstance(node, ast.ExceptHandler)
-        for frame in site.frames
-        if not frame.library
-        for node in enclosing(frame.path, frame.line)
-    )
+    return any(_handled(frame) for frame in site.frames if not frame.library)
+
+
+def _handled(frame: Frame) -> bool:
+    return any(isinstance(node, ast.ExceptHandler) for node in enclosing(frame.path, frame.line))
 
 
 def departure(path: str, first: int, last: int | None) -> int | None:

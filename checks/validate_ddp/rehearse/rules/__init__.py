@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Verdict
+from validate_ddp.rehearse.verdict import NOT_OBSERVED, Verdict
 
 Judge = Callable[[Run], Verdict]
 
@@ -45,13 +45,13 @@ _PRECEDENCE = ("DDP506", "DDP403", "DDP402", "DDP404", "DDP408", "DDP401", "DDP4
 
 
 def _one_a_place(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
-    """Ranks that part show it once: the most telling of the rules on collectives speaks, the others have seen it."""
+    """Ranks that part show it once: the most telling of the rules on collectives speaks, the others say nothing."""
     spoken = False
     for code in _PRECEDENCE:
         verdict = verdicts.get(code)
         if verdict is None or not verdict.findings:
             continue
         if spoken:
-            verdicts[code] = Verdict(True)
+            verdicts[code] = NOT_OBSERVED  # where ranks have parted, what comes after says nothing
         spoken = True
     return verdicts

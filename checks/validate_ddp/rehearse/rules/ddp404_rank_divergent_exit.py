@@ -81,6 +81,8 @@ def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Observati
 
 def _goes_on_elsewhere(run: Run, rank: int, turn: Turn) -> bool:
     """Whether the last that is known of a rank lies outside of what it called for the batches of a loop."""
+    if run.of(rank, "exception"):
+        return False
     if run.of(rank, "exit"):
         return True
     inside = {

@@ -97,6 +97,7 @@ def begin(torch: Any) -> None:
     if options.get("shim", True):
         for name in _SHIM:
             guarded(session.fault, "shim." + name, _install, "shim." + name, session)
+    guarded(session.fault, "scripting", _install, "scripting", session)
     for name in _OBSERVERS:
         guarded(session.fault, "observers." + name, _install, "observers." + name, session)
     guarded(session.fault, "stacks", _install, "stacks", session)
