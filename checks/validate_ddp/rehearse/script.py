@@ -94,6 +94,14 @@ def _leaves(node: ast.stmt) -> bool:
     return False
 
 
+def _line(path: str, number: int) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return next((text for at, text in enumerate(file, 1) if at == number), "")
+    except OSError:
+        return ""
+
+
 def extent(path: str, line: int) -> tuple[int, int, int]:
     """(column from 1, end line, end column from 1) of the smallest statement at a line; of a compound one the head."""
     statements = [node for node in enclosing(path, line) if isinstance(node, ast.stmt)]
@@ -105,5 +113,6 @@ def extent(path: str, line: int) -> tuple[int, int, int]:
     if isinstance(body, list) and body:
         return start, node.lineno, start + len(ast.unparse(node).split("\n")[0])
     if node.lineno != line:
-        return 1, line, 1
+        text = _line(path, line)
+        return len(text) - len(text.lstrip()) + 1, line, len(text.rstrip()) + 1
     return start, node.end_lineno or line, (node.end_col_offset or 0) + 1
