@@ -73,7 +73,8 @@ def test_every_rank_runs_the_script_as_main_with_its_environment(rehearse: Rehea
     ran = rehearse(
         "import os, sys\n"
         "names = 'RANK LOCAL_RANK WORLD_SIZE OMP_NUM_THREADS OWN'.split()\n"
-        "print(__name__, *(os.environ[name] for name in names), sys.path[0] == os.getcwd(), sys.argv)\n",
+        "row = [__name__, *(os.environ[name] for name in names), sys.path[0] == os.getcwd(), sys.argv]\n"
+        "sys.stdout.write(' '.join(map(str, row)) + chr(10))\n",
         "--nproc-per-node", "2", "--env", "OWN=x",
     )  # fmt: skip
     assert ran.code == 0
@@ -84,10 +85,12 @@ def test_every_rank_runs_the_script_as_main_with_its_environment(rehearse: Rehea
 
 def test_where_torch_is_never_imported_nothing_of_ours_is(rehearse: Rehearse) -> None:
     ran = rehearse(
-        "import sys\nours = [name for name in sys.modules if 'rehearse' in name and not name.endswith(('rehearsed', 'hook'))]\n"
-        "print('OURS', ours, [path for path in sys.path if 'child' in path])\n"
+        "import sys\n"
+        "ours = [name for name in sys.modules if name.startswith('validate_ddp_rehearsed.')]\n"
+        "paths = [path for path in sys.path if 'child' in path]\n"
+        "sys.stdout.write(f'OURS {ours} {paths}' + chr(10))\n"
     )
-    assert ran.out.count("OURS [] []") == 2
+    assert ran.out.count("OURS ['validate_ddp_rehearsed.hook'] []") == 2
 
 
 def test_a_shadowed_sitecustomize_still_runs(rehearse: Rehearse, tmp_path: Path) -> None:
@@ -95,7 +98,11 @@ def test_a_shadowed_sitecustomize_still_runs(rehearse: Rehearse, tmp_path: Path)
     own.mkdir()
     (own / "sitecustomize.py").write_text("import builtins\nbuiltins.OWN = 7\n")
     rehearse.environment["PYTHONPATH"] = os.pathsep.join([str(own), *filter(None, [os.environ.get("PYTHONPATH")])])
-    ran = rehearse("import sitecustomize\nprint('OWN', OWN, sitecustomize.__file__.endswith('own/sitecustomize.py'))\n")
+    ran = rehearse(
+        "import sitecustomize, sys\n"
+        "found = sitecustomize.__file__.endswith('own/sitecustomize.py')\n"
+        "sys.stdout.write(f'OWN {OWN} {found}' + chr(10))\n"
+    )
     assert ran.out.count("OWN 7 True") == 2
 
 

@@ -11,10 +11,11 @@ from validate_ddp.rehearse.script import conditional, is_in_handler
 from validate_ddp.rehearse.sequences import Parting, partings
 from validate_ddp.rehearse.verdict import Note, Observation
 
-_SHARDED = {
+SHARDED = {
     "consolidate_state_dict", "state_dict", "full_optim_state_dict", "optim_state_dict", "get_state_dict",
     "get_model_state_dict", "get_optimizer_state_dict", "save", "async_save", "load", "full_tensor",
 }  # fmt: skip
+"""Functions of torch that collect or write the shards of all ranks."""
 
 
 class Culprit(NamedTuple):
@@ -57,7 +58,7 @@ def _code(call: Event) -> str:
     site: Site = call["site"]
     if call["event"] == "forward":
         return "DDP402"
-    if site.via in _SHARDED:
+    if site.via in SHARDED:
         return "DDP506"
     return "DDP403" if is_in_handler(site) else "DDP401"
 
@@ -73,7 +74,8 @@ def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observa
             message = f"{what}: rank {culprit.rank} calls {named(culprit.call)}, rank {culprit.other} " + (
                 f"calls {named(culprit.peer)} at {short(culprit.peer['site'])}" if culprit.peer else "calls none"
             )
-            notes = (Note(culprit.peer["site"], f"where rank {culprit.other} is instead"),) if culprit.peer else ()
+            instead = culprit.peer["site"] if culprit.peer else run.where.get(culprit.other)
+            notes = (Note(instead, f"where rank {culprit.other} is instead"),) if instead else ()
             found.setdefault(site.place, Observation(code, severity, site, message, notes, (culprit.rank,)))
     return tuple(found.values())
 

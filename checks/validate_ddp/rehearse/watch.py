@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from validate_ddp.rehearse.log import Event
 
-SETTLED = 0.7
+SETTLED = 0.45
 """Seconds without an event from any rank of a group before what they wait in is compared."""
 _WAITING = {"collective", "forward", "backward", "joining"}
 
@@ -36,7 +36,7 @@ class Watch:
         if kind in _WAITING and (kind not in ("forward", "backward") or event.get("waits")):
             state.waiting.append(event)
             if event.get("sequence", True) and event.get("group") is not None:
-                state.history.setdefault(event["group"], []).append(signature(event))
+                state.history.setdefault(event["group"], []).append(meeting(event))
         elif kind == "done":
             state.waiting = [each for each in state.waiting if each["n"] != event["n"]]
 
@@ -89,8 +89,13 @@ class Watch:
         return [rank for rank, state in self.ranks.items() if state.waiting and not state.ended]
 
 
+def meeting(event: Event) -> str:
+    """What must be equal at one position of a group's sequence, for ranks to come out of it again."""
+    return f"{signature(event)} from {event['root']}" if event.get("root") is not None else signature(event)
+
+
 def signature(event: Event) -> str:
-    """What must be equal at one position of a group's sequence, for ranks to meet there."""
+    """The kind of call."""
     if event["event"] == "collective":
         return str(event["op"])
     return "forward of DistributedDataParallel" if event["event"] == "forward" else "backward"

@@ -73,6 +73,7 @@ class _Run:
         self.leaving: dict[int, float] = {}
         self.failed_at: float | None = None
         self.spawns = False
+        self.answered: set[int] = set()
         self.processes = Processes(plan, folder, uuid.uuid4().hex, self.single)
         self.stillness = Stillness(plan.hang)
 
@@ -147,6 +148,7 @@ class _Run:
         elif kind == "exit":
             self.leaving[rank] = now
         elif kind == "where":
+            self.answered.add(process)
             self.stillness.saw(rank, event["stack"], self._cpu(rank), now)
             return  # our own question is no sign of life
         if kind == "gone":
@@ -195,13 +197,13 @@ class _Run:
         """Whether the waiting ranks use no CPU: one in a long backward is not stuck."""
         ranks = self.watch.waiting_ranks()
         before = {rank: self._cpu(rank) for rank in ranks}
-        deadline = time.monotonic() + 0.25
+        deadline = time.monotonic() + 0.2
         while time.monotonic() < deadline:
             for event in self.listener.receive(_TICK):
                 self._take(event)
         for rank in ranks:
             first, second = before[rank], self._cpu(rank)
-            if first is not None and second is not None and second - first > 0.1:
+            if first is not None and second is not None and second - first > 0.08:
                 return False
         return self.watch.stuck(time.monotonic())
 
@@ -220,10 +222,13 @@ class _Run:
 
     def _dump(self, reason: str) -> None:
         """Asks every rank where it is, waits a moment, and logs what each is doing."""
-        for process in self.rank_of:
+        decided = round(time.monotonic(), 6)
+        asked = [process for process in self.rank_of if process in self.listener.sockets]
+        for process in asked:
             self.listener.ask(process, "where?")
+        self.answered.clear()
         deadline = time.monotonic() + 0.4
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self.answered.issuperset(asked):
             for event in self.listener.receive(_TICK):
                 self._take(event)
         ranks = {
@@ -233,7 +238,7 @@ class _Run:
             }
             for rank, state in self.watch.ranks.items()
         }  # fmt: skip
-        self.log.add({"event": reason, "ranks": ranks})
+        self.log.add({"event": reason, "time": decided, "ranks": ranks})
 
     def _drain(self) -> None:
         """What is still in the sockets of processes that have gone."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.iterations import loader_of, training_turns
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
@@ -56,6 +56,11 @@ def judge(run: Run) -> Verdict:
                     f"in epoch {turn.number} rank {rank} runs out after {len(short.batches)} batches, rank {went} has "
                     f"at least {len(longer.batches)}: its reductions wait for nobody"
                 )
-                found = Observation("DDP408", ERROR, loader["site"], message, (), (rank, went))
+                found = Observation("DDP408", ERROR, loader["site"], message, _where(run), (rank, went))
                 return Verdict(True, (found,))
     return HELD if looked else NOT_OBSERVED
+
+
+def _where(run: Run) -> tuple[Note, ...]:
+    """Where the ranks are, in a run that was ended."""
+    return tuple(Note(site, f"where rank {rank} is") for rank, site in sorted(run.where.items()))
