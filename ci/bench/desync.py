@@ -1,6 +1,6 @@
 """The desync matrix: thirteen ways in which ranks call collectives that do not match, and what a rehearsal says.
 
-    python ci/bench/desync.py [CASE ...]
+    python -m ci.bench.desync [CASE ...]
 
 Each case is a script of two ranks. Printed are the codes and lines found, how the run ended, and for runs that hung
 the seconds from the last call of a rank to the verdict. Needs torch. Exit code 1: a case was not flagged.
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from validate_ddp.rehearse.log import read
+
+from ci.bench.rehearsals import rehearse
 
 HEAD = """import sys, time
 import torch
@@ -63,8 +65,6 @@ def seconds_to_verdict(events: list[dict[str, Any]]) -> float | None:
 
 def main(names: list[str]) -> int:
     """Prints a line a case."""
-    from rehearsals import rehearse
-
     flagged = 0
     chosen = {name: body for name, body in CASES.items() if not names or any(name.startswith(each) for each in names)}
     for name, body in chosen.items():

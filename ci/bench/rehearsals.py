@@ -1,6 +1,6 @@
 """Rehearses both halves of the fixture pairs for real, and prints whether the run shows the code on its line.
 
-    python ci/bench/rehearsals.py [PAIR ...]
+    python -m ci.bench.rehearsals [PAIR ...]
 
 Needs torch. A pair whose rules no run can show counts only for what is found beside it. Exit code 1: a finding is
 missing, or one is too many.

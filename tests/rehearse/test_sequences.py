@@ -143,3 +143,25 @@ def test_subgroups_are_compared_on_their_own(record: Any) -> None:
         run.call(rank, "all_reduce", 50 + rank % 2, group=group, ranks=[rank % 2, rank % 2 + 2])
         run.call(rank, "barrier", 60)
     assert not run.judged().findings
+
+
+def test_a_rank_that_ends_with_a_code_takes_the_others_with_it(recorded: Any) -> None:
+    recorded.call(0, "barrier", 60, done=False)
+    recorded.add(1, "exit", initialized=True, site=recorded.site(5))
+    recorded.events.append({"event": "ended", "rank_of": 1, "code": 1, "after_exit": True})
+    recorded.outcome = "failed"
+    assert not recorded.judged().findings
+
+
+def test_the_rank_that_vanished_is_blamed_and_not_the_one_that_lost_its_connection(recorded: Any) -> None:
+    stack = [["/work/train.py", 9, "f", False]]
+    message = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:15753"
+    recorded.add(0, "exception", kind="RuntimeError", message=message, stack=stack, traceback="")
+    recorded.add(0, "exit", initialized=True, site=recorded.site(5))
+    recorded.call(1, "all_reduce", 41, done=False)
+    for rank, code in ((1, -9), (0, 1)):
+        recorded.events.append({"event": "ended", "rank_of": rank, "code": code, "after_exit": False})
+    recorded.outcome = "failed"
+    failure = recorded.judged().failure
+    assert failure is not None and failure.rank == 1
+    assert "SIGKILL" in failure.message and failure.place == "last seen at train.py:41"

@@ -72,12 +72,20 @@ def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observa
             guarded = conditional(culprit.call["site"])
             site: Site = Site((guarded,)) if guarded else culprit.call["site"]
             message = f"{what}: rank {culprit.rank} calls {named(culprit.call)}, rank {culprit.other} " + (
-                f"calls {named(culprit.peer)} at {short(culprit.peer['site'])}" if culprit.peer else "calls none"
+                f"calls {named(culprit.peer)} at {short(culprit.peer['site'])}"
+                if culprit.peer
+                else _absent(run, culprit)
             )
             instead = culprit.peer["site"] if culprit.peer else run.where.get(culprit.other)
             notes = (Note(instead, f"where rank {culprit.other} is instead"),) if instead else ()
             found.setdefault(site.place, Observation(code, severity, site, message, notes, (culprit.rank,)))
     return tuple(found.values())
+
+
+def _absent(run: Run, culprit: Culprit) -> str:
+    if run.outcome == "hang" and not run.of(culprit.other, "exit"):
+        return f"does not come to it, and has stood still for {run.plan.get('hang', 0):g} s (--hang)"
+    return "calls none"
 
 
 def named(call: Event) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,8 @@ def _place(run: Run, site: Site, text: str) -> Place:
 
 def _failure(run: Run) -> Failure | None:
     raised = sorted(((event["time"], rank, event) for rank, event in run.each("exception")), key=lambda each: each[0])
-    if raised:
+    gone = _vanished(run)
+    if raised and not (gone and _PEER_GONE.search(raised[0][2]["message"])):
         _, rank, event = raised[0]
         own = next((frame for frame in event["stack"] if not frame[3]), None)
         place = f"{shown_path(run, own[0])}:{own[1]}" if own else ""
@@ -98,12 +100,27 @@ def _failure(run: Run) -> Failure | None:
         return Failure(rank, run.codes.get(rank), message, event["traceback"], place)
     if run.outcome != "failed":
         return None
-    # No exception: a signal, or an exit code. The first rank that went, not those that were killed for it.
-    for ended, code in run.codes.items():
-        if code != 0:
-            how = f"ended by {_signal(-code)}" if code < 0 else f"exited with code {code}"
-            return Failure(ended, code, f"{how} without an exception", "", _last(run, ended))
+    for ended, code in gone:
+        how = f"ended by {_signal(-code)}" if code < 0 else f"exited with code {code}"
+        return Failure(ended, code, f"{how} without an exception", "", _last(run, ended))
     return None
+
+
+_PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvValue failed|Connection was likely")
+"""What a rank says whose peer has gone: not the cause."""
+
+
+def _vanished(run: Run) -> list[tuple[int | None, int]]:
+    """Ranks that ended without an exception and without their interpreter's coming to its end, or with a code of their
+    own, in the order in which they went. Those that were killed for another's failure come after it."""
+    found = []
+    for rank, code in run.codes.items():
+        ranked = rank if rank is not None else -1
+        if run.of(ranked, "exception"):
+            continue
+        if code != 0 or (run.of(ranked, "hello") and not run.of(ranked, "exit")):
+            found.append((rank, code))
+    return found
 
 
 def _signal(number: int) -> str:
@@ -119,7 +136,7 @@ def _last(run: Run, rank: int | None) -> str:
     """The last place that is known of a rank."""
     for event in reversed(run.by_rank.get(rank, []) if rank is not None else []):
         site = event.get("site")
-        if isinstance(site, Site) and site.frames:
+        if isinstance(site, Site) and site.frames and event["event"] != "exit":
             return f"last seen at {shown_path(run, site.own.path)}:{site.own.line}"
     return ""
 

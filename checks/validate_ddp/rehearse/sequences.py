@@ -70,7 +70,8 @@ def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, the
     position = min(len(mine), len(theirs))
     longer, call = (rank, mine[position]) if len(mine) > len(theirs) else (other, theirs[position])
     shorter = other if longer == rank else rank
-    ended_well = bool(run.of(shorter, "exit")) and not run.of(shorter, "exception")
+    # A rank that ends with an error takes the others with it: that is its way out, and no mistake of theirs.
+    ended_well = bool(run.of(shorter, "exit")) and not run.of(shorter, "exception") and not run.codes.get(shorter, 0)
     if not ended_well and run.outcome not in ("hang", "timeout"):
         return None  # it failed, or was ended, before it came there
     if longer == rank:

@@ -64,7 +64,7 @@ def _ending(judged: Judged, options: Options) -> list[str]:
     elif run.outcome == "timeout":
         rows += [paint(f"the script was ended after {run.seconds:.0f} s (--timeout)", "error", options.color)]
     elif run.outcome == "hang":
-        rows += [paint("the ranks wait for each other for ever; the run was ended", "error", options.color)]
+        rows += [paint("the ranks wait, and nothing can let them go on: the run was ended", "error", options.color)]
     elif judged.failed:
         rows += [paint(f"the run did not come to its end ({run.outcome})", "error", options.color)]
     if judged.positions:

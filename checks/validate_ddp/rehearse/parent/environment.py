@@ -45,6 +45,7 @@ def base(plan: Plan, folder: str, run: str, port: int) -> dict[str, str]:
             "max_steps": plan.max_steps,
             "stop_after": plan.stop_after,
             "shim": plan.shim,
+            "timeout": plan.timeout,
         }
     )
     return environment

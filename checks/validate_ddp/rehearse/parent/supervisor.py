@@ -73,6 +73,8 @@ class _Run:
         self.leaving: dict[int, float] = {}
         self.failed_at: float | None = None
         self.spawns = False
+        self.raised: set[int] = set()
+        self.asked: set[int] = set()
         self.answered: set[int] = set()
         self.processes = Processes(plan, folder, uuid.uuid4().hex, self.single)
         self.stillness = Stillness(plan.hang)
@@ -145,6 +147,8 @@ class _Run:
             return
         if kind == "stopped":
             self.stopped.add(rank)
+        elif kind == "exception":
+            self.raised.add(rank)
         elif kind == "exit":
             self.leaving[rank] = now
         elif kind == "where":
@@ -159,7 +163,7 @@ class _Run:
 
     def _ended(self, pid: int, code: int, now: float) -> None:
         rank = self.processes.ranks[pid]
-        clean = code != 0 and rank in self.leaving
+        clean = code != 0 and rank in self.leaving and rank not in self.raised
         self.log.add({"event": "ended", "rank_of": rank, "code": code, "after_exit": clean})
         if clean and code < 0:
             code = 0  # gloo sometimes aborts when the interpreter goes, after a script that was right to its end
@@ -212,8 +216,12 @@ class _Run:
         waits = [rank for rank in self.watch.waiting_ranks() if now - self.watch.ranks[rank].last > SETTLED]
         if not self.stillness.due(bool(waits), now):
             return False
-        for process in self.rank_of:
+        for process, rank in self.rank_of.items():
+            if process in self.asked and process not in self.answered and self._is_running(rank):
+                # In native code that keeps the GIL, or stopped: its CPU time still tells whether it moves.
+                self.stillness.saw(rank, [], self._cpu(rank), now)
             self.listener.ask(process, "where?")
+        self.asked, self.answered = set(self.rank_of), set()
         others = [rank for rank, state in self.watch.ranks.items() if not state.ended]
         remark = self.stillness.remark(waits, now)
         if remark:

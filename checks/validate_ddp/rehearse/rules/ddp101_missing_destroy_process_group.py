@@ -11,7 +11,9 @@ def judge(run: Run) -> Verdict:
     """Looks at ranks that came to their end; after a crash a group that is up says nothing."""
     if run.outcome != "finished":
         return NOT_OBSERVED
-    exits = [(rank, event) for rank, event in run.each("exit") if run.of(rank, "group")]
+    exits = [
+        (rank, event) for rank, event in run.each("exit") if run.of(rank, "group") and not run.of(rank, "exception")
+    ]
     left = [(rank, event) for rank, event in exits if event["initialized"]]
     if not exits:
         return NOT_OBSERVED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import threading
 import time
@@ -67,8 +68,9 @@ class Channel:
                     self.on_line(text.strip())
         except (OSError, ValueError):
             pass
-        if self.socket is line:
-            os._exit(143)  # the command was killed: nothing may stay behind
+        if self.socket is line:  # the command was killed: nothing may stay behind
+            shutil.rmtree(os.path.dirname(self.path), ignore_errors=True)
+            os._exit(143)
 
     def _forked(self) -> None:
         if self.socket is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from typing import Any
 
@@ -42,6 +43,7 @@ def _init(original: Any, session: Any) -> Any:
         if kwargs.pop("device_id", None) is not None:
             session.note("device_id is left out of init_process_group")
         kwargs.pop("pg_options", None)
+        _patient(session, kwargs)
         host, port = os.environ.get("VALIDATE_DDP_HOST"), os.environ.get("VALIDATE_DDP_PORT")
         if host and port:
             if init_method is not None and str(init_method).startswith("tcp://"):
@@ -52,6 +54,15 @@ def _init(original: Any, session: Any) -> Any:
         return original(backend, init_method, *args, **kwargs)
 
     return init_process_group
+
+
+def _patient(session: Any, kwargs: Any) -> None:
+    """A slow machine must not run into a time-out made for GPUs; who waits in vain is found by the command."""
+    longest = datetime.timedelta(seconds=2 * float(session.options.get("timeout") or 600))
+    given = kwargs.get("timeout")
+    if isinstance(given, datetime.timedelta) and given < longest:
+        session.note("time-outs of process groups are lengthened: --hang and --timeout stand for them")
+        kwargs["timeout"] = longest
 
 
 def _pin(session: Any, host: str, port: str) -> None:
@@ -67,6 +78,7 @@ def _backend(original: Any, session: Any) -> Any:
             kwargs["backend"] = _gloo(kwargs["backend"], session)
         kwargs.pop("device_id", None)
         kwargs.pop("pg_options", None)
+        _patient(session, kwargs)
         args = tuple(_gloo(each, session) if isinstance(each, str) else each for each in args)
         return original(*args, **kwargs)
 
