@@ -51,6 +51,7 @@ def six_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue of six rules, whatever the real one holds."""
     stubs = [registry.Stub(code, name, "x", f"rules.x.{name}") for code, name in _NAMES.items()]
     monkeypatch.setattr(registry, "_stubs", tuple(stubs))
+    monkeypatch.setattr(registry, "_observed", ())
 
 
 def span_of(node: Any) -> Span:

@@ -77,6 +77,10 @@ def _dispatch(arguments: list[str]) -> int:
         return _explain(arguments[1:])
     if arguments[:1] == ["rules"]:
         return _rules(arguments[1:])
+    if arguments[:1] == ["run"]:
+        from validate_ddp.rehearse.command import main as rehearse
+
+        return rehearse(arguments[1:])
     if arguments[:1] == ["check"]:
         arguments = arguments[1:]
     from validate_ddp.arguments import plain
@@ -206,7 +210,7 @@ def _options(args: Arguments) -> Options:
 
     # A report for people on standard output may be coloured; one in a file only when asked for.
     color = colored(args.color, sys.stdout.isatty() and args.output_file is None)
-    return Options(color=color, width=_width(), derivation=args.explain_evidence, summary=not args.quiet)
+    return Options(color=color, width=columns(), derivation=args.explain_evidence, summary=not args.quiet)
 
 
 def colored(choice: str, terminal: bool) -> bool:
@@ -220,10 +224,11 @@ def colored(choice: str, terminal: bool) -> bool:
     return terminal and os.environ.get("TERM") != "dumb"
 
 
-def _width() -> int:
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns) > 0:
-        return max(int(columns), 40)
+def columns() -> int:
+    """Columns of the terminal, or of a report that goes elsewhere."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given) > 0:
+        return max(int(given), 40)
     try:
         return max(os.get_terminal_size(sys.stdout.fileno()).columns or _NO_TERMINAL, 40)
     except (OSError, ValueError):  # no terminal, or no file behind standard output
@@ -279,7 +284,7 @@ def _rules(arguments: list[str]) -> int:
     from validate_ddp.report import explain
 
     args = parse(rules_parser(), arguments)
-    rules = [registry.describe(stub) for stub in registry.stubs()]
+    rules = [registry.describe(stub) for stub in registry.every()]
     if args.output_format == "json":
         _write(explain.as_json(rules), None)
     else:

@@ -12,6 +12,7 @@ from validate_ddp.config import FAIL_ON
 
 _EPILOG = """commands:
   validate-ddp [check] [PATH ...]   check files and folders (`check` for a path named like a command)
+  validate-ddp run SCRIPT           rehearse a training script on CPU processes (`validate-ddp run --help`)
   validate-ddp explain RULE         what a rule finds, why, and what to do
   validate-ddp rules                all rules
 

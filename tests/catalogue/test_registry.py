@@ -13,11 +13,14 @@ SECTIONS = ("## What it does", "## Why is this bad?", "## Example", "## Use inst
 
 
 def test_every_rule_file_is_found_and_described() -> None:
-    stubs = registry.stubs()
+    stubs = registry.every()
     assert [stub.code for stub in stubs] == sorted({stub.code for stub in stubs})
     assert len({stub.name for stub in stubs}) == len(stubs)
     files = Path(registry._RULES).glob("*/ddp*.py")
-    assert len(stubs) == len(list(files))
+    assert len(registry.stubs()) == len(list(files))
+    shown = {path.name[:6].upper() for path in Path(registry._OBSERVED).glob("ddp*.py")}
+    read = {stub.code for stub in registry.stubs()}
+    assert {stub.code for stub in registry.observed()} == shown - read
     for stub in stubs:
         rule = registry.describe(stub)
         assert rule.code == stub.code and rule.name == stub.name

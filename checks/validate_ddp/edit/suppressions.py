@@ -281,7 +281,8 @@ def _idle(item: _Directive, enabled: frozenset[str]) -> str:
         return "" if item.used or not every else f"nothing is found here that `{item.word}` could silence"
     if UNUSED in item.codes:
         return ""
-    idle = [code for code in item.codes if code in enabled and code not in item.used]
+    read = {stub.code for stub in registry.stubs()}  # of what only a rehearsal shows, nothing is known here
+    idle = [code for code in item.codes if code in enabled & read and code not in item.used]
     if not idle:
         return ""
     named = ", ".join(f"{code} ({registry.name_of(code)})" for code in idle)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import INFO, WARNING, Proposal
+from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program import gradients
 from validate_ddp.program.facts import Fact, Guard
 from validate_ddp.program.ranks import PARTIAL
@@ -42,8 +42,8 @@ from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Site
 from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (WARNING, INFO)
-EVIDENCE = "S"
+SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
+EVIDENCE = "SR"
 FIX = "-"
 
 _HEAD = """

@@ -33,13 +33,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import WARNING, Edit, Fix, Proposal, Span
+from validate_ddp.catalogue import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Rank, WorldSize, bare, reaching
 from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (WARNING,)
+SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
 EVIDENCE = "SR"
 FIX = "unsafe"
 

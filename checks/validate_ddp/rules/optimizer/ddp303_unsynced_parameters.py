@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import ERROR, INFO, Proposal
+from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program.accumulation import gradients_reduced_by_hand
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.library.optimizers import has_parameters, parts_of
@@ -40,7 +40,7 @@ from validate_ddp.program.values import Class, Instance, Opaque, Resource, Value
 from validate_ddp.program.vocabulary import COLLECTIVES, GLOBAL_RANK
 from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (ERROR, INFO)
+SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 

@@ -37,7 +37,7 @@ from validate_ddp.program.values import Instance, Rank, Resource, Value, WorldSi
 from validate_ddp.rules.proposing import propose
 
 SEVERITIES = (WARNING, ERROR, INFO)
-EVIDENCE = "S"
+EVIDENCE = "SR"
 FIX = "-"
 
 VALID = (

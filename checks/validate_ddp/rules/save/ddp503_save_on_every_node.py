@@ -55,7 +55,7 @@ from validate_ddp.program.values import (
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (WARNING, INFO)
-EVIDENCE = "S"
+EVIDENCE = "SR"
 FIX = "-"
 
 _HEAD = """

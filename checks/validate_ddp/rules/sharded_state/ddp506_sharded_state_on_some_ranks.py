@@ -46,7 +46,7 @@ from validate_ddp.program.values import Resource, bare, constant
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR, WARNING, INFO)
-EVIDENCE = "S"
+EVIDENCE = "SR"
 FIX = "-"
 
 _HEAD = """

@@ -1,0 +1,1 @@
+"""What goes into the rehearsed processes: this folder stands on their PYTHONPATH. Standard library only."""

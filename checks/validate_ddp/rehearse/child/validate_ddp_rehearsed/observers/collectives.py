@@ -1,0 +1,124 @@
+"""Collectives that the script calls: an event before each, with what ranks must agree on, and one after it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+from ..patching import around, everywhere
+
+_TENSOR = {
+    "all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "all_gather": "tensor", "gather": "tensor",
+    "scatter": "tensor", "all_gather_into_tensor": "input_tensor", "all_gather_single": "input_tensor",
+    "reduce_scatter": "output", "reduce_scatter_tensor": "output", "reduce_scatter_single": "output",
+    "all_to_all": "", "all_to_all_single": "", "barrier": "", "monitored_barrier": "", "all_gather_object": "",
+    "gather_object": "", "broadcast_object_list": "", "scatter_object_list": "", "all_reduce_coalesced": "",
+    "all_gather_coalesced": "", "new_group": "", "new_subgroups": "", "new_subgroups_by_enumeration": "",
+}  # fmt: skip
+_POINT_TO_POINT = ("send", "recv", "batch_isend_irecv")
+"""They pair off some ranks, so they have no place in the sequence that all ranks share; but a rank can wait in them."""
+
+
+def install(session: Any) -> None:
+    """Local. Events ``collective`` and ``done``."""
+    dist = session.torch.distributed
+    if not dist.is_available():
+        return
+    calls = Calls(session)
+    session.calls = calls
+    replaced = {}
+    for name in (*_TENSOR, *_POINT_TO_POINT):
+        original = getattr(dist, name, None)
+        if original is None:
+            continue
+        parameters = list(inspect.signature(inspect.unwrap(original)).parameters)
+        around(dist, name, session.fault, functools.partial(calls.begin, name, parameters), calls.end, calls.failed)
+        replaced[id(original)] = getattr(dist, name)
+    everywhere(replaced)
+    around(
+        dist.Work, "wait", session.fault,
+        lambda args, kwargs: calls.open("wait", None, sequence=False), calls.end, calls.failed,
+    )  # fmt: skip
+
+
+class Calls:
+    """The calls of this process that are under way. Only the outermost of nested calls is told."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.c10d = session.torch.distributed.distributed_c10d
+        self.depth = 0
+        self.listeners: list[Any] = []
+        """Called with (name, values by parameter, result) after a collective has succeeded."""
+
+    def begin(self, name: str, parameters: list[str], args: Any, kwargs: Any) -> Any:
+        """Before a function of c10d."""
+        values = {**dict(zip(parameters, args, strict=False)), **kwargs}
+        if self.depth:
+            self.depth += 1
+            return (None, name, {})
+        group = values.get("group")
+        fields: dict[str, Any] = {}
+        tensor: Any = values.get(_TENSOR.get(name, "")) if _TENSOR.get(name) else None
+        if tensor is None and name.startswith(("all_gather_", "reduce_scatter_")):
+            tensor = values.get("input_tensor", values.get("input"))
+        if hasattr(tensor, "dtype"):
+            fields.update(dtype=str(tensor.dtype)[6:], shape=list(tensor.shape))
+        if "op" in values or "op" in parameters:
+            fields["reduce"] = _op(values.get("op"))
+        for root in ("src", "dst", "group_src", "group_dst"):
+            if values.get(root) is not None:
+                fields["root"] = values[root]
+        if values.get("async_op"):
+            fields["asynchronous"] = True
+        return (*self.open(name, group, sequence=name not in _POINT_TO_POINT, **fields), values)
+
+    def open(self, name: str, group: Any, sequence: bool = True, **fields: Any) -> Any:
+        """Tells of a call that may wait for other ranks."""
+        if self.depth:
+            self.depth += 1
+            return (None, name)
+        named = self.group_name(group)
+        if named is None:
+            self.depth += 1
+            return (None, name)
+        number = self.session.next_call()
+        self.session.emit(
+            "collective", n=number, op=name, group=named[0], ranks=named[1], sequence=sequence,
+            site=self.session.here(), **fields,
+        )  # fmt: skip
+        self.depth += 1
+        return (number, name)
+
+    def end(self, token: Any, result: Any) -> None:
+        self._close(token)
+        if token is not None and token[0] is not None and len(token) > 2:
+            for listener in self.listeners:
+                listener(token[1], token[2])
+
+    def failed(self, token: Any, error: BaseException) -> None:
+        self._close(token, f"{type(error).__name__}: {error}"[:300])
+
+    def _close(self, token: Any, error: str | None = None) -> None:
+        self.depth = max(0, self.depth - 1)
+        if token is not None and token[0] is not None:
+            if error is None:
+                self.session.emit("done", n=token[0])
+            else:
+                self.session.emit("done", n=token[0], error=error)
+
+    def group_name(self, group: Any) -> tuple[str, list[int]] | None:
+        """The group's name, equal on all of its ranks, and their numbers; None for one that this rank is not in."""
+        try:
+            if group is None or group is self.c10d.GroupMember.WORLD:
+                group = self.c10d._get_default_group()
+            return str(self.c10d._get_process_group_name(group)), list(self.c10d.get_process_group_ranks(group))
+        except (ValueError, KeyError, TypeError, RuntimeError, AttributeError):
+            return None
+
+
+def _op(op: Any) -> str:
+    if op is None:
+        return "SUM"
+    return str(getattr(op, "op", op)).rpartition(".")[2]

@@ -1,0 +1,152 @@
+"""DistributedDataParallel: its construction, its forwards, the backwards that reduce gradients, and ways round it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ..patching import Numbering, around
+
+
+def install(session: Any) -> None:
+    """Local. Events ``ddp``, ``forward``, ``backward``, their ``done``, and ``inner_forward``."""
+    session.wrapped = {}
+    """For each parameter under DDP, by id: a weak reference to it, the number of its wrapper, and its name."""
+    observer = _Wrappers(session)
+    ddp = session.torch.nn.parallel.DistributedDataParallel
+    around(ddp, "__init__", session.fault, observer.constructing, observer.constructed, session.calls.failed)
+    around(ddp, "forward", session.fault, observer.forward, observer.forwarded, observer.broken)
+    autograd = session.torch.autograd
+    around(autograd, "backward", session.fault, observer.backward, observer.reduced, observer.broken)
+
+
+class _Wrappers:
+    """The wrappers of this process."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.torch = session.torch
+        self.numbers = Numbering()
+        self.inner: dict[int, tuple[Any, int]] = {}
+        self.classes: set[Any] = set()
+        self.inside = 0
+        self.armed: set[int] = set()
+        self.groups: dict[int, Any] = {}
+        self.wrappers: dict[int, Any] = {}
+
+    def constructing(self, args: Any, kwargs: Any) -> Any:
+        module = args[1] if len(args) > 1 else kwargs.get("module")
+        token = self.session.calls.open("DistributedDataParallel", kwargs.get("process_group"))
+        return (*token, args[0], module)
+
+    def constructed(self, token: Any, result: Any) -> None:
+        self.session.calls.end(token[:2], result)
+        wrapper, module = token[2], token[3]
+        number = self.numbers.of(wrapper)
+        modules = list(module.modules())
+        norms = self.torch.nn.modules.batchnorm._BatchNorm
+        synced = self.torch.nn.SyncBatchNorm
+        kind = type(wrapper)
+        self.groups[number] = wrapper.process_group
+        self.wrappers[number] = weakref.ref(wrapper)
+        self.session.emit(
+            "ddp", ddp=number, site=self.session.here(),
+            parameters=sum(1 for each in module.parameters() if each.requires_grad),
+            buffers=len(list(module.buffers())),
+            nested=any(isinstance(each, kind) for each in modules),
+            batch_norms=sum(isinstance(each, norms) and not isinstance(each, synced) for each in modules),
+            find_unused=bool(getattr(wrapper, "find_unused_parameters", False)),
+        )  # fmt: skip
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            self.session.wrapped[id(parameter)] = (weakref.ref(parameter), number, name)
+        self._watch(module, number)
+
+    def _watch(self, module: Any, number: int) -> None:
+        """Sees calls of the wrapped module itself, by its class: a hook on the module would be saved along with it."""
+        self.inner[id(module)] = (weakref.ref(module), number)
+        kind = type(module)
+        if kind in self.classes:
+            return
+        self.classes.add(kind)
+        original = kind.__call__
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.inside and id(module) in self.inner:
+                self._bypassed(module)
+            return original(module, *args, **kwargs)
+
+        call.__wrapped__ = original  # type: ignore[attr-defined]
+        kind.__call__ = call
+
+    def _bypassed(self, module: Any) -> None:
+        held = self.inner[id(module)]
+        if held[0]() is module and self.torch.is_grad_enabled() and module.training:
+            self.session.emit("inner_forward", ddp=held[1], site=self.session.here())
+
+    def forward(self, args: Any, kwargs: Any) -> Any:
+        wrapper = args[0]
+        self.inside += 1
+        number = self.numbers.get(wrapper)
+        if number is None:
+            return None
+        grad = self.torch.is_grad_enabled()
+        sync = bool(wrapper.require_backward_grad_sync)
+        if grad and sync:
+            self.armed.add(number)
+        named = self.session.calls.group_name(self.groups[number])
+        call = self.session.next_call()
+        self.session.emit(
+            "forward", n=call, ddp=number, grad=grad, sync=sync, training=wrapper.training,
+            group=named[0] if named else None, ranks=named[1] if named else [],
+            # Also while evaluating: what counts is whether the wrapper broadcasts its buffers.
+            waits=bool(wrapper.will_sync_module_buffers()), rows=_rows(args[1:], kwargs), site=self.session.here(),
+        )  # fmt: skip
+        self.session.calls.depth += 1  # the broadcast of buffers is part of the forward
+        return (call, number)
+
+    def forwarded(self, token: Any, result: Any) -> None:
+        self.inside -= 1
+        if token is not None:
+            self.session.calls.depth -= 1
+            self.session.emit("done", n=token[0])
+
+    def broken(self, token: Any, error: BaseException) -> None:
+        if token is None:
+            return
+        if token[1] is not None:
+            self.inside -= 1
+        self.session.calls.depth -= 1
+        self.session.emit("done", n=token[0], error=f"{type(error).__name__}: {error}"[:300])
+
+    def backward(self, args: Any, kwargs: Any) -> Any:
+        armed = sorted(self.armed)
+        call = self.session.next_call()
+        named = self.session.calls.group_name(self.groups[armed[0]]) if armed else None
+        for listener in getattr(self.session, "before_backward", ()):
+            listener(args[0] if args else kwargs.get("tensors"))
+        self.session.emit(
+            "backward", n=call, armed=armed, group=named[0] if named else None, ranks=named[1] if named else [],
+            waits=bool(armed), site=self.session.here(),
+            sync=all(bool(self.wrappers[each]().require_backward_grad_sync) for each in armed),
+        )  # fmt: skip
+        self.session.calls.depth += 1
+        return (call, None)
+
+    def reduced(self, token: Any, result: Any) -> None:
+        self.armed.clear()
+        if token is not None:
+            self.session.calls.depth -= 1
+            self.session.emit("done", n=token[0])
+
+
+def _rows(args: Any, kwargs: Any) -> int | None:
+    for each in (*args, *kwargs.values()):
+        if isinstance(each, dict):
+            return _rows((), each)
+        if isinstance(each, (list, tuple)):
+            return _rows(each, {})
+        if hasattr(each, "shape") and len(each.shape):
+            return int(each.shape[0])
+    return None

@@ -1,0 +1,34 @@
+"""The exception that ends a rank, before it is printed."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+from ..patching import guarded
+
+
+def install(session: Any) -> None:
+    """Local. Event ``exception``; then the hook that was there goes on."""
+    former = sys.excepthook
+
+    def told(kind: Any, error: Any, trace: Any) -> None:
+        frames: list[Any] = []
+        step = trace
+        while step is not None:
+            frame = step.tb_frame
+            if session.sites.kind(frame.f_code.co_filename) != 2:
+                frames.insert(0, [*session.sites.entry(frame)[:1], step.tb_lineno, *session.sites.entry(frame)[2:]])
+            step = step.tb_next
+        text = "".join(traceback.format_exception(kind, error, trace))
+        session.emit(
+            "exception", kind=kind.__name__, message=str(error)[:2000], stack=frames[:8], traceback=text[-8000:]
+        )
+
+    def hook(kind: Any, error: Any, trace: Any) -> None:
+        if issubclass(kind, Exception):
+            guarded(session.fault, "failures", told, kind, error, trace)
+        former(kind, error, trace)
+
+    sys.excepthook = hook

@@ -1,0 +1,77 @@
+"""Process groups: who joins which as what, whether they are up at the exit, and scripts that spawn their own ranks."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..patching import around, everywhere
+
+_state: dict[str, Any] = {"site": None, "left": False}
+
+
+def install(session: Any) -> None:
+    """Local. Events ``joining``, ``group``, ``destroyed``, ``spawn`` and, at the end, ``exit``."""
+    dist = session.torch.distributed
+    multiprocessing = session.torch.multiprocessing
+    around(multiprocessing, "spawn", session.fault, lambda args, kwargs: _spawn(session, args, kwargs))
+    around(multiprocessing, "start_processes", session.fault, lambda args, kwargs: _spawn(session, args, kwargs))
+    if not dist.is_available():
+        return
+    originals = (dist.init_process_group, dist.destroy_process_group)
+    around(
+        dist, "init_process_group", session.fault,
+        lambda args, kwargs: _joining(session, args, kwargs),
+        lambda token, result: _joined(session, token),
+        lambda token, error: session.emit("done", n=token, error=f"{type(error).__name__}: {error}"),
+    )  # fmt: skip
+    around(
+        dist, "destroy_process_group", session.fault,
+        lambda args, kwargs: (args[0] if args else kwargs.get("group")),
+        lambda group, result: session.emit("destroyed", whole=group is None or not dist.is_initialized()),
+    )  # fmt: skip
+    everywhere(dict(zip(map(id, originals), (dist.init_process_group, dist.destroy_process_group), strict=True)))
+
+
+def _spawn(session: Any, args: Any, kwargs: Any) -> None:
+    if not session.sites.called_by_torch():  # `spawn` calls `start_processes`
+        count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
+        session.emit("spawn", processes=count, site=session.here())
+
+
+def _joining(session: Any, args: Any, kwargs: Any) -> int:
+    if session.channel.socket is None:
+        session.connect()  # a rank made by a fork
+    _state["site"] = session.here()
+    rank = kwargs.get("rank", args[4] if len(args) > 4 else None)
+    world_size = kwargs.get("world_size", args[3] if len(args) > 3 else None)
+    number: int = session.next_call()
+    session.emit(
+        "joining",
+        n=number,
+        rank=rank if isinstance(rank, int) and rank >= 0 else None,
+        world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
+        environment={key: os.environ.get(key) for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE")},
+        site=_state["site"],
+    )
+    return number
+
+
+def _joined(session: Any, number: int) -> None:
+    dist = session.torch.distributed
+    session.emit("done", n=number)
+    session.emit(
+        "group",
+        rank=dist.get_rank(),
+        world_size=dist.get_world_size(),
+        backend=str(dist.get_backend()),
+        site=_state["site"],
+    )
+
+
+def leave(session: Any) -> None:
+    """Local. Called when the interpreter goes: says whether a group is still up."""
+    dist = session.torch.distributed
+    if not _state["left"]:
+        _state["left"] = True
+        session.emit("exit", initialized=dist.is_available() and dist.is_initialized(), site=_state["site"])

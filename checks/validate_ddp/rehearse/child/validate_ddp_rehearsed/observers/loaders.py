@@ -1,0 +1,185 @@
+"""Data: loaders and samplers, the indices of each batch that is consumed, what is in its rows, and ``--max-steps``."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from typing import Any
+
+from ..patching import Numbering, around, guarded, patch
+
+_ROWS_OF_ITERATIONS, _ROWS_OF_BATCHES, _SAMPLED = 2, 32, 64
+"""Contents are compared for the first iterations and batches of a loader, by so many elements of each row."""
+
+
+def install(session: Any) -> None:
+    """Local. Events ``loader``, ``sampler``, ``set_epoch``, ``split``, ``iteration``, ``batch`` and ``iterated``."""
+    data = session.torch.utils.data
+    observer = _Loaders(session)
+    around(
+        data.DataLoader, "__init__", session.fault, lambda args, kwargs: args[0],
+        lambda loader, result: observer.made(loader),
+    )  # fmt: skip
+    around(
+        data.distributed.DistributedSampler, "__init__", session.fault, lambda args, kwargs: args[0],
+        lambda sampler, result: observer.sampler(sampler),
+    )  # fmt: skip
+    around(data.distributed.DistributedSampler, "set_epoch", session.fault, observer.set_epoch)
+    around(data.DataLoader, "__iter__", session.fault, observer.beginning, observer.began)
+    iterator = data.dataloader._BaseDataLoaderIter
+    around(iterator, "_next_index", session.fault, lambda args, kwargs: args[0], observer.drawn)
+    patch(iterator, "__next__", observer.next_batch)
+    for module in (data, data.dataset):
+        around(module, "random_split", session.fault, lambda args, kwargs: None, observer.split)
+
+
+class _Loaders:
+    """The loaders of this process."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.torch = session.torch
+        self.loaders = Numbering()
+        self.samplers = Numbering()
+        self.iterations: dict[int, int] = {}
+        self.limit = session.options.get("max_steps") or 0
+
+    def made(self, loader: Any) -> None:
+        sampler = loader.sampler
+        inner = getattr(loader.batch_sampler, "sampler", None)
+        known = [self.samplers.get(each) for each in (sampler, inner, loader.batch_sampler) if each is not None]
+        self.session.emit(
+            "loader", loader=self.loaders.of(loader), site=self.session.here(), length=_length(loader.dataset),
+            batches=_length(loader), batch_size=loader.batch_size, sampler=type(sampler).__name__,
+            numbered=next((each for each in known if each is not None), None),
+            iterable=isinstance(loader.dataset, self.torch.utils.data.IterableDataset),
+            drop_last=bool(loader.drop_last), workers=loader.num_workers, dataset=type(loader.dataset).__name__,
+        )  # fmt: skip
+
+    def sampler(self, sampler: Any) -> None:
+        self.session.emit(
+            "sampler", sampler=self.samplers.of(sampler), site=self.session.here(), shuffle=bool(sampler.shuffle),
+            replicas=sampler.num_replicas, rank=sampler.rank, length=_length(sampler.dataset),
+            drop_last=bool(sampler.drop_last),
+        )  # fmt: skip
+
+    def set_epoch(self, args: Any, kwargs: Any) -> None:
+        epoch = args[1] if len(args) > 1 else kwargs.get("epoch")
+        self.session.emit(
+            "set_epoch", sampler=self.samplers.get(args[0]), epoch=epoch if isinstance(epoch, int) else None
+        )
+
+    def split(self, token: Any, parts: Any) -> None:
+        self.session.emit(
+            "split", digests=[zlib.crc32(repr(list(part.indices)).encode()) for part in parts],
+            lengths=[len(part) for part in parts], site=self.session.here(),
+        )  # fmt: skip
+
+    def beginning(self, args: Any, kwargs: Any) -> Any:
+        kept = getattr(args[0], "_iterator", None)  # of workers that persist
+        if kept is not None:
+            kept.drawn_indices = deque()
+        return args[0]
+
+    def began(self, loader: Any, iterator: Any) -> None:
+        number = self.loaders.of(loader)
+        turn = self.iterations[number] = self.iterations.get(number, -1) + 1
+        if isinstance(iterator, self.torch.utils.data.dataloader._BaseDataLoaderIter):
+            iterator.rehearsed = [number, turn, 0]
+        self.session.emit("iteration", loader=number, turn=turn, site=self.session.here())
+
+    def drawn(self, iterator: Any, indices: Any) -> None:
+        # Workers are given their first indices while the iterator is still being made.
+        iterator.__dict__.setdefault("drawn_indices", deque()).append(indices)
+
+    def next_batch(self, original: Any) -> Any:
+        def following(iterator: Any) -> Any:
+            state = iterator.__dict__.get("rehearsed")
+            if state is not None and self.limit and state[2] >= self.limit:
+                guarded(self.session.fault, "loaders", self._ended, state, False)
+                raise StopIteration
+            try:
+                batch = original(iterator)
+            except StopIteration:
+                guarded(self.session.fault, "loaders", self._ended, state, True)
+                raise
+            guarded(self.session.fault, "loaders", self._consumed, iterator, state, batch)
+            return batch
+
+        return following
+
+    def _ended(self, state: Any, exhausted: bool) -> None:
+        self.session.training = False
+        if state is not None:
+            self.session.emit("iterated", loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted)
+
+    def _consumed(self, iterator: Any, state: Any, batch: Any) -> None:
+        self.session.training = self.torch.is_grad_enabled()
+        if state is None:
+            return
+        drawn = iterator.__dict__.get("drawn_indices")
+        indices = _plain(drawn.popleft()) if drawn else None
+        fields: dict[str, Any] = {}
+        if state[1] < _ROWS_OF_ITERATIONS and state[2] < _ROWS_OF_BATCHES:
+            fields["rows"] = self.rows(batch)
+        self.session.emit(
+            "batch", loader=state[0], turn=state[1], count=state[2], indices=indices,
+            size=len(indices) if indices else _size(batch), site=self.session.here(), **fields,
+        )  # fmt: skip
+        state[2] += 1
+
+    def rows(self, batch: Any) -> list[list[int]]:
+        """For each tensor of a batch a digest of each row, from some of its elements."""
+        digests = []
+        for tensor in _tensors(batch):
+            if tensor.dim() == 0 or tensor.is_sparse or not tensor.shape[0] or not tensor.numel():
+                continue
+            flat = tensor.detach().reshape(tensor.shape[0], -1)
+            stride = max(1, flat.shape[1] // _SAMPLED)
+            some = flat[:, ::stride].to(self.torch.float64)
+            weights = self.torch.linspace(1, 2, some.shape[1], dtype=self.torch.float64)
+            digests.append([hash(value) for value in (some * weights).sum(1).tolist()])
+            if len(digests) == 4:
+                break
+        return digests
+
+
+def _tensors(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for each in batch:
+            yield from _tensors(each)
+    elif hasattr(batch, "is_sparse"):
+        yield batch
+
+
+def _size(batch: Any) -> int | None:
+    for tensor in _tensors(batch):
+        if tensor.dim():
+            return int(tensor.shape[0])
+    return None
+
+
+def _plain(indices: Any) -> list[int] | None:
+    """The indices of one batch as numbers; nested ones flattened, others by a checksum of how they are written."""
+    if isinstance(indices, int):
+        return [indices]
+    if not isinstance(indices, (list, tuple)):
+        return None if indices is None else [zlib.crc32(repr(indices).encode())]
+    found: list[int] = []
+    for each in indices:
+        if type(each) is int:
+            found.append(each)
+        elif each is None:
+            return None  # of an iterable dataset
+        else:
+            found += _plain(each) or []
+    return found
+
+
+def _length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except TypeError:
+        return None

@@ -1,0 +1,95 @@
+"""Files: what each rank opens for writing or renames, and what it saves of which state."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from ..patching import around, guarded
+
+_TOLD = 3
+"""Events for one path: enough to see that several ranks write it, and again later."""
+
+
+def install(session: Any) -> None:
+    """Local. Events ``save``, ``write`` and ``load``."""
+    torch = session.torch
+    observer = _Files(session)
+    original = torch.save
+    around(torch, "save", session.fault, observer.saving, observer.saved, observer.saved)
+    if hasattr(torch.serialization, "save") and torch.serialization.save is original:
+        torch.serialization.save = torch.save
+    ddp = torch.nn.parallel.DistributedDataParallel
+    around(
+        ddp, "load_state_dict", session.fault,
+        lambda args, kwargs: session.emit("load", wrapped=True, site=session.here()),
+    )  # fmt: skip
+    sys.addaudithook(observer.audit)
+
+
+class _Files:
+    """What this process wrote. An audit hook cannot be taken out again, so it has to be quick."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.pid = os.getpid()
+        self.told: dict[str, int] = {}
+        self.busy = 0
+
+    def audit(self, event: str, args: Any) -> None:
+        if event == "open":
+            if not isinstance(args[2], int) or not args[2] & (os.O_WRONLY | os.O_RDWR):
+                return
+            path, mode = args[0], "append" if args[2] & os.O_APPEND else "write"
+        elif event == "os.rename":
+            path, mode = args[1], "rename"
+        else:
+            return
+        if not self.busy and isinstance(path, (str, bytes, os.PathLike)) and os.getpid() == self.pid:
+            self.busy += 1
+            guarded(self.session.fault, "files", self._write, path, mode)
+            self.busy -= 1
+
+    def _write(self, path: Any, mode: str) -> None:
+        where = self.absolute(path)
+        if where.startswith(("/dev/", "/proc/", "/sys/")) or ".pyc" in where:
+            return
+        self.told[where] = self.told.get(where, 0) + 1
+        if self.told[where] <= _TOLD:
+            self.session.emit("write", path=where, mode=mode, site=self.session.here())
+
+    def absolute(self, path: Any) -> str:
+        return os.path.realpath(os.path.abspath(os.fsdecode(path)))
+
+    def saving(self, args: Any, kwargs: Any) -> None:
+        self.busy += 1  # the file that it opens is told here
+        state = args[0] if args else kwargs.get("obj")
+        target = args[1] if len(args) > 1 else kwargs.get("f")
+        if isinstance(target, (str, os.PathLike)):
+            path: str | None = self.absolute(target)
+        else:
+            name = getattr(target, "name", None)
+            path = self.absolute(name) if isinstance(name, str) else None
+        tensors, wrapped = self.contents(state)
+        self.session.emit("save", path=path, tensors=tensors, wrapped=wrapped, site=self.session.here())
+
+    def saved(self, token: Any, result: Any) -> None:
+        self.busy -= 1
+
+    def contents(self, state: Any, depth: int = 0) -> tuple[int, int]:
+        """How many tensors there are in dictionaries of tensors, and how many of them under a name of a wrapper."""
+        torch = self.session.torch
+        if isinstance(state, torch.nn.Module):
+            state = state.state_dict()
+        if not isinstance(state, dict) or depth > 3:
+            return 0, 0
+        tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
+        count = len(tensors)
+        named = sum(isinstance(key, str) and key.startswith("module.") for key in tensors)
+        wrapped = named if named == count else 0
+        for value in state.values():
+            if isinstance(value, (dict, torch.nn.Module)):
+                more, among = self.contents(value, depth + 1)
+                count, wrapped = count + more, wrapped + among
+        return count, wrapped

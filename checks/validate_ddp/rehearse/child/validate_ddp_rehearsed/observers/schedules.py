@@ -1,0 +1,28 @@
+"""Learning-rate schedules with an end: for how many steps they were made, and how many they took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..patching import Numbering, around
+
+
+def install(session: Any) -> None:
+    """Local. Events ``schedule`` and ``scheduled``."""
+    numbers = Numbering()
+    module = session.torch.optim.lr_scheduler
+    base = getattr(module, "LRScheduler", None) or module._LRScheduler
+
+    def made(scheduler: Any, result: Any) -> None:
+        steps = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_steps", None)
+        if isinstance(steps, (int, float)):
+            number = numbers.of(scheduler)
+            session.emit("schedule", schedule=number, kind=type(scheduler).__name__, steps=steps, site=session.here())
+
+    def stepped(args: Any, kwargs: Any) -> None:
+        number = numbers.get(args[0])
+        if number is not None:
+            session.emit("scheduled", schedule=number)
+
+    around(base, "__init__", session.fault, lambda args, kwargs: args[0], made)
+    around(base, "step", session.fault, stepped)

@@ -1,0 +1,23 @@
+"""TorchScript is switched off, as by PYTORCH_JIT=0: it compiles calls of torch, and cannot read our stubs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .patching import patch
+
+
+def install(session: Any) -> None:
+    """Local. What is scripted from now on runs as the Python that it is."""
+    jit = session.torch.jit
+    jit._state.disable()
+
+    def script(original: Any) -> Any:
+        def unscripted(*args: Any, **kwargs: Any) -> Any:
+            if not session.sites.called_by_torch():
+                session.note("torch.jit.script compiles nothing")
+            return original(*args, **kwargs)
+
+        return unscripted
+
+    patch(jit, "script", script)

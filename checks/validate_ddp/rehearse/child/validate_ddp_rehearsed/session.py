@@ -1,0 +1,116 @@
+"""One rehearsed process: reads what the command asks for, connects, installs the shim and the observers."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+from .channel import Channel
+from .hook import START
+from .patching import guarded
+from .sites import Sites
+
+_SHIM = (
+    "devices",
+    "tensors",
+    "factories",
+    "cuda",
+    "streams",
+    "precision",
+    "groups",
+    "batch_norm",
+    "compiling",
+    "data_parallel",
+)
+_OBSERVERS = (
+    "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "failures",
+)  # fmt: skip
+
+current: Session | None = None
+
+
+class Session:
+    """What shim and observers share.
+
+    options: of the command: max_steps, stop_after, shim, devices (of a node).
+    """
+
+    def __init__(self, torch: Any, options: dict[str, Any]) -> None:
+        self.torch = torch
+        self.options = options
+        self.channel = Channel(options["socket"])
+        self.sites = Sites(os.path.dirname(torch.__file__), START, self.channel.send)
+        self.emit = self.channel.send
+        self.here = self.sites.here
+        self.fault = self.channel.fault
+        self.noted: set[str] = set()
+        self.count = 0
+        self.training = False
+        """Whether batches of a loader are being consumed with gradients on, for the observer of random draws."""
+
+    @property
+    def local_rank(self) -> int:
+        return int(os.environ.get("LOCAL_RANK", "0") or 0)
+
+    def next_call(self) -> int:
+        """A number for a call that may wait; the event ``done`` has the same one."""
+        self.count += 1
+        return self.count
+
+    def note(self, change: str) -> None:
+        """Says once what the shim has changed for this run."""
+        if change not in self.noted:
+            self.noted.add(change)
+            self.emit("shim", change=change)
+
+    def connect(self) -> None:
+        """Introduces this process; again after a fork that made a rank."""
+        self.channel.connect(
+            rank=_number("RANK"),
+            local_rank=_number("LOCAL_RANK"),
+            world_size=_number("WORLD_SIZE"),
+            torch=str(self.torch.__version__),
+            python=sys.version.split()[0],
+            argv=sys.argv[:1],
+        )
+        self.sites.numbers.clear()
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else None
+
+
+def begin(torch: Any) -> None:
+    """Local. Called when torch has just been imported; a fault leaves the run as it is."""
+    global current
+    try:
+        options = json.loads(os.environ["VALIDATE_DDP_REHEARSAL"])
+        session = Session(torch, options)
+        session.connect()
+    except Exception:  # noqa: BLE001 - nobody to tell: the command says which ranks never reported
+        return
+    current = session
+    if options.get("shim", True):
+        for name in _SHIM:
+            guarded(session.fault, "shim." + name, _install, "shim." + name, session)
+    guarded(session.fault, "scripting", _install, "scripting", session)
+    for name in _OBSERVERS:
+        guarded(session.fault, "observers." + name, _install, "observers." + name, session)
+    guarded(session.fault, "stacks", _install, "stacks", session)
+    session.emit("ready")
+
+
+def _install(module: str, session: Session) -> None:
+    import_module("." + module, __package__).install(session)
+
+
+def leave() -> None:
+    """Local. At the end of the process, after all that the script has registered for it."""
+    if current is not None:
+        module = sys.modules.get(f"{__package__}.observers.groups")
+        if module is not None:
+            guarded(current.fault, "leave", module.leave, current)

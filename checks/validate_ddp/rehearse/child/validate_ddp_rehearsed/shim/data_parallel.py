@@ -1,0 +1,22 @@
+"""``nn.DataParallel`` on the CPU: as where there is no GPU, it calls the module it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..patching import patch
+
+
+def install(session: Any) -> None:
+    """Local."""
+    torch = session.torch
+
+    def init(original: Any) -> Any:
+        def built(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+            session.note("nn.DataParallel calls its module once, on the CPU")
+            torch.nn.Module.__init__(self)
+            self.dim, self.module, self.device_ids, self.output_device = dim, module, [], None
+
+        return built
+
+    patch(torch.nn.DataParallel, "__init__", init)

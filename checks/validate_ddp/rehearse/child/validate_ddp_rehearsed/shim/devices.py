@@ -1,0 +1,60 @@
+"""Which devices a rehearsal pretends to have, and which a script asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def install(session: Any) -> None:
+    """Local. Makes ``session.devices``, which the other parts of the shim ask."""
+    session.devices = Devices(session)
+
+
+class Devices:
+    """A node with ``count`` pretended GPUs, and the current one."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.torch = session.torch
+        self.count = int(session.options.get("devices") or 1)
+        self.current = 0
+        self.cpu = session.torch.device("cpu")
+        self.told: set[tuple[int, str]] = set()
+
+    def index_of(self, device: Any) -> int | None:
+        """The index of the GPU that is meant, -1 for the current one; None where no GPU is."""
+        if device is None:
+            return None
+        if isinstance(device, bool):
+            return None
+        if isinstance(device, int):
+            return device
+        if isinstance(device, str):
+            kind, _, index = device.partition(":")
+            if kind != "cuda":
+                return None
+            return int(index) if index.isdigit() else -1
+        if isinstance(device, self.torch.device) and device.type == "cuda":
+            return -1 if device.index is None else int(device.index)
+        return None
+
+    def mapped(self, device: Any, via: str) -> Any:
+        """``device``, or the CPU in the place of a GPU. Raises RuntimeError, as CUDA, for one that is not there."""
+        index = self.index_of(device)
+        if index is None:
+            return device
+        self.use(index, via)
+        return self.cpu
+
+    def use(self, index: int, via: str) -> None:
+        """Takes note of a GPU that the script asks for by number."""
+        if index >= 0:
+            if (index, via) not in self.told:
+                self.told.add((index, via))
+                self.session.emit("device", index=index, via=via, site=self.session.here())
+            if index >= self.count:
+                raise RuntimeError(
+                    f"CUDA error: invalid device ordinal: GPU {index} is asked for, and the rehearsed node has "
+                    f"{self.count} (validate-ddp run)"
+                )
+        self.session.note("CUDA tensors and modules stay on the CPU")

@@ -1,0 +1,126 @@
+"""Process groups: nccl becomes gloo, on the loopback interface, and no call names a device."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from typing import Any
+
+from ..patching import everywhere
+
+
+def install(session: Any) -> None:
+    """Local. Patches the functions of ``torch.distributed`` that name a backend or a device, and DDP's constructor."""
+    dist = session.torch.distributed
+    if not dist.is_available():
+        return
+    stubs: dict[int, Any] = {}
+    makers = {
+        "init_process_group": _init, "new_group": _backend, "new_subgroups": _backend, "split_group": _backend,
+        "barrier": _barrier, "is_nccl_available": _yes, "is_backend_available": _yes, "init_device_mesh": _mesh,
+    }  # fmt: skip
+    for name, make in makers.items():
+        original = getattr(dist, name, None)
+        if original is not None:
+            stub = make(original, session)
+            stub.__name__ = stub.__qualname__ = name
+            stub.__wrapped__ = original
+            stubs[id(original)] = stub
+    everywhere(stubs)
+    _constructor(session)
+
+
+def _gloo(backend: Any, session: Any) -> Any:
+    if backend is not None and "nccl" in str(backend).lower():
+        session.note("nccl runs as gloo")
+        return "gloo"
+    return backend
+
+
+def _init(original: Any, session: Any) -> Any:
+    def init_process_group(backend: Any = None, init_method: Any = None, *args: Any, **kwargs: Any) -> Any:
+        backend = "gloo" if backend is None else _gloo(backend, session)
+        if kwargs.pop("device_id", None) is not None:
+            session.note("device_id is left out of init_process_group")
+        kwargs.pop("pg_options", None)
+        _patient(session, kwargs)
+        host, port = os.environ.get("VALIDATE_DDP_HOST"), os.environ.get("VALIDATE_DDP_PORT")
+        if host and port:
+            if init_method is not None and str(init_method).startswith("tcp://"):
+                session.note("the rendezvous is on the loopback interface")
+                init_method = f"tcp://{host}:{port}"
+            if os.environ.get("MASTER_ADDR") or init_method in (None, "env://"):
+                _pin(session, host, port)
+        return original(backend, init_method, *args, **kwargs)
+
+    return init_process_group
+
+
+def _patient(session: Any, kwargs: Any) -> None:
+    """A slow machine must not run into a time-out made for GPUs; who waits in vain is found by the command."""
+    longest = datetime.timedelta(seconds=2 * float(session.options.get("timeout") or 600))
+    given = kwargs.get("timeout")
+    if isinstance(given, datetime.timedelta) and given < longest:
+        session.note("time-outs of process groups are lengthened: --hang and --timeout stand for them")
+        kwargs["timeout"] = longest
+
+
+def _pin(session: Any, host: str, port: str) -> None:
+    if os.environ.get("MASTER_ADDR") is not None and os.environ.get("MASTER_PORT") is not None:
+        if (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) != (host, port):
+            session.note("the rendezvous is on the loopback interface")
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, port
+
+
+def _backend(original: Any, session: Any) -> Any:
+    def group(*args: Any, **kwargs: Any) -> Any:
+        if "backend" in kwargs:
+            kwargs["backend"] = _gloo(kwargs["backend"], session)
+        kwargs.pop("device_id", None)
+        kwargs.pop("pg_options", None)
+        _patient(session, kwargs)
+        args = tuple(_gloo(each, session) if isinstance(each, str) else each for each in args)
+        return original(*args, **kwargs)
+
+    return group
+
+
+def _barrier(original: Any, session: Any) -> Any:
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+        for index in device_ids or ():
+            session.devices.use(index, "barrier")
+        return original(group, async_op)
+
+    return barrier
+
+
+def _yes(original: Any, session: Any) -> Any:
+    def available(backend: str = "nccl") -> bool:
+        return str(backend).lower() == "nccl" or bool(original(backend))
+
+    return available
+
+
+def _mesh(original: Any, session: Any) -> Any:
+    def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        if device_type == "cuda":
+            session.note("device meshes of CUDA are meshes of the CPU")
+        return original("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    return init_device_mesh
+
+
+def _constructor(session: Any) -> None:
+    ddp = session.torch.nn.parallel.DistributedDataParallel
+    original = ddp.__init__
+
+    def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any) -> None:
+        for each in device_ids or ():
+            index = session.devices.index_of(each)
+            if index is not None:
+                session.note("device_ids are left out of DistributedDataParallel")
+                session.devices.use(index, "device_ids")
+        original(self, module, None, None, *args, **kw)
+
+    init.__wrapped__ = original  # type: ignore[attr-defined]
+    ddp.__init__ = init

@@ -1,0 +1,93 @@
+"""CUDA streams, events and device contexts: objects that order nothing, since the CPU does one thing at a time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class Stream:
+    """In place of ``torch.cuda.Stream``."""
+
+    cuda_stream = 0
+    priority = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def wait_event(self, event: Any) -> None:
+        pass
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> Any:
+        event = Event() if event is None else event
+        event.record()
+        return event
+
+
+class Event:
+    """In place of ``torch.cuda.Event``: keeps the time at which it was recorded."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.time = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        self.time = time.perf_counter()
+
+    def wait(self, stream: Any = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: Any) -> float:
+        """Milliseconds."""
+        return float(end.time - self.time) * 1e3
+
+
+class Context:
+    """In place of ``torch.cuda.device`` and ``torch.cuda.stream``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        pass
+
+
+def install(session: Any) -> None:
+    """Local."""
+    cuda = session.torch.cuda
+    stream = Stream()
+    for name, stub in (("Stream", Stream), ("ExternalStream", Stream), ("Event", Event)):
+        setattr(cuda, name, stub)
+    for name in ("stream", "StreamContext", "device", "device_of"):
+        setattr(cuda, name, type(name, (Context,), {"__doc__": Context.__doc__}))
+    for name in ("current_stream", "default_stream"):
+        setattr(cuda, name, lambda device=None: stream)
+    cuda.set_stream = lambda stream: None
+    session.torch.Tensor.record_stream = lambda self, stream: None
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        nvtx = getattr(cuda, "nvtx", None)
+        if nvtx is not None and hasattr(nvtx, name):
+            setattr(nvtx, name, lambda *args, **kwargs: None)

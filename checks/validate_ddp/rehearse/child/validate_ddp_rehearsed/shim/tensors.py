@@ -1,0 +1,109 @@
+"""Moves of tensors and modules to a GPU leave them where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..patching import patch
+
+
+def install(session: Any) -> None:
+    """Local. Patches the methods of Tensor and Module that move, and what tells whether a tensor is on a GPU."""
+    torch = session.torch
+    devices = session.devices
+    _moves(torch.Tensor, devices)
+    _modules(torch.nn.Module, devices)
+    _is_cuda(torch, session)
+    patch(torch, "load", lambda original: _load(original, devices))
+    _pinning(torch, session)
+
+
+def _moves(tensor: Any, devices: Any) -> None:
+    def to(original: Any) -> Any:
+        def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if args and devices.index_of(args[0]) is not None:
+                args = (devices.mapped(args[0], "to"), *args[1:])
+            if kwargs.get("device") is not None:
+                kwargs["device"] = devices.mapped(kwargs["device"], "to")
+            return original(self, *args, **kwargs)
+
+        return moved
+
+    def cuda(original: Any) -> Any:
+        def moved(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+            devices.mapped("cuda" if device is None else device, "cuda")
+            return self
+
+        return moved
+
+    patch(tensor, "to", to)
+    patch(tensor, "cuda", cuda)
+
+
+def _modules(module: Any, devices: Any) -> None:
+    def to(original: Any) -> Any:
+        def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if args and devices.index_of(args[0]) is not None:
+                args = (devices.mapped(args[0], "to"), *args[1:])
+            if kwargs.get("device") is not None:
+                kwargs["device"] = devices.mapped(kwargs["device"], "to")
+            return original(self, *args, **kwargs)
+
+        return moved
+
+    def cuda(original: Any) -> Any:
+        def moved(self: Any, device: Any = None) -> Any:
+            devices.mapped("cuda" if device is None else device, "cuda")
+            return self
+
+        return moved
+
+    def to_empty(original: Any) -> Any:
+        def moved(self: Any, *, device: Any, recurse: bool = True) -> Any:
+            return original(self, device=devices.mapped(device, "to_empty"), recurse=recurse)
+
+        return moved
+
+    patch(module, "to", to)
+    patch(module, "cuda", cuda)
+    patch(module, "to_empty", to_empty)
+
+
+def _is_cuda(torch: Any, session: Any) -> None:
+    real = torch._C.TensorBase.is_cuda
+
+    def is_cuda(self: Any) -> bool:
+        # Torch's own code must see the truth, or it takes paths that need a GPU.
+        return bool(real.__get__(self)) or not session.sites.called_by_torch()
+
+    torch.Tensor.is_cuda = property(is_cuda)
+
+
+def _load(original: Any, devices: Any) -> Any:
+    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(map_location, dict):
+            map_location = {key: devices.mapped(value, "load") for key, value in map_location.items()}
+        elif map_location is None or callable(map_location):
+            map_location = map_location or devices.cpu
+        else:
+            map_location = devices.mapped(map_location, "load")
+        return original(f, map_location, *args, **kwargs)
+
+    return load
+
+
+def _pinning(torch: Any, session: Any) -> None:
+    patch(torch.Tensor, "pin_memory", lambda original: lambda self, *args, **kwargs: self)
+    patch(torch.Tensor, "is_pinned", lambda original: lambda self, *args, **kwargs: True)
+
+    def init(original: Any) -> Any:
+        def built(self: Any, *args: Any, **kwargs: Any) -> None:
+            if kwargs.get("pin_memory"):
+                session.note("memory is not pinned")
+                kwargs["pin_memory"] = False  # the thread that pins needs a GPU
+            kwargs.pop("pin_memory_device", None)
+            original(self, *args, **kwargs)
+
+        return built
+
+    patch(torch.utils.data.DataLoader, "__init__", init)

@@ -1,0 +1,89 @@
+"""Where the script called: the frames outside of torch and of ours, each distinct stack sent once and numbered."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+_DEPTH = 8
+"""Frames of a site, innermost first; loops of epochs and the function that calls them are within reach."""
+SCRIPT, LIBRARY, HIDDEN = 0, 1, 2
+
+
+class Sites:
+    """Numbers stacks. ``send`` takes the event of a new one."""
+
+    def __init__(self, torch_home: str, start: str, send: Callable[..., None]) -> None:
+        self.start = start
+        self.send = send
+        self.hidden = (torch_home + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen", "<string>")
+        standard = os.path.dirname(os.__file__) + os.sep
+        self.library = (standard, os.path.realpath(standard) + os.sep)
+        self.kinds: dict[str, int] = {}
+        self.numbers: dict[Any, int] = {}
+        self.codes: list[CodeType] = []
+
+    def kind(self, filename: str) -> int:
+        """Whether a file is the script's (and its modules'), a library's, or torch's and ours."""
+        known = self.kinds.get(filename)
+        if known is None:
+            if filename.startswith((*self.hidden, "<")):
+                known = HIDDEN
+            elif filename.startswith(self.library) or "site-packages" in filename or "dist-packages" in filename:
+                known = LIBRARY
+            else:
+                known = SCRIPT
+            self.kinds[filename] = known
+        return known
+
+    def frames(self, frame: FrameType | None) -> tuple[list[FrameType], str]:
+        """The frames to show, innermost first, and the function of torch that the innermost of them called."""
+        found: list[FrameType] = []
+        via = ""
+        while frame is not None and len(found) < _DEPTH:
+            code = frame.f_code
+            if self.kind(code.co_filename) != HIDDEN:
+                found.append(frame)
+            elif not found and not code.co_filename.startswith(self.hidden[1]) and code.co_name not in _PLUMBING:
+                via = code.co_name
+            frame = frame.f_back
+        return found, via
+
+    def here(self) -> int:
+        """The number of the stack that called into torch or into a patched function just now; about 2 us."""
+        frames, via = self.frames(sys._getframe(1))
+        key = (via, *((id(frame.f_code), frame.f_lineno) for frame in frames))
+        number = self.numbers.get(key)
+        if number is None:
+            number = self.numbers[key] = len(self.numbers)
+            self.codes += [frame.f_code for frame in frames]  # kept: the key holds their ids
+            self.send("site", site=number, via=via, stack=[self.entry(frame) for frame in frames])
+        return number
+
+    def entry(self, frame: FrameType) -> list[Any]:
+        """``[path, line, function, is it a library's]``."""
+        path = frame.f_code.co_filename
+        absolute = path if os.path.isabs(path) else os.path.join(self.start, path)
+        return [os.path.normpath(absolute), frame.f_lineno, frame.f_code.co_name, self.kind(path) == LIBRARY]
+
+    def called_by_torch(self) -> bool:
+        """Whether the patched function that asks was called by torch itself."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(self.hidden[1]):
+            frame = frame.f_back
+        return frame is not None and self.kind(frame.f_code.co_filename) == HIDDEN
+
+    def within(self, part: str) -> bool:
+        """Whether the script called into a file of torch with ``part`` in its path, on the way here."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and self.kind(frame.f_code.co_filename) == HIDDEN:
+            if part in frame.f_code.co_filename:
+                return True
+            frame = frame.f_back
+        return False
+
+
+_PLUMBING = {"wrapper", "inner", "decorate_context", "_call_impl", "_wrapped_call_impl", "_fn", "__call__"}

@@ -1,0 +1,103 @@
+"""Which call of two ranks that part is the one to blame, and under which code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from validate_ddp.catalogue import ERROR
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.script import conditional, is_in_handler
+from validate_ddp.rehearse.sequences import Parting, partings
+from validate_ddp.rehearse.verdict import Note, Observation
+
+SHARDED = {
+    "consolidate_state_dict", "state_dict", "full_optim_state_dict", "optim_state_dict", "get_state_dict",
+    "get_model_state_dict", "get_optimizer_state_dict", "save", "async_save", "load", "full_tensor",
+}  # fmt: skip
+"""Functions of torch that collect or write the shards of all ranks."""
+
+
+class Culprit(NamedTuple):
+    """A call that only one rank makes. code: the rule that it falls under; peer: what the other rank called instead."""
+
+    code: str
+    rank: int
+    call: Event
+    other: int
+    peer: Event | None
+
+
+def culprits(run: Run) -> list[Culprit]:
+    """Calls that some ranks make and others do not, one for each pair of ranks and group."""
+    found = []
+    for parting in partings(run):
+        rank = _blamed(run, parting)
+        if rank is None:
+            continue
+        call, peer = (parting.mine, parting.theirs) if rank == parting.rank else (parting.theirs, parting.mine)
+        if call is not None:
+            other = parting.other if rank == parting.rank else parting.rank
+            found.append(Culprit(_code(call), rank, call, other, peer))
+    return found
+
+
+def _blamed(run: Run, parting: Parting) -> int | None:
+    if parting.what not in ("operation", "call", "missing"):
+        return None
+    if parting.mine is None or parting.theirs is None:
+        return parting.extra
+    mine, theirs = (conditional(call["site"]) is not None for call in (parting.mine, parting.theirs))
+    if mine != theirs:
+        return parting.rank if mine else parting.other
+    # A run that hung has not come to what both would have called: there the counts of calls say little.
+    return None if mine else (parting.extra if parting.what == "call" or run.stop is None else None)
+
+
+def _code(call: Event) -> str:
+    site: Site = call["site"]
+    if call["event"] == "forward":
+        return "DDP402"
+    if site.via in SHARDED:
+        return "DDP506"
+    return "DDP403" if is_in_handler(site) else "DDP401"
+
+
+def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observation, ...]:
+    """The findings of one code, one for each place; errors where the run has hung on them."""
+    severity = ERROR if run.outcome == "hang" else severity
+    found: dict[tuple[str, int], Observation] = {}
+    for culprit in culprits(run):
+        if culprit.code == code:
+            guarded = conditional(culprit.call["site"])
+            site: Site = Site((guarded,)) if guarded else culprit.call["site"]
+            message = f"{what}: rank {culprit.rank} calls {named(culprit.call)}, rank {culprit.other} " + (
+                f"calls {named(culprit.peer)} at {short(culprit.peer['site'])}"
+                if culprit.peer
+                else _absent(run, culprit)
+            )
+            instead = culprit.peer["site"] if culprit.peer else run.where.get(culprit.other)
+            notes = (Note(instead, f"where rank {culprit.other} is instead"),) if instead else ()
+            found.setdefault(site.place, Observation(code, severity, site, message, notes, (culprit.rank,)))
+    return tuple(found.values())
+
+
+def _absent(run: Run, culprit: Culprit) -> str:
+    if run.outcome == "hang" and not run.of(culprit.other, "exit"):
+        return f"does not come to it, and has stood still for {run.plan.get('hang', 0):g} s (--hang)"
+    return "calls none"
+
+
+def named(call: Event) -> str:
+    """A call as people say it."""
+    if call["event"] == "forward":
+        return "the forward of DistributedDataParallel"
+    if call["event"] == "backward":
+        return "backward, which reduces gradients"
+    via = call["site"].via
+    return f"`{call['op']}`" + (f" (in `{via}`)" if via and via != call["op"] else "")
+
+
+def short(site: Site) -> str:
+    """``train.py:88``."""
+    return f"{site.own.path.rpartition('/')[2]}:{site.own.line}"

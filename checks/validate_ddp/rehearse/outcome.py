@@ -1,0 +1,184 @@
+"""A judged run: findings in the catalogue's form, facts, and how the script itself ended."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from validate_ddp.catalogue import SEVERITIES, Finding, Place, Span
+from validate_ddp.catalogue.registry import name_of
+from validate_ddp.rehearse.facts import Facts, facts
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.rules import judged
+from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.script import extent
+from validate_ddp.rehearse.verdict import Observation, Verdict
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The rank that failed first. code: its exit code, negative for a signal; None where it is not known."""
+
+    rank: int | None
+    code: int | None
+    message: str
+    traceback: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Everything there is to report of a run."""
+
+    run: Run
+    findings: tuple[Finding, ...]
+    observations: tuple[Observation, ...]
+    verdicts: dict[str, Verdict]
+    facts: Facts
+    failure: Failure | None
+    positions: tuple[str, ...]
+    """Where each rank was when a run was ended, one line each."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the script itself failed or timed out."""
+        return self.run.outcome in ("failed", "timeout", "cut off")
+
+
+def judge(events: list[Event]) -> Judged:
+    """Judges the events of a run; pure, but for reading the lines of the script."""
+    run = Run(events)
+    verdicts = judged(run)
+    observations = [finding for verdict in verdicts.values() for finding in verdict.findings]
+    observations.sort(key=lambda each: (-SEVERITIES.index(each.severity), each.frame.path, each.frame.line, each.code))
+    return Judged(
+        run=run,
+        findings=tuple(_finding(run, each) for each in observations),
+        observations=tuple(observations),
+        verdicts=verdicts,
+        facts=facts(run),
+        failure=_failure(run),
+        positions=tuple(_positions(run)),
+    )
+
+
+def shown_path(run: Run, path: str) -> str:
+    """A path relative to where the run was started, with forward slashes; as it is where it lies elsewhere."""
+    base = run.cwd or os.getcwd()
+    relative = os.path.relpath(path, base) if os.path.isabs(path) else path
+    return (path if relative.startswith("..") else relative).replace(os.sep, "/")
+
+
+def _finding(run: Run, observed: Observation) -> Finding:
+    frame = observed.frame
+    column, end_line, end_column = extent(frame.path, frame.line)
+    path = shown_path(run, frame.path)
+    evidence = tuple(_place(run, note.site, note.text) for note in observed.notes)
+    return Finding(
+        observed.code, name_of(observed.code), observed.severity, path, frame.line, column, end_line, end_column,
+        observed.message, evidence,
+    )  # fmt: skip
+
+
+def _place(run: Run, site: Site, text: str) -> Place:
+    frame = site.own
+    column, end_line, end_column = extent(frame.path, frame.line)
+    span = Span(frame.line, column - 1, end_line, max(end_column - 1, column - 1))
+    return Place(shown_path(run, frame.path), span, text)
+
+
+def _failure(run: Run) -> Failure | None:
+    raised = sorted(((event["time"], rank, event) for rank, event in run.each("exception")), key=lambda each: each[0])
+    gone = _vanished(run)
+    if raised and not (gone and _PEER_GONE.search(raised[0][2]["message"])):
+        _, rank, event = raised[0]
+        own = next((frame for frame in event["stack"] if not frame[3]), None)
+        place = f"{shown_path(run, own[0])}:{own[1]}" if own else ""
+        message = f"{event['kind']}: {event['message']}".strip()
+        return Failure(rank, run.codes.get(rank), message, event["traceback"], place)
+    if run.outcome != "failed":
+        return None
+    for ended, code in gone:
+        how = f"ended by {_signal(-code)}" if code < 0 else f"exited with code {code}"
+        return Failure(ended, code, f"{how} without an exception", "", _last(run, ended))
+    return None
+
+
+_PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvValue failed|Connection was likely")
+"""What a rank says whose peer has gone: not the cause."""
+
+
+def _vanished(run: Run) -> list[tuple[int | None, int]]:
+    """Ranks that ended without an exception and without their interpreter's coming to its end, or with a code of their
+    own, in the order in which they went. Those that were killed for another's failure come after it."""
+    found = []
+    for rank, code in run.codes.items():
+        ranked = rank if rank is not None else -1
+        if run.of(ranked, "exception"):
+            continue
+        if code != 0 or (run.of(ranked, "hello") and not run.of(ranked, "exit")):
+            found.append((rank, code))
+    return found
+
+
+def _signal(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last(run: Run, rank: int | None) -> str:
+    """The last place that is known of a rank."""
+    for event in reversed(run.by_rank.get(rank, []) if rank is not None else []):
+        site = event.get("site")
+        if isinstance(site, Site) and site.frames and event["event"] != "exit":
+            return f"last seen at {shown_path(run, site.own.path)}:{site.own.line}"
+    return ""
+
+
+def _positions(run: Run) -> list[str]:
+    if run.stop is None:
+        return []
+    rows = []
+    for text, state in sorted(run.stop["ranks"].items(), key=lambda item: int(item[0])):
+        rank = int(text)
+        call = _call(run, rank, state.get("waiting"))
+        if state["ended"]:
+            rows.append(f"rank {rank} has exited with code {state['code']}")
+        elif call is not None:
+            rows.append(f"rank {rank} is in {_named(call)} at {_at(run, call['site'])}")
+        elif rank in run.where:
+            rows.append(f"rank {rank} is at {_at(run, run.where[rank])} in {run.where[rank].own.function}")
+        else:
+            rows.append(f"rank {rank} has not said where it is")
+        site = call["site"] if call is not None else run.where.get(rank)
+        if site is not None and not state["ended"]:
+            rows += [f"    {shown_path(run, each.path)}:{each.line} in {each.function}" for each in site.frames[1:]]
+    return rows
+
+
+def _call(run: Run, rank: int, number: Any) -> Event | None:
+    if number is None:
+        return None
+    for event in run.of(rank, "collective", "forward", "backward", "joining"):
+        if event["n"] == number:
+            return event
+    return None
+
+
+def _named(call: Event) -> str:
+    names = {"forward": "the forward of DistributedDataParallel", "backward": "backward (reduction of gradients)"}
+    if call["event"] == "joining":
+        return "init_process_group"
+    via = call["site"].via
+    op = names.get(call["event"]) or str(call["op"])
+    return f"{op} of {via}" if via and via != op and call["event"] == "collective" else op
+
+
+def _at(run: Run, site: Site) -> str:
+    return f"{shown_path(run, site.own.path)}:{site.own.line}"

@@ -1,0 +1,1 @@
+"""The command's side of a rehearsal: starts the ranks, listens, keeps the deadlines, and leaves nothing behind."""

@@ -1,0 +1,261 @@
+"""Runs a plan to its end: every event into the log, deadlines kept, stuck ranks found, all processes ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+from validate_ddp.rehearse.log import VERSION, Event, Log
+from validate_ddp.rehearse.parent.listener import Listener
+from validate_ddp.rehearse.parent.processes import Processes
+from validate_ddp.rehearse.parent.stillness import Stillness
+from validate_ddp.rehearse.plan import Plan
+from validate_ddp.rehearse.watch import SETTLED, Watch
+
+_TICK = 0.05
+_FAILED_GRACE = 2.0
+"""Seconds that ranks get when one has failed: time to fail themselves, with a traceback of their own."""
+_EXIT_GRACE = 5.0
+"""Seconds for a rank to go once its interpreter has begun to: gloo sometimes hangs there after a correct script."""
+
+Note = Callable[[str], None]
+
+
+def supervise(plan: Plan, log: Log, note: Note) -> str:
+    """Runs it and returns how it ended: "finished", "failed", "timeout", "hang", "stopped" or "interrupted".
+
+    note: is given live remarks, one line each. The last event of the log is ``finish``.
+    """
+    outcome = _once(plan, log, note)
+    if outcome == "spawns":
+        # Four processes would each start ranks of their own: begin again with the one that people start by hand.
+        note("the script spawns its own ranks: started again as one process")
+        log.events.clear()
+        if log.file is not None:
+            log.file.seek(0)
+            log.file.truncate()
+        outcome = _once(replace(plan, launcher="single"), log, note)
+    return outcome
+
+
+def _once(plan: Plan, log: Log, note: Note) -> str:
+    folder = tempfile.mkdtemp(prefix="validate-ddp-")
+    try:
+        listener = Listener(folder)
+        try:
+            log.add({"event": "start", "version": VERSION, "cwd": os.getcwd(), "plan": asdict(plan)})
+            run = _Run(plan, log, note, listener, folder)
+            outcome = run.follow()
+            log.add({"event": "finish", "outcome": outcome, "seconds": round(time.monotonic() - run.began, 3)})
+            return outcome
+        finally:
+            listener.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Run:
+    """One start of the processes, until all are gone."""
+
+    def __init__(self, plan: Plan, log: Log, note: Note, listener: Listener, folder: str) -> None:
+        self.plan, self.log, self.note, self.listener = plan, log, note, listener
+        self.began = time.monotonic()
+        self.single = plan.launcher == "single"
+        self.watch = Watch(plan.world_size)
+        self.rank_of: dict[int, int] = {}
+        self.pid_of: dict[int, int] = {}
+        self.stopped: set[int] = set()
+        self.leaving: dict[int, float] = {}
+        self.failed_at: float | None = None
+        self.spawns = False
+        self.raised: set[int] = set()
+        self.asked: set[int] = set()
+        self.answered: set[int] = set()
+        self.processes = Processes(plan, folder, uuid.uuid4().hex, self.single)
+        self.stillness = Stillness(plan.hang)
+
+    def follow(self) -> str:
+        """The loop. Whatever happens, no process of the run is left."""
+        try:
+            while True:
+                outcome = self._tick()
+                if outcome is not None:
+                    return outcome
+        except KeyboardInterrupt:
+            self.processes.end(grace=2.0)
+            return "interrupted"
+        finally:
+            self.processes.end()
+            self._drain()
+
+    def _tick(self) -> str | None:
+        for event in self.listener.receive(_TICK):
+            self._take(event)
+        now = time.monotonic()
+        for pid, code in self.processes.poll():
+            self._ended(pid, code, now)
+        if self.spawns and not self.single and self.plan.launcher == "auto":
+            return "spawns"
+        if not self.processes.running:
+            self._drain()
+            return "failed" if self.failed_at is not None else "finished"
+        if self.failed_at is not None and now - self.failed_at > _FAILED_GRACE:
+            return "failed"
+        if self._all_stopped():
+            return "stopped"
+        if now - self.began > self.plan.timeout:
+            self._dump("timeout")
+            return "timeout"
+        if any(now - since > _EXIT_GRACE for rank, since in self.leaving.items() if self._is_running(rank)):
+            return self._left()
+        if self.failed_at is None and self.watch.stuck(now) and self._stands_still():
+            self._dump("hang")
+            return "hang"
+        if self.failed_at is None and self._looked_still(now):
+            self._dump("hang")
+            return "hang"
+        return None
+
+    def _take(self, event: Event) -> None:
+        """Logs an event and lets it count."""
+        process = event["process"]
+        kind = event["event"]
+        now = time.monotonic()
+        if kind == "hello":
+            launched = self.processes.ranks.get(event["pid"])
+            event["launched"] = event["pid"] in self.processes.ranks
+            self.pid_of[process] = event["pid"]
+            if launched is not None:
+                self.rank_of[process] = launched
+        elif kind in ("group", "joining") and process not in self.rank_of and event.get("rank") is not None:
+            self.rank_of[process] = event["rank"]
+            event["spawned"] = True
+            if not self.single and self.pid_of.get(process) not in self.processes.ranks:
+                self.spawns = True
+        elif kind == "spawn":
+            self.spawns = True
+        rank = self.rank_of.get(process)
+        if rank is not None:
+            event["rank_of"] = rank
+        self.log.add(event)
+        if rank is None:
+            return
+        if kind == "stopped":
+            self.stopped.add(rank)
+        elif kind == "exception":
+            self.raised.add(rank)
+        elif kind == "exit":
+            self.leaving[rank] = now
+        elif kind == "where":
+            self.answered.add(process)
+            self.stillness.saw(rank, event["stack"], self._cpu(rank), now)
+            return  # our own question is no sign of life
+        if kind == "gone":
+            if self.single:
+                self.watch.end(rank, 0, now)
+            return
+        self.watch.feed(rank, event, now)
+
+    def _ended(self, pid: int, code: int, now: float) -> None:
+        rank = self.processes.ranks[pid]
+        clean = code != 0 and rank in self.leaving and rank not in self.raised
+        self.log.add({"event": "ended", "rank_of": rank, "code": code, "after_exit": clean})
+        if clean and code < 0:
+            code = 0  # gloo sometimes aborts when the interpreter goes, after a script that was right to its end
+        if rank is not None:
+            self.watch.end(rank, code, now)
+        if code != 0 and self.failed_at is None:
+            self.failed_at = now
+
+    def _left(self) -> str:
+        for rank in self.leaving:
+            if self._is_running(rank):
+                self.log.add({"event": "ended", "rank_of": rank, "code": 0, "after_exit": True})
+        return "failed" if self.failed_at is not None else "finished"
+
+    def _all_stopped(self) -> bool:
+        running = {self.processes.ranks[pid] for pid in self.processes.running}
+        if self.single:
+            return len(self.stopped) >= self.plan.world_size
+        return bool(self.stopped) and running <= self.stopped
+
+    def _pid(self, rank: int) -> int | None:
+        for process, number in self.rank_of.items():
+            if number == rank:
+                return self.pid_of.get(process)
+        return None
+
+    def _cpu(self, rank: int) -> float | None:
+        pid = self._pid(rank)
+        return None if pid is None else self.processes.cpu_seconds(pid)
+
+    def _is_running(self, rank: int) -> bool:
+        return self._pid(rank) in self.processes.running
+
+    def _stands_still(self) -> bool:
+        """Whether the waiting ranks use no CPU: one in a long backward is not stuck."""
+        ranks = self.watch.waiting_ranks()
+        before = {rank: self._cpu(rank) for rank in ranks}
+        deadline = time.monotonic() + 0.2
+        while time.monotonic() < deadline:
+            for event in self.listener.receive(_TICK):
+                self._take(event)
+        for rank in ranks:
+            first, second = before[rank], self._cpu(rank)
+            if first is not None and second is not None and second - first > 0.08:
+                return False
+        return self.watch.stuck(time.monotonic())
+
+    def _looked_still(self, now: float) -> bool:
+        """Asks where the ranks are when some wait for long; says so once, and sees when none of them moves."""
+        waits = [rank for rank in self.watch.waiting_ranks() if now - self.watch.ranks[rank].last > SETTLED]
+        if not self.stillness.due(bool(waits), now):
+            return False
+        for process, rank in self.rank_of.items():
+            if process in self.asked and process not in self.answered and self._is_running(rank):
+                # In native code that keeps the GIL, or stopped: its CPU time still tells whether it moves.
+                self.stillness.saw(rank, [], self._cpu(rank), now)
+            self.listener.ask(process, "where?")
+        self.asked, self.answered = set(self.rank_of), set()
+        others = [rank for rank, state in self.watch.ranks.items() if not state.ended]
+        remark = self.stillness.remark(waits, now)
+        if remark:
+            self.note(remark)
+        return self.stillness.still(others, now)
+
+    def _dump(self, reason: str) -> None:
+        """Asks every rank where it is, waits a moment, and logs what each is doing."""
+        decided = round(time.monotonic(), 6)
+        asked = [process for process in self.rank_of if process in self.listener.sockets]
+        for process in asked:
+            self.listener.ask(process, "where?")
+        self.answered.clear()
+        deadline = time.monotonic() + 0.4
+        while time.monotonic() < deadline and not self.answered.issuperset(asked):
+            for event in self.listener.receive(_TICK):
+                self._take(event)
+        ranks = {
+            str(rank): {
+                "ended": state.ended, "code": state.code,
+                "waiting": state.waiting[-1]["n"] if state.waiting else None,
+            }
+            for rank, state in self.watch.ranks.items()
+        }  # fmt: skip
+        self.log.add({"event": reason, "time": decided, "ranks": ranks})
+
+    def _drain(self) -> None:
+        """What is still in the sockets of processes that have gone."""
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            events = list(self.listener.receive(0.02))
+            for event in events:
+                self._take(event)
+            if not events and not self.listener.sockets:
+                return
+            if not events and not self.processes.running:
+                return

@@ -1,0 +1,38 @@
+"""What is to be rehearsed: the script and how it is launched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One rehearsal.
+
+    script: ``("train.py",)`` or ``("-m", "package.train")``. arguments: the script's own.
+    launcher: "env" starts every rank as torchrun does, "single" one process that spawns its ranks, "auto" turns from
+    the first to the second when a rank is seen to spawn. max_steps: batches of each iteration of a loader; stop_after:
+    optimizer steps after which the run is ended. timeout, hang: seconds. environment: pairs for every rank.
+    """
+
+    script: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    nproc_per_node: int = 2
+    nnodes: int = 1
+    launcher: str = "auto"
+    max_steps: int | None = None
+    stop_after: int | None = None
+    timeout: float = 600.0
+    hang: float = 60.0
+    environment: tuple[tuple[str, str], ...] = ()
+    shim: bool = True
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.nproc_per_node * self.nnodes
+
+    @property
+    def shown(self) -> str:
+        """The script as people write it."""
+        return " ".join(self.script)

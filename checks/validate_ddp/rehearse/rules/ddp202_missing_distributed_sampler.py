@@ -1,0 +1,84 @@
+"""A run shows DDP202: ranks train on the same samples, by index and by content."""
+
+from __future__ import annotations
+
+from validate_ddp.catalogue import ERROR
+from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, training_turns
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+
+Rows = dict[int, tuple[int, ...]]
+
+
+def judge(run: Run) -> Verdict:
+    """Compares the first iterations of each rank over its training loaders; needs DDP, which shares one model."""
+    if run.world_size < 2 or not list(run.each("ddp")):
+        return NOT_OBSERVED
+    looked = False
+    first = run.ranks[0]
+    for turn in training_turns(run, first):
+        loader = loader_of(run, first, turn.loader)
+        if loader is None or loader["iterable"] or turn.number > 1:
+            continue
+        for other in run.ranks[1:]:
+            peer = _same(run, other, turn, loader)
+            if peer is None:
+                continue
+            looked = True
+            common, share = _common(_rows(turn), _rows(peer))
+            if common and (share > 0.5 or _is_whole(loader)):
+                return Verdict(True, (_observation(run, first, other, loader, common, share),))
+    return HELD if looked else NOT_OBSERVED
+
+
+def _same(run: Run, rank: int, turn: Turn, loader: Event) -> Turn | None:
+    for other in training_turns(run, rank):
+        theirs = loader_of(run, rank, other.loader)
+        if theirs and theirs["site"].place == loader["site"].place and other.number == turn.number:
+            if other.loader == turn.loader:
+                return other
+    return None
+
+
+def _is_whole(loader: Event) -> bool:
+    """Whether each rank's loader is as long as the whole data set."""
+    batches, size, length = loader["batches"], loader["batch_size"], loader["length"]
+    if not batches or not size or not length:
+        return False
+    return bool((batches + 1) * size > length and batches * size > 0.75 * length)
+
+
+def _rows(turn: Turn) -> Rows:
+    """By index, the digests of that sample's rows."""
+    rows: Rows = {}
+    for batch in turn.batches:
+        indices, digests = batch.event.get("indices") or [], batch.event.get("rows") or []
+        fitting = [column for column in digests if len(column) == len(indices)]
+        for at, index in enumerate(indices):
+            rows[index] = tuple(column[at] for column in fitting)
+    return rows
+
+
+def _common(mine: Rows, theirs: Rows) -> tuple[int, float]:
+    """How many samples both have, which of those that one has; 0 where equal indices mean different contents."""
+    common = [index for index in mine if index in theirs and mine[index]]
+    if not common:
+        return 0, 0.0
+    width = min(min(len(mine[index]), len(theirs[index])) for index in common)
+    # Augmented images differ, their labels do not; shares of the data that are cut by rank differ in everything.
+    for column in range(width):
+        equal = all(mine[index][column] == theirs[index][column] for index in common)
+        if equal and (len({mine[index][column] for index in common}) > 1 or len(common) == 1):
+            return len(common), len(common) / max(1, min(len(mine), len(theirs)))
+    return 0, 0.0
+
+
+def _observation(run: Run, first: int, other: int, loader: Event, common: int, share: float) -> Observation:
+    sampler = sampler_of(run, first, loader)
+    if share > 0.5:
+        message = f"ranks {first} and {other} train on the same samples: {common} of those seen by both are equal"
+    else:
+        message = f"each rank's loader covers the whole data set of {loader['length']} samples: none is left to a peer"
+    site = sampler["site"] if sampler else loader["site"]
+    return Observation("DDP202", ERROR, site, message, (), (first, other))

@@ -1,0 +1,92 @@
+"""A run shows DDP404: of one batch a rank makes gradients and another goes on without, or a rank leaves the loop."""
+
+from __future__ import annotations
+
+from validate_ddp.catalogue import ERROR
+from validate_ddp.rehearse.iterations import Batch, Turn, training_turns
+from validate_ddp.rehearse.run import Frame, Run, Site
+from validate_ddp.rehearse.script import departure
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+
+
+def judge(run: Run) -> Verdict:
+    """Compares ranks batch by batch."""
+    if run.world_size < 2 or len(run.ranks) < 2 or not list(run.each("ddp")):
+        return NOT_OBSERVED
+    looked = False
+    first = run.ranks[0]
+    mine = {(turn.loader, turn.number): turn for turn in training_turns(run, first)}
+    for other in run.ranks[1:]:
+        for turn in training_turns(run, other):
+            peer = mine.get((turn.loader, turn.number))
+            if peer is None:
+                continue
+            looked = True
+            found = _skipped(first, peer, other, turn) or _left(run, first, peer, other, turn)
+            if found:
+                return Verdict(True, (found,))
+    return HELD if looked else NOT_OBSERVED
+
+
+def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
+    for at, (one, two) in enumerate(zip(peer.batches, turn.batches, strict=False)):
+        if bool(one.backwards) == bool(two.backwards):
+            continue
+        (rank, skipping), (went, training) = (
+            ((first, peer), (other, two)) if two.backwards else ((other, turn), (first, one))
+        )
+        if len(skipping.batches) == at + 1 and skipping.exhausted is None:
+            return None  # it may still have come to it
+        return _observation(rank, went, skipping.batches[at], training, f"batch {at} of epoch {turn.number}")
+    return None
+
+
+def _observation(rank: int, went: int, skipping: Batch, training: Batch, when: str) -> Observation:
+    backward: Site = training.backwards[0]["site"]
+    start: Site = skipping.forwards[-1]["site"] if skipping.forwards else skipping.event["site"]
+    message = (
+        f"rank {rank} makes no backward at {when}, rank {went} does: from there on their reductions are off by one"
+    )
+    notes = (Note(backward, f"the backward that rank {went} alone makes"),)
+    return Observation("DDP404", ERROR, _way_out(start, backward), message, notes, (rank,))
+
+
+def _way_out(start: Site, backward: Site) -> Site:
+    """The line that leaves, where there is one between the two; else that of the backward."""
+    for frame in start.frames:
+        for peer in backward.frames:
+            if not frame.library and (frame.path, frame.function) == (peer.path, peer.function):
+                line = departure(frame.path, frame.line, peer.line)
+                return Site((Frame(frame.path, line or peer.line, frame.function, False),))
+    return backward
+
+
+def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
+    """A rank that leaves the loop while another goes on to further batches."""
+    for (rank, short), (went, longer) in (((first, peer), (other, turn)), ((other, turn), (first, peer))):
+        if len(short.batches) >= len(longer.batches) or short.exhausted is not None or not short.batches:
+            continue
+        if not _goes_on_elsewhere(run, rank, short):
+            continue
+        site: Site = short.batches[-1].event["site"]
+        line = departure(site.own.path, site.own.line, None)
+        left = Site((site.own._replace(line=line or site.own.line),))
+        message = (
+            f"rank {rank} leaves the loop after {len(short.batches)} batches, rank {went} goes on to batch "
+            f"{len(longer.batches)}: what they call no longer matches"
+        )
+        return Observation("DDP404", ERROR, left, message, (), (rank,))
+    return None
+
+
+def _goes_on_elsewhere(run: Run, rank: int, turn: Turn) -> bool:
+    """Whether the last that is known of a rank lies outside of what it called for the batches of a loop."""
+    if run.of(rank, "exception"):
+        return False
+    if run.of(rank, "exit"):
+        return True
+    inside = {
+        event["site"].place for batch in turn.batches for event in (*batch.forwards, *batch.backwards, *batch.steps)
+    }
+    calls = run.of(rank, "collective", "forward", "backward")
+    return bool(calls) and calls[-1]["site"].place not in inside

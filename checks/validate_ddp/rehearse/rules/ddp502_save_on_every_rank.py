@@ -1,0 +1,37 @@
+"""A run shows DDP502: several ranks write one path."""
+
+from __future__ import annotations
+
+from validate_ddp.catalogue import ERROR, WARNING
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.writers import is_of_script, one_a_node, writers
+
+
+def judge(run: Run) -> Verdict:
+    """A checkpoint is an error, any other file that the script itself opens a warning."""
+    if run.world_size < 2 or len(run.ranks) < 2:
+        return NOT_OBSERVED
+    found: dict[tuple[str, int], Observation] = {}
+    written = writers(run)
+    for path, events in written.items():
+        ranks = sorted({rank for rank, _ in events})
+        if len(ranks) < 2 or one_a_node(run, ranks):
+            continue
+        severity, event = _worst([event for _, event in events])
+        if event is None:
+            continue
+        message = f"{len(ranks)} ranks write `{path}`: which one's is left, and whether it is whole, is left to chance"
+        found.setdefault(event["site"].place, Observation("DDP502", severity, event["site"], message, (), tuple(ranks)))
+    return Verdict(True, tuple(found.values())) if found else (HELD if written else NOT_OBSERVED)
+
+
+def _worst(events: list[Event]) -> tuple[str, Event | None]:
+    for event in events:
+        if event["event"] == "save" and event["tensors"]:
+            return ERROR, event
+    for event in events:
+        if is_of_script(event):
+            return WARNING, event
+    return WARNING, None

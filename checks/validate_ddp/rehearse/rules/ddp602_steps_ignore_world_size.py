@@ -1,0 +1,30 @@
+"""A run shows DDP602: a schedule was made for as many times more steps as there are ranks."""
+
+from __future__ import annotations
+
+from validate_ddp.catalogue import WARNING
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+
+_CLOSE = 0.06
+
+
+def judge(run: Run) -> Verdict:
+    """Only of runs that came to their end whole: a run that is cut short takes fewer steps by intent."""
+    if run.world_size < 2 or run.truncated or run.outcome != "finished" or not run.ranks:
+        return NOT_OBSERVED
+    rank = run.ranks[0]
+    looked = False
+    for schedule in run.of(rank, "schedule"):
+        taken = sum(event["schedule"] == schedule["schedule"] for event in run.of(rank, "scheduled"))
+        if not taken:
+            continue
+        looked = True
+        ratio = schedule["steps"] / taken
+        if abs(ratio / run.world_size - 1) < _CLOSE:
+            message = (
+                f"`{schedule['kind']}` is made for {schedule['steps']:g} steps, and the run takes {taken}: "
+                f"{run.world_size} times fewer, as many as there are ranks"
+            )
+            return Verdict(True, (Observation("DDP602", WARNING, schedule["site"], message, (), (rank,)),))
+    return HELD if looked else NOT_OBSERVED

@@ -1,0 +1,127 @@
+"""A rehearsal's events as rules read them: by rank, in order, with call sites resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from validate_ddp.rehearse.log import Event
+
+
+class Frame(NamedTuple):
+    """A line of the script, or of a library that it calls."""
+
+    path: str
+    line: int
+    function: str
+    library: bool
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the script called. frames: innermost first. via: the function of torch that it called, where that is not
+    the one observed."""
+
+    frames: tuple[Frame, ...]
+    via: str = ""
+
+    @property
+    def own(self) -> Frame:
+        """The innermost line that is no library's."""
+        for frame in self.frames:
+            if not frame.library:
+                return frame
+        return self.frames[0] if self.frames else _NOWHERE
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Path and line of ``own``."""
+        return self.own.path, self.own.line
+
+
+_NOWHERE = Frame("", 0, "", True)
+NOWHERE = Site(())
+
+
+class Run:
+    """The events of one rehearsal.
+
+    plan: the plan as plain data. ranks: the ranks that reported, sorted. outcome: how the run ended, see
+    ``parent.supervisor``. shim: what was changed for it.
+    """
+
+    def __init__(self, events: list[Event]) -> None:
+        self.plan: dict[str, Any] = events[0].get("plan", {}) if events else {}
+        self.cwd: str = events[0].get("cwd", "") if events else ""
+        self.outcome = "cut off"
+        self.seconds = 0.0
+        self.by_rank: dict[int, list[Event]] = {}
+        self.codes: dict[int | None, int] = {}
+        self.shim: dict[str, None] = {}
+        self.faults: list[Event] = []
+        self.where: dict[int, Site] = {}
+        self.stop: Event | None = None
+        """The event of a hang or a time-out, with what each rank was doing."""
+        self._build(events)
+
+    def _build(self, events: list[Event]) -> None:
+        rank_of: dict[int, int] = {}
+        for event in events:
+            if "rank_of" in event and "process" in event:
+                rank_of.setdefault(event["process"], event["rank_of"])
+        sites: dict[tuple[int, int], Site] = {}
+        for event in events:
+            kind = event["event"]
+            process = event.get("process")
+            if kind == "site":
+                frames = tuple(Frame(*entry) for entry in event["stack"])
+                sites[process or 0, event["site"]] = Site(frames, event.get("via", ""))
+            elif kind == "finish":
+                self.outcome, self.seconds = event["outcome"], event.get("seconds", 0.0)
+            elif kind == "ended":
+                self.codes[event["rank_of"]] = event["code"]
+            elif kind in ("hang", "timeout"):
+                self.stop = event
+            elif kind == "fault":
+                self.faults.append(event)
+            elif kind == "shim":
+                self.shim[event["change"]] = None
+            if process is None or process not in rank_of:
+                continue
+            rank = rank_of[process]
+            if kind == "where":
+                self.where[rank] = Site(tuple(Frame(*entry) for entry in event["stack"]), event.get("via", ""))
+            elif kind != "site":
+                resolved = dict(event)
+                for field in ("site", "backward"):
+                    if isinstance(event.get(field), int):
+                        resolved[field] = sites.get((process, event[field]), NOWHERE)
+                self.by_rank.setdefault(rank, []).append(resolved)
+        self.ranks = sorted(self.by_rank)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that the script's own group has; those that were started, where it has none."""
+        sizes = [event["world_size"] for _, event in self.each("group")]
+        return max(sizes) if sizes else max(1, len(self.ranks))
+
+    @property
+    def truncated(self) -> bool:
+        """Whether loaders or the run were cut short on purpose."""
+        return bool(self.plan.get("max_steps") or self.plan.get("stop_after"))
+
+    def each(self, *kinds: str) -> Iterator[tuple[int, Event]]:
+        """The events of some kinds as (rank, event), by rank and in their order."""
+        for rank in self.ranks:
+            for event in self.by_rank[rank]:
+                if event["event"] in kinds:
+                    yield rank, event
+
+    def of(self, rank: int, *kinds: str) -> list[Event]:
+        """The events of some kinds of one rank."""
+        return [event for event in self.by_rank.get(rank, ()) if event["event"] in kinds]
+
+    def local_rank(self, rank: int) -> int:
+        """The rank's number on its node."""
+        return rank % max(1, int(self.plan.get("nproc_per_node", self.world_size)))

@@ -1,0 +1,125 @@
+"""What ranks called of each group, in order, and where their sequences part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.watch import signature
+
+
+class Parting(NamedTuple):
+    """The first position at which two ranks differ.
+
+    mine, theirs: what each called there, None for a rank that called nothing more. extra: the rank whose call the other
+    one never makes, None where both call the same in another order or with other arguments.
+    """
+
+    group: str
+    position: int
+    rank: int
+    other: int
+    mine: Event | None
+    theirs: Event | None
+    extra: int | None
+    what: str
+
+
+def sequences(run: Run) -> dict[str, dict[int, list[Event]]]:
+    """For each group that more than one rank is in: the calls of each rank, in order."""
+    found: dict[str, dict[int, list[Event]]] = {}
+    members: dict[str, set[int]] = {}
+    for rank, event in run.each("collective", "forward", "backward"):
+        if event["event"] != "collective" and not event["waits"]:
+            continue
+        if event["event"] == "collective" and not event.get("sequence", True):
+            continue
+        group = event.get("group")
+        if group is not None:
+            members.setdefault(group, set()).update(event.get("ranks", ()))
+            found.setdefault(group, {}).setdefault(rank, []).append(event)
+    for group, calls in found.items():
+        for rank in members[group]:
+            if rank in run.by_rank:
+                calls.setdefault(rank, [])
+    return {group: calls for group, calls in found.items() if len(calls) > 1}
+
+
+def partings(run: Run) -> list[Parting]:
+    """Where each rank first parts from the lowest rank of the group; at most one of each group and pair."""
+    found = []
+    for group, calls in sequences(run).items():
+        first, *others = sorted(calls)
+        for other in others:
+            parting = _parting(run, group, first, calls[first], other, calls[other])
+            if parting is not None:
+                found.append(parting)
+    return found
+
+
+def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, theirs: list[Event]) -> Parting | None:
+    counts = (_sites(mine), _sites(theirs))
+    for position, (one, two) in enumerate(zip(mine, theirs, strict=False)):
+        what = _difference(one, two, counts)
+        if what:
+            return Parting(group, position, rank, other, one, two, _extra(rank, one, other, two, counts), what)
+    if len(mine) == len(theirs) or run.outcome == "stopped":
+        return None
+    position = min(len(mine), len(theirs))
+    longer, call = (rank, mine[position]) if len(mine) > len(theirs) else (other, theirs[position])
+    shorter = other if longer == rank else rank
+    # A rank that ends with an error takes the others with it: that is its way out, and no mistake of theirs.
+    ended_well = bool(run.of(shorter, "exit")) and not run.of(shorter, "exception") and not run.codes.get(shorter, 0)
+    if not ended_well and run.outcome not in ("hang", "timeout"):
+        return None  # it failed, or was ended, before it came there
+    if longer == rank:
+        return Parting(group, position, rank, other, call, None, rank, "missing")
+    return Parting(group, position, rank, other, None, call, other, "missing")
+
+
+def _sites(calls: list[Event]) -> Counter[tuple[object, ...]]:
+    return Counter(_key(call) for call in calls)
+
+
+def _key(call: Event) -> tuple[object, ...]:
+    site: Site = call["site"]
+    return (signature(call), *((frame.path, frame.line) for frame in site.frames if not frame.library))
+
+
+def _difference(one: Event, two: Event, counts: tuple[Counter[tuple[object, ...]], ...]) -> str:
+    """What ranks do not agree on at one position, "" for nothing that matters."""
+    if signature(one) != signature(two):
+        return "operation"
+    for field, name in (("dtype", "dtype"), ("shape", "shape"), ("reduce", "ReduceOp"), ("root", "root rank")):
+        if one.get(field) != two.get(field) and not (field == "shape" and one["op"] in _RAGGED):
+            return name
+    mine, theirs = _key(one), _key(two)
+    if mine == theirs:
+        return ""
+    first, second = counts
+    # Both branches of a condition may call it. What only one rank calls beside what both call is another matter, and
+    # so are two calls that both ranks make, in another order.
+    shared_mine, shared_theirs = second[mine] > 0, first[theirs] > 0
+    if shared_mine and shared_theirs:
+        return "order"
+    if shared_mine or shared_theirs:
+        return "call"
+    return ""
+
+
+_RAGGED = {"gather", "scatter", "all_gather", "new_group"}
+
+
+def _extra(
+    rank: int, one: Event, other: int, two: Event, counts: tuple[Counter[tuple[object, ...]], ...]
+) -> int | None:
+    """The rank that makes a call which the other one never makes."""
+    first, second = counts
+    mine_is_shared, theirs_is_shared = second[_key(one)] > 0, first[_key(two)] > 0
+    if mine_is_shared and not theirs_is_shared:
+        return other
+    if theirs_is_shared and not mine_is_shared:
+        return rank
+    return None

@@ -1,0 +1,93 @@
+"""What lies between two optimizer steps of a rank, and whether ranks agree on gradients and parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run
+
+
+@dataclass
+class Update:
+    """One optimizer step, with what happened since the same optimizer's step before."""
+
+    step: Event
+    forwards: list[Event] = field(default_factory=list)
+    bypasses: list[Event] = field(default_factory=list)
+    backwards: list[Event] = field(default_factory=list)
+    dropped: list[tuple[Event, list[Event]]] = field(default_factory=list)
+    """Calls of zero_grad that threw gradients away, each with the backwards that had made them."""
+
+
+def updates(run: Run, rank: int) -> dict[int, list[Update]]:
+    """The steps of a rank by optimizer."""
+    found: dict[int, list[Update]] = {}
+    pending: dict[int, Update] = {}
+    fresh: dict[int, list[Event]] = {}
+    for event in run.by_rank.get(rank, ()):
+        kind = event["event"]
+        if kind == "optimizer":
+            pending[event["optimizer"]] = Update(event)
+            fresh[event["optimizer"]] = []
+        elif kind in ("forward", "inner_forward", "backward"):
+            for number, update in pending.items():
+                {"forward": update.forwards, "inner_forward": update.bypasses}.get(kind, update.backwards).append(event)
+                if kind == "backward":
+                    fresh[number].append(event)
+        elif kind == "zero_grad" and event["had"]:
+            for number, update in pending.items():
+                if event["optimizer"] in (None, number) and fresh[number]:
+                    update.dropped.append((event, fresh[number]))
+                    fresh[number] = []
+        elif kind == "step" and event["optimizer"] in pending:
+            number = event["optimizer"]
+            pending[number].step = event
+            found.setdefault(number, []).append(pending[number])
+            pending[number] = Update(event)
+            fresh[number] = []
+    return found
+
+
+def parameters(run: Run, rank: int) -> dict[int, Event]:
+    """The names and shapes of what each optimizer holds."""
+    return {event["optimizer"]: event for event in run.of(rank, "parameters")}
+
+
+def differing(run: Run, number: int, count: int, what: str, wrapped: bool) -> list[int]:
+    """Positions of an optimizer's parameters on which ranks differ at one step.
+
+    count: of the step, from 1. what: "grads" or "params". wrapped: of those under DDP, or of the others. Nothing where
+    ranks do not hold the same parameters, as with sharded ones.
+    """
+    told = [parameters(run, rank).get(number) for rank in run.ranks]
+    if len(told) < 2 or any(each is None or each["shapes"] != (told[0] or {})["shapes"] for each in told):
+        return []
+    steps = [_step(run, rank, number, count) for rank in run.ranks]
+    if any(step is None or not step.get(what) for step in steps):
+        return []
+    names = (told[0] or {})["names"]
+    found = []
+    for at, name in enumerate(names):
+        values = {step[what][at] for step in steps if step is not None}
+        if (name is not None) is wrapped and len(values) > 1 and None not in values:
+            found.append(at)
+    return found
+
+
+def _step(run: Run, rank: int, number: int, count: int) -> Event | None:
+    for event in run.of(rank, "step"):
+        if event["optimizer"] == number and event["count"] == count:
+            return event
+    return None
+
+
+def holds_wrapped(run: Run, rank: int, number: int) -> bool:
+    """Whether an optimizer holds parameters that DDP wraps."""
+    held = parameters(run, rank).get(number)
+    return held is not None and any(name is not None for name in held["names"])
+
+
+def common_steps(run: Run, number: int) -> int:
+    """Steps of an optimizer that every rank has taken."""
+    return min(len([event for event in run.of(rank, "step") if event["optimizer"] == number]) for rank in run.ranks)

@@ -1,0 +1,101 @@
+"""Whether ranks can still go on: pure state over events, with the time handed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from validate_ddp.rehearse.log import Event
+
+SETTLED = 0.45
+"""Seconds without an event from any rank of a group before what they wait in is compared."""
+_WAITING = {"collective", "forward", "backward", "joining"}
+
+
+@dataclass
+class RankState:
+    """What one rank is doing. ``history``: its calls on each group, in order, as what must be equal on all ranks."""
+
+    waiting: list[Event] = field(default_factory=list)
+    history: dict[str, list[str]] = field(default_factory=dict)
+    last: float = 0.0
+    ended: bool = False
+    code: int | None = None
+
+
+class Watch:
+    """Follows the ranks of a run. ``world_size`` ranks are expected."""
+
+    def __init__(self, world_size: int) -> None:
+        self.ranks: dict[int, RankState] = {rank: RankState() for rank in range(world_size)}
+
+    def feed(self, rank: int, event: Event, now: float) -> None:
+        """One event of a rank, at ``now`` seconds."""
+        state = self.ranks.setdefault(rank, RankState())
+        state.last = now
+        kind = event["event"]
+        if kind in _WAITING and (kind not in ("forward", "backward") or event.get("waits")):
+            state.waiting.append(event)
+            if event.get("sequence", True) and event.get("group") is not None:
+                state.history.setdefault(event["group"], []).append(meeting(event))
+        elif kind == "done":
+            state.waiting = [each for each in state.waiting if each["n"] != event["n"]]
+
+    def end(self, rank: int, code: int, now: float) -> None:
+        """A rank's process has ended."""
+        state = self.ranks.setdefault(rank, RankState())
+        state.ended, state.code, state.last = True, code, now
+
+    def stuck(self, now: float) -> bool:
+        """Whether some ranks wait in calls that can never be matched, because every rank of the group has ended or
+        waits elsewhere in it."""
+        waiting = [state for state in self.ranks.values() if state.waiting and not state.ended]
+        return any(self._hopeless(state, now) for state in waiting)
+
+    def _hopeless(self, state: RankState, now: float) -> bool:
+        call = state.waiting[-1]
+        group = call.get("group")
+        if call["event"] == "joining":
+            # A rank that has ended never joins; one that is on its way may.
+            return any(
+                other.ended and not other.history and now - other.last > SETTLED for other in self.ranks.values()
+            )
+        if group is None or not call.get("sequence", True):
+            return False
+        members = [self.ranks[rank] for rank in call.get("ranks", ()) if rank in self.ranks]
+        if any(now - member.last < SETTLED for member in members):
+            return False
+        mine = state.history[group]
+        for other in members:
+            if other is state:
+                continue
+            theirs = other.history.get(group, [])
+            behind = len(theirs) < len(mine)
+            if behind and other.ended:
+                return True
+            waits_here = bool(other.waiting) and other.waiting[-1].get("group") == group
+            if not (waits_here or other.ended):
+                continue
+            position = min(len(mine), len(theirs)) - 1
+            if behind:
+                # It waits at an earlier call of this group, which we have passed: hopeless if that was another one.
+                if position >= 0 and mine[position] != theirs[position]:
+                    return True
+            elif mine[-1] != theirs[len(mine) - 1]:
+                return True
+        return False
+
+    def waiting_ranks(self) -> list[int]:
+        """Ranks that wait in a call."""
+        return [rank for rank, state in self.ranks.items() if state.waiting and not state.ended]
+
+
+def meeting(event: Event) -> str:
+    """What must be equal at one position of a group's sequence, for ranks to come out of it again."""
+    return f"{signature(event)} from {event['root']}" if event.get("root") is not None else signature(event)
+
+
+def signature(event: Event) -> str:
+    """The kind of call."""
+    if event["event"] == "collective":
+        return str(event["op"])
+    return "forward of DistributedDataParallel" if event["event"] == "forward" else "backward"

@@ -1,0 +1,40 @@
+"""Which ranks wrote which path."""
+
+from __future__ import annotations
+
+import os
+
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run, Site
+
+_PLUMBING = {"pathlib", "logging", "shutil", "json", "csv", "pickle", "_pyio", "gzip", "zipfile", "tarfile"}
+"""Modules of the standard library through which scripts write."""
+
+
+def writers(run: Run) -> dict[str, list[tuple[int, Event]]]:
+    """By path, the writes as (rank, event)."""
+    found: dict[str, list[tuple[int, Event]]] = {}
+    for rank, event in run.each("save", "write"):
+        path = event.get("path")
+        if path is None or (event["event"] == "write" and not is_of_script(event)):
+            continue
+        found.setdefault(os.path.relpath(path, run.cwd) if run.cwd else path, []).append((rank, event))
+    return found
+
+
+def is_of_script(event: Event) -> bool:
+    """Whether the script opened the file itself, be it through the standard library; caches of libraries are theirs."""
+    site: Site = event["site"]
+    for frame in site.frames:
+        if not frame.library:
+            return True
+        parts = os.path.normpath(frame.path).split(os.sep)
+        if "site-packages" in parts or not _PLUMBING & {parts[-1].removesuffix(".py"), *parts[-2:-1]}:
+            return False
+    return False
+
+
+def one_a_node(run: Run, ranks: list[int]) -> bool:
+    """Whether these are the ranks with local rank 0 of several nodes that have more ranks than one."""
+    several = int(run.plan.get("nnodes", 1)) > 1 and int(run.plan.get("nproc_per_node", 1)) > 1
+    return several and all(run.local_rank(rank) == 0 for rank in ranks)

@@ -1,0 +1,110 @@
+"""Rehearsed by test_rehearsals.py: a script for GPUs that says what it found, on machines that have none.
+
+Every assertion is one that holds on real GPUs; the oracles are single-process.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return torch.full((3,), float(index))
+
+
+def devices():
+    assert torch.cuda.is_available() and torch.cuda.device_count() == 2
+    x = torch.ones(2, device="cuda").cuda(non_blocking=True).to("cuda:0").to(torch.device("cuda", 1)).to(0)
+    assert x.is_cuda and torch.zeros(1, device=torch.cuda.current_device()).sum() == 0
+    generator = torch.Generator(device="cuda").manual_seed(3)
+    assert isinstance(generator, torch.Generator)
+    drawn = torch.randn(4, device="cuda", generator=generator)
+    assert torch.equal(drawn, torch.randn(4, generator=torch.Generator().manual_seed(3)))
+    with torch.device("cuda"):
+        assert torch.ones(1).sum().item() == 1
+    with torch.cuda.stream(torch.cuda.Stream()):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        end.record()
+        torch.cuda.synchronize()
+        assert start.elapsed_time(end) >= 0
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() >= 0
+    try:
+        torch.ones(1).cuda(7)
+    except RuntimeError as error:
+        assert "invalid device ordinal" in str(error)
+    else:
+        raise AssertionError("a GPU that is not there")
+
+
+def precision(model):
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert model(torch.ones(2, 3, device="cuda")).dtype in (torch.float16, torch.bfloat16)
+    scaler = torch.amp.GradScaler("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler.scale(model(torch.ones(2, 3).cuda()).sum()).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+
+
+def synchronised_norm(rank, world_size):
+    """SyncBatchNorm on half of the batch against BatchNorm on all of it: values, running statistics and gradients."""
+    torch.manual_seed(0)
+    whole = torch.randn(8, 3)
+    plain, synced = nn.BatchNorm1d(3), nn.SyncBatchNorm(3)
+    one = whole.clone().requires_grad_()
+    half = whole.chunk(world_size)[rank].clone().cuda().requires_grad_()
+    weights = torch.randn(8, 3)
+    expected = plain(one)
+    (expected * weights).sum().backward()
+    got = synced(half)
+    (got * weights.chunk(world_size)[rank]).sum().backward()
+    torch.testing.assert_close(got, expected.chunk(world_size)[rank])
+    torch.testing.assert_close(half.grad, one.grad.chunk(world_size)[rank])
+    torch.testing.assert_close(synced.running_var, plain.running_var)
+    torch.testing.assert_close(synced.running_mean, plain.running_mean)
+
+
+def main():
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    devices()
+    synchronised_norm(rank, world_size)
+    mean = torch.tensor([float(rank)]).cuda()
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    assert mean.item() == (world_size - 1) / 2
+    dist.barrier(device_ids=[local_rank])
+    model = torch.compile(nn.Linear(3, 1).cuda())
+    assert next(iter(model.state_dict())) == "_orig_mod.weight"
+    precision(model)
+    ddp = DDP(model, device_ids=[local_rank], output_device=local_rank)
+    sampler = torch.utils.data.distributed.DistributedSampler(Points())
+    loader = torch.utils.data.DataLoader(Points(), 4, sampler=sampler, num_workers=1, pin_memory=True)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    os.chdir("/")  # what is reported is relative to where the script was started
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            ddp(batch.cuda(local_rank, non_blocking=True)).sum().backward()
+            optimizer.step()
+    print("ALL HELD", flush=True)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()
+    dist.destroy_process_group()

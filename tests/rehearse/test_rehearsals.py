@@ -1,0 +1,67 @@
+"""Whole rehearsals, with torch: unmodified scripts for GPUs, what is found in them, and at which line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.runtime
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+def rehearse(folder: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, report, and all output of a rehearsal in ``folder``."""
+    report = folder / "report.json"
+    command = [sys.executable, "-m", "validate_ddp", "run", "--timeout", "60", "--report", str(report), *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert report.exists(), done.stderr
+    document = json.loads(report.read_text())
+    assert document["faults"] == []
+    return done.returncode, document, done.stdout + done.stderr
+
+
+def codes(document: dict[str, Any]) -> set[tuple[str, int]]:
+    return {(finding["code"], finding["line"]) for finding in document["findings"] if finding["severity"] != "info"}
+
+
+def expected(script: Path, code: str) -> tuple[str, int]:
+    rows = script.read_text().splitlines()
+    return code, next(number for number, row in enumerate(rows, 1) if re.search(rf"# expect: {code}", row))
+
+
+def test_a_script_for_gpus_runs_as_it_would_on_them(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("pretended_gpu.py")
+    code, document, output = rehearse(tmp_path, "--", "torchrun", "--nproc-per-node", "2", str(script))
+    assert output.count("ALL HELD") == 2, output
+    assert code == 0 and codes(document) == set()
+    facts = document["facts"]
+    assert (facts["world_size"], facts["batch_size"], facts["effective_batch_size"]) == (2, 4, 8)
+    assert facts["samples"] == {"in_data_set": 16, "seen": 16, "repeated": 0, "missed": 0}
+    changed = " ".join(facts["changed_for_the_rehearsal"])
+    assert "nccl runs as gloo" in changed and "float16 as bfloat16" in changed
+
+
+def test_the_log_of_a_run_gives_the_same_verdict_again(tmp_path: Path) -> None:
+    script = FIXTURES / "ddp201_missing_set_epoch" / "buggy.py"
+    log = tmp_path / "log.jsonl"
+    code, document, _ = rehearse(tmp_path, "--max-steps", "2", "--log", str(log), str(script), "--epochs", "2")
+    assert code == 1 and codes(document) == {expected(script, "DDP201")}
+    assert document["facts"]["optimizer_steps"] == 4
+    again, replayed, _ = rehearse(tmp_path, "--replay", str(log))
+    assert again == 1 and replayed["findings"] == document["findings"]
+
+
+def test_ranks_that_wait_for_each_other_are_ended_and_both_named(tmp_path: Path) -> None:
+    script = FIXTURES / "ddp401_collective_on_some_ranks" / "buggy.py"
+    code, document, _ = rehearse(tmp_path, str(script), "--timeout", "1800")
+    assert code == 1 and document["outcome"] == "hang"
+    assert codes(document) == {expected(script, "DDP401")}
+    positions = [row for row in document["positions"] if row.startswith("rank")]
+    assert "rank 0 is in all_reduce" in positions[0] and "rank 1 is in barrier" in positions[1]

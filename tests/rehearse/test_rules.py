@@ -1,0 +1,298 @@
+"""Rules over recorded events: each defect is named at its line, and what looks like it is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from validate_ddp.catalogue.registry import every, load
+from validate_ddp.rehearse.rules import judges
+
+
+def epochs(run: Any, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
+    """Two epochs on every rank; ``first`` and ``second`` hold each rank's indices."""
+    for turn, indices in enumerate((first, second)):
+        run.every("iteration", loader=0, turn=turn, site=run.site(19))
+        for rank in range(run.world_size):
+            run.batch(rank, turn, 0, indices[rank], **options)
+            run.train_on(rank)
+        run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+
+
+@pytest.fixture
+def training(recorded: Any) -> Any:
+    recorded.wrapper()
+    recorded.loader()
+    recorded.optimizer()
+    return recorded
+
+
+def test_every_rule_says_not_observed_of_an_empty_run(recorded: Any) -> None:
+    recorded.outcome = "stopped"
+    assert {verdict.word for verdict in recorded.judged().verdicts.values()} == {"not observed"}
+
+
+def test_rules_are_in_the_catalogue_as_ones_that_a_run_shows() -> None:
+    evidence = {stub.code: load(stub).EVIDENCE for stub in every()}
+    assert {code: evidence[code] for code in judges() if "R" not in evidence[code]} == {}
+
+
+def test_an_order_that_repeats_is_a_missing_set_epoch(training: Any) -> None:
+    epochs(training, [[3, 1, 2, 5], [0, 4, 7, 6]], [[3, 1, 2, 5], [0, 4, 7, 6]])
+    assert training.found() == {("DDP201", 11)}
+
+
+def test_another_order_is_held(training: Any) -> None:
+    epochs(training, [[3, 1, 2, 5], [0, 4, 7, 6]], [[0, 1, 6, 5], [3, 4, 7, 2]])
+    judged = training.judged()
+    assert not judged.findings and judged.verdicts["DDP201"].word == "held"
+
+
+def test_a_sampler_that_does_not_shuffle_may_repeat(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=False)
+    recorded.optimizer()
+    epochs(recorded, [[0, 2, 4, 6], [1, 3, 5, 7]], [[0, 2, 4, 6], [1, 3, 5, 7]])
+    assert not recorded.judged().findings
+
+
+def test_ranks_that_read_the_same_samples_are_named(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=None, length=8)
+    recorded.optimizer()
+    epochs(recorded, [[3, 1, 2, 5]] * 2, [[0, 1, 6, 5]] * 2, rows=[[10, 11, 12, 13]])
+    assert recorded.found() == {("DDP202", 12)}
+
+
+def test_a_data_set_cut_by_rank_has_equal_indices_of_other_samples(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=None, length=8)
+    recorded.optimizer()
+    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    for rank in (0, 1):
+        recorded.batch(rank, 0, 0, [3, 1, 2, 5], rows=[[rank * 100 + each for each in range(4)]])
+        recorded.train_on(rank)
+    recorded.every("iterated", loader=0, turn=0, batches=1, exhausted=True)
+    judged = recorded.judged()
+    assert not judged.findings and judged.verdicts["DDP202"].word == "held"
+
+
+def test_equal_iterable_batches_are_named(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=None, iterable=True)
+    recorded.optimizer()
+    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    for rank in (0, 1):
+        recorded.add(
+            rank, "batch", loader=0, turn=0, count=0, indices=None, size=4, site=recorded.site(20), rows=[[1, 2, 3, 4]]
+        )
+        recorded.train_on(rank)
+    assert ("DDP206", 12) in recorded.found()
+
+
+def test_a_rank_with_a_batch_more_is_uneven(training: Any) -> None:
+    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    for rank in (0, 1):
+        for count in range(2 + rank):
+            training.batch(rank, 0, count, [rank * 8 + count])
+            training.train_on(rank)
+        training.add(rank, "iterated", loader=0, turn=0, batches=2 + rank, exhausted=True)
+    assert ("DDP408", 12) in training.found()
+
+
+def test_a_skipped_backward_is_a_divergent_exit(training: Any) -> None:
+    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    for rank in (0, 1):
+        for count in range(3):
+            training.batch(rank, 0, count, [rank * 8 + count])
+            if (rank, count) != (1, 1):
+                training.train_on(rank)
+        training.add(rank, "iterated", loader=0, turn=0, batches=3, exhausted=True)
+    assert {code for code, _ in training.found()} == {"DDP404"}
+
+
+def test_a_forward_round_the_wrapper_is_named_where_gradients_differ(training: Any) -> None:
+    for rank in (0, 1):
+        training.train_on(rank, forward=False, bypass=True, grads=[rank, rank])
+    assert training.found() == {("DDP301", 23)}
+
+
+def test_gradients_averaged_by_hand_are_left_alone(training: Any) -> None:
+    for rank in (0, 1):
+        training.train_on(rank, forward=False, bypass=True)
+    assert not training.judged().findings
+
+
+def test_parameters_outside_the_wrapper_that_drift_are_named(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.optimizer(names=((0, "weight"), None))
+    for rank in (0, 1):
+        recorded.train_on(rank, grads=[1, rank], params=[2, 20 + rank])
+    found = recorded.judged().findings
+    assert [(each.code, each.line, each.severity) for each in found] == [("DDP303", 14, "error")]
+
+
+def test_parameters_outside_the_wrapper_that_stay_equal_are_left_alone(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.optimizer(names=((0, "weight"), None))
+    for rank in (0, 1):
+        recorded.train_on(rank)
+    assert not recorded.judged().findings
+
+
+@pytest.mark.parametrize("reducing", [2, 4])
+def test_reductions_of_every_micro_batch_are_a_waste(training: Any, reducing: int) -> None:
+    for rank in (0, 1):
+        for count in range(2 * reducing):
+            training.train_on(rank, step=(count + 1) % reducing == 0)
+    assert training.found() == {("DDP304", 25)}
+    assert training.judged().facts["accumulation"] == reducing
+
+
+def test_two_losses_with_a_backward_each_are_no_accumulation(training: Any) -> None:
+    for rank in (0, 1):
+        for _ in range(3):
+            training.backward(rank, line=30)
+            training.backward(rank, line=31)
+            training.step(rank)
+    assert not training.judged().findings
+
+
+def test_forwards_that_never_synchronise_are_named(training: Any) -> None:
+    for rank in (0, 1):
+        for _ in range(2):
+            training.train_on(rank, sync=False, grads=[rank, rank])
+    assert training.found() == {("DDP305", 22)}
+
+
+def test_micro_batches_under_no_sync_and_the_last_one_outside_are_right(training: Any) -> None:
+    for rank in (0, 1):
+        for count in range(4):
+            last = count % 2 == 1
+            training.train_on(rank, sync=last, step=last)
+    judged = training.judged()
+    assert not judged.findings and judged.verdicts["DDP305"].word == "held"
+
+
+def test_gradients_zeroed_between_micro_batches_are_named(training: Any) -> None:
+    for rank in (0, 1):
+        for count in range(4):
+            last = count % 2 == 1
+            training.add(rank, "zero_grad", optimizer=0, had=count > 0, site=training.site(21))
+            training.train_on(rank, sync=last, step=last)
+    assert training.found() == {("DDP306", 21)}
+
+
+def test_gradients_of_another_loss_may_be_zeroed(training: Any) -> None:
+    for rank in (0, 1):
+        for _ in range(3):
+            training.backward(rank, line=30)  # of the generator, through the discriminator
+            training.add(rank, "zero_grad", optimizer=0, had=True, site=training.site(21))
+            training.backward(rank, line=31)
+            training.step(rank)
+    assert not training.judged().findings
+
+
+def test_the_same_noise_on_every_rank_is_named_at_its_seed(training: Any) -> None:
+    training.every("seed", value="0", site=training.site(8))
+    training.every("draw", function="randn_like", count=1, digest=77, numel=64, site=training.site(24))
+    assert training.found() == {("DDP205", 8)}
+
+
+def test_noise_of_each_rank_its_own_is_held(training: Any) -> None:
+    for rank in (0, 1):
+        training.add(rank, "draw", function="randn_like", count=1, digest=rank, numel=64, site=training.site(24))
+    judged = training.judged()
+    assert not judged.findings and judged.verdicts["DDP205"].word == "held"
+
+
+def test_splits_that_differ_are_named(recorded: Any) -> None:
+    for rank in (0, 1):
+        recorded.add(rank, "split", digests=[rank, rank], lengths=[9, 1], site=recorded.site(9))
+    assert recorded.found() == {("DDP204", 9)}
+
+
+def test_a_group_that_is_up_at_the_exit_is_named_but_not_after_a_crash(recorded: Any) -> None:
+    recorded.every("exit", initialized=True, site=recorded.site(5))
+    assert recorded.found() == {("DDP101", 5)}
+    recorded.outcome = "failed"
+    assert not recorded.judged().findings
+
+
+def test_a_wrapper_in_a_wrapper_is_named(recorded: Any) -> None:
+    recorded.wrapper(line=33, nested=True)
+    assert recorded.found() == {("DDP312", 33)}
+
+
+def test_one_path_of_several_ranks_is_an_error_for_a_checkpoint_only(recorded: Any) -> None:
+    recorded.every("save", path="/work/last.pt", tensors=2, wrapped=0, site=recorded.site(40))
+    recorded.every("write", path="/work/config.json", mode="write", site=recorded.site(41))
+    recorded.add(0, "save", path="/work/best.pt", tensors=2, wrapped=0, site=recorded.site(42))
+    found = {(each.code, each.line, each.severity) for each in recorded.judged().findings}
+    assert found == {("DDP502", 40, "error"), ("DDP502", 41, "warning")}
+
+
+def test_the_first_rank_of_each_node_is_another_rule(record: Any) -> None:
+    run = record(4, nnodes=2)
+    for rank in (0, 2):
+        run.add(rank, "save", path="/work/last.pt", tensors=2, wrapped=0, site=run.site(40))
+    assert run.found() == {("DDP503", 40)}
+
+
+def test_names_of_the_wrapper_in_a_checkpoint_are_named(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.add(0, "save", path="/work/last.pt", tensors=2, wrapped=2, site=recorded.site(40))
+    assert recorded.found() == {("DDP501", 40)}
+
+
+def test_the_global_rank_as_a_device_shows_on_several_nodes_only(record: Any) -> None:
+    for nnodes, expected in ((1, set()), (2, {("DDP103", 7)})):
+        run = record(2, nnodes=nnodes)
+        for rank in (0, 1):
+            run.add(rank, "device", index=rank, via="set_device", site=run.site(7))
+        judged = run.judged()
+        assert {(each.code, each.line) for each in judged.findings} == expected
+        assert judged.verdicts["DDP103"].word == ("violated" if nnodes > 1 else "not observed")
+
+
+def test_a_schedule_for_one_process_is_named(recorded: Any) -> None:
+    recorded.every("schedule", schedule=0, kind="CosineAnnealingLR", steps=8, site=recorded.site(15))
+    for _ in range(4):
+        recorded.every("scheduled", schedule=0)
+    assert recorded.found() == {("DDP602", 15)}
+
+
+def test_a_run_that_was_cut_short_says_nothing_of_schedules(record: Any) -> None:
+    run = record(max_steps=2)
+    run.every("schedule", schedule=0, kind="CosineAnnealingLR", steps=8, site=run.site(15))
+    for _ in range(4):
+        run.every("scheduled", schedule=0)
+    assert run.judged().verdicts["DDP602"].word == "not observed"
+
+
+def test_clipping_of_scaled_gradients_is_named(recorded: Any) -> None:
+    recorded.add(0, "clip", scaled=True, site=recorded.site(26))
+    assert recorded.found() == {("DDP314", 26)}
+
+
+def test_parameters_without_a_gradient_are_named(training: Any) -> None:
+    for rank in (0, 1):
+        training.train_on(rank, grads=[1, None])
+    judged = training.judged()
+    assert [(each.code, each.line) for each in judged.findings] == [("DDP315", 10)]
+    assert "bias" in judged.findings[0].message
+
+
+def test_a_gather_is_named_in_the_function_that_trains(recorded: Any) -> None:
+    gather = recorded.site(4, "/work/gathering.py", "gather", "", 24)
+    backward = recorded.site(25, "/work/gathering.py", "main")
+    recorded.add(0, "gathered", op="all_gather", own=False, site=gather, backward=backward)
+    assert recorded.found() == {("DDP302", 24)}
+
+
+def test_facts_are_counted(training: Any) -> None:
+    epochs(training, [[0, 1, 2, 3], [4, 5, 6, 0]], [[3, 1, 2, 0], [5, 4, 0, 6]])
+    facts = training.judged().facts
+    assert (facts["world_size"], facts["batch_size"], facts["effective_batch_size"]) == (2, 4, 8)
+    assert facts["optimizer_steps"] == 2 and facts["optimizer_steps_per_epoch"] == 1
+    assert facts["samples"] == {"in_data_set": 16, "seen": 7, "repeated": 1, "missed": 9}
