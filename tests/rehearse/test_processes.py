@@ -150,6 +150,15 @@ def test_an_interrupt_leaves_nothing(rehearse: Rehearse, tmp_path: Path) -> None
     assert not [pid for pid in pids if alive(pid)]
 
 
+def test_a_folder_for_temporary_files_may_have_any_name(rehearse: Rehearse, tmp_path: Path) -> None:
+    # A socket's path has 107 bytes at most.
+    scratch = tmp_path / ("long" * 30)
+    scratch.mkdir()
+    rehearse.environment["TMPDIR"] = str(scratch)
+    assert rehearse("print(1)\n").code == 0
+    assert not list(scratch.iterdir())
+
+
 def test_nothing_is_left_among_the_temporary_files(rehearse: Rehearse, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -44,7 +44,7 @@ def supervise(plan: Plan, log: Log, note: Note) -> str:
 
 
 def _once(plan: Plan, log: Log, note: Note) -> str:
-    folder = tempfile.mkdtemp(prefix="validate-ddp-")
+    folder = tempfile.mkdtemp(prefix="validate-ddp-", dir=_short_folder())
     try:
         listener = Listener(folder)
         try:
@@ -259,3 +259,13 @@ class _Run:
                 return
             if not events and not self.processes.running:
                 return
+
+
+_LONGEST = 80
+"""Bytes of a folder in which our own folder and the socket in it still fit: the kernel takes a path of 107."""
+
+
+def _short_folder() -> str:
+    """The folder for temporary files; /tmp where its path is too long to hold a socket."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= _LONGEST else "/tmp"
