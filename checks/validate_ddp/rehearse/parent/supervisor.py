@@ -261,7 +261,7 @@ class _Run:
                 return
 
 
-_LONGEST = 80
+_LONGEST = 75
 """Bytes of a folder in which our own folder and the socket in it still fit: the kernel takes a path of 107."""
 
 
