@@ -6,7 +6,7 @@ CORPUS ?=
 help:  ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
 
-demo:  ## install, check a buggy training script and its fixed twin, train the reference trainer on two ranks
+demo:  ## install, check and rehearse a buggy script and its fixed twin, train the reference trainer on two ranks
 	@ci/demo.sh
 
 demonstration:  ## leakage between two encoders with CLUB, without, and with the original defaults; some minutes

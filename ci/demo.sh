@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From nothing to findings and to a trained model: installs, checks a buggy training script and its fixed twin, trains the
-# reference trainer on real digits on two ranks; leaves reports in build/demo/ and the run in build/demo/digits/.
-# Exit code 0 only if the buggy script had findings, the fixed one had none, and the trainer trained.
+# From nothing to findings and to a trained model: installs, checks a buggy training script and its fixed twin, rehearses
+# both on two ranks, trains the reference trainer on real digits on two ranks; leaves reports in build/demo/ and the run in
+# build/demo/digits/. Exit code 0 only if the buggy script had findings, the fixed one had none, and the trainer trained.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/install.sh .venv ""
@@ -26,15 +26,30 @@ buggy=$status
 check fixed fixtures/showcase/train_fixed.py
 fixed=$status
 
+# What only reads needs no torch; what runs a script does.
+ci/install.sh .venv trainer
+
+# rehearse NAME SCRIPT: runs the script, unmodified, on two CPU ranks; leaves rehearsed_NAME.json; sets $status.
+rehearse() {
+  echo
+  echo "\$ validate-ddp run --nproc-per-node 2 --report $out/rehearsed_$1.json $2 --output-dir $out/rehearsed_$1"
+  status=0
+  .venv/bin/validate-ddp run --nproc-per-node 2 --report "$out/rehearsed_$1.json" "$2" \
+    --output-dir "$out/rehearsed_$1" || status=$?
+}
+
+rehearse buggy fixtures/showcase/train_buggy.py
+rehearsed_buggy=$status
+rehearse fixed fixtures/showcase/train_fixed.py
+rehearsed_fixed=$status
+
 echo
 echo "Reports:"
 for name in buggy fixed; do
-  echo "  train_$name.py  text  $out/$name.txt"
-  echo "  train_$name.py  json  $out/$name.json"
+  echo "  train_$name.py  text       $out/$name.txt"
+  echo "  train_$name.py  json       $out/$name.json"
+  echo "  train_$name.py  rehearsal  $out/rehearsed_$name.json"
 done
-
-# What only reads needs no torch; what trains does.
-ci/install.sh .venv trainer
 run=$out/digits
 train=(-m torch.distributed.run --standalone --nproc-per-node 2 -m reference_trainer train --run-dir "$run")
 echo
@@ -49,10 +64,11 @@ for name in config.json checkpoints/step-00000600/model.safetensors curves.png m
 done
 
 echo
-if [ "$buggy" = 1 ] && [ "$fixed" = 0 ] && [ "$trained" = 0 ]; then
-  echo "demo passed: findings on the buggy script, none on its fixed twin; the trainer trained on two ranks"
+if [ "$buggy$fixed$rehearsed_buggy$rehearsed_fixed$trained" = 10100 ]; then
+  echo "demo passed: findings on the buggy script, none on its fixed twin, read and rehearsed; the trainer trained on two" \
+    "ranks"
 else
-  echo "demo FAILED: exit code on the buggy script $buggy (expected 1), on its fixed twin $fixed (expected 0)," \
-    "of training $trained (expected 0)" >&2
+  echo "demo FAILED: exit codes on the buggy script $buggy (expected 1), on its fixed twin $fixed (0), rehearsed" \
+    "$rehearsed_buggy (1) and $rehearsed_fixed (0), of training $trained (0)" >&2
   exit 1
 fi
