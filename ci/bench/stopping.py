@@ -1,9 +1,9 @@
 """What it costs a step that ranks agree on stopping, and that a step which is not finite is withheld.
 
-Usage: python ci/bench/stopping.py [--blocks 60] [--steps 50]; needs the `trainer` extra. Blocks of the bare step, of
-the same again (A/A: what the measurement itself cannot tell apart), with the gate, and with the agreement take turns in
-one process for each rank. Shown are the least over blocks, of CPU time (all threads of the rank) and of elapsed time, a
-step: what is above it is other processes'.
+Usage: python ci/bench/stopping.py [--blocks 40] [--steps 40]; needs the `trainer` extra. First each alone, one after
+the other; then within a step: blocks of the bare step, of the same again (what the measurement itself cannot tell
+apart), with the gate, and with the agreement take turns in one process for each rank. Shown are the least over blocks,
+of CPU time (all threads of the rank) and of elapsed time: what is above it is other processes'.
 """
 
 from __future__ import annotations
@@ -73,15 +73,33 @@ def measure(blocks: int, steps: int) -> dict[str, list[tuple[float, float]]]:
     return times
 
 
+def alone(blocks: int, steps: int) -> dict[str, tuple[float, float]]:
+    """Microseconds of CPU and of time of the verdict, and of an agreement that is waited for at once. Collective."""
+    world, norm = World.current(), torch.tensor(1.0)
+    found = {}
+    with Stop(world, timeout=600.0) as stop:
+        for name, work in (("gate", lambda: bool(torch.isfinite(norm))), ("agreement", stop.agree)):
+            best = []
+            for _ in range(blocks):
+                spent, since = time.process_time(), time.perf_counter()
+                for _ in range(steps):
+                    work()
+                best.append((time.process_time() - spent, time.perf_counter() - since))
+            cpu, elapsed = (min(each) / steps * 1e6 for each in zip(*best, strict=True))
+            found[name] = cpu, elapsed
+    return found
+
+
 def main() -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
     print(f"{'microseconds a step':<24}{'bare':>8}{'again':>11}{'gate':>11}{'agreement':>11}")
     for size in (1, 2, 3):
         with Ranks(size, timeout=600.0) as ranks:
+            apart = ranks.run(alone, options.blocks, options.steps)[0]
             found = ranks.run(measure, options.blocks, options.steps)[0]
         for place, kind in enumerate(("CPU", "elapsed")):
             series = {name: [each[place] for each in found[name]] for name in NAMES}
@@ -89,7 +107,9 @@ def main() -> int:
             bare = least["bare"]
             above = (least[name] - bare for name in ("again", "gate", "agreement"))
             cells = "".join(f"{f'{each:+.0f}':>11}" for each in above)
-            print(f"{size} rank{'s' * (size > 1):<2} {kind:<14}{bare:>10.0f}{cells}")
+            parts = "".join(f"{apart[name][place]:>11.1f}" for name in ("gate", "agreement"))
+            print(f"{size} rank{'s' * (size > 1):<2} {kind + ', alone':<16}{'':>8}{'':>11}{parts}")
+            print(f"{size} rank{'s' * (size > 1):<2} {kind:<16}{bare:>8.0f}{cells}")
     return 0
 
 

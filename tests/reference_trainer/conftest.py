@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-DEADLINE = 60.0
-"""Seconds after which a job that is not over is killed, and its test fails."""
+DEADLINE = 300.0
+"""Seconds after which a job that is not over is killed, and its test fails: a busy machine takes a minute to begin."""
 
 
 @dataclass
@@ -23,7 +24,7 @@ class Ended:
     """How a job ended."""
 
     codes: list[int]
-    """Of each rank, minus the signal that killed it; of torchrun alone under torchrun."""
+    """Of each rank, minus the signal that killed it; of the launcher alone under one."""
     ended: float
     """time.monotonic() when its last process had gone."""
     left: bool
@@ -47,7 +48,7 @@ class Ended:
 
 @dataclass
 class Running:
-    """A job under way. pids: of its ranks; of torchrun alone under torchrun."""
+    """A job under way. pids: of its ranks; of the launcher alone under one."""
 
     folder: Path
     pids: list[int]
@@ -69,7 +70,7 @@ class Forked(Running):
         return Ended(folder=self.folder, **json.loads(self.process.stdout.readline()))
 
 
-class UnderTorchrun(Running):
+class Launched(Running):
     def end(self) -> Ended:
         left = False
         try:
@@ -122,20 +123,38 @@ def start_job(fork_server, tmp_path_factory):
     return start
 
 
+def launched(command: list[str], folder: Path, deadline: float, settings: dict) -> Running:
+    """A job under a launcher that is given a command line."""
+    with open(folder / "output", "ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command, *arguments(folder, settings)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+        )
+    return Launched(folder, [process.pid], time.monotonic() + deadline, process)
+
+
 @pytest.fixture
 def start_torchrun(tmp_path_factory):
     """The same under torchrun."""
 
     def start(ranks: int = 2, *, folder: Path | None = None, deadline: float = DEADLINE, **settings) -> Running:
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         folder = folder or tmp_path_factory.mktemp("job")
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        with open(folder / "output", "ab") as output:
-            process = subprocess.Popen(
-                [*launcher, str(HERE / "job.py"), *arguments(folder, settings)],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment(),
-            )
-        return UnderTorchrun(folder, [process.pid], time.monotonic() + deadline, process)
+        return launched([*torchrun, str(HERE / "job.py")], folder, deadline, settings)
+
+    return start
+
+
+@pytest.fixture
+def start_spawn(tmp_path_factory):
+    """The same by torch.multiprocessing.spawn."""
+
+    def start(ranks: int = 2, *, deadline: float = DEADLINE, **settings) -> Running:
+        with socket.create_server(("", 0)) as listener:
+            port = str(listener.getsockname()[1])
+        command = [str(HERE / "job.py"), "--spawn", str(ranks), port]
+        return launched(command, tmp_path_factory.mktemp("job"), deadline, settings)
 
     return start

@@ -1,6 +1,6 @@
 """A training job with a fault planted in it: ranks of it run as processes of their own, under any launcher.
 
-python job.py RUN_DIR [SETTING=VALUE ...]      see Job for the settings
+python job.py [--spawn RANKS PORT] RUN_DIR [SETTING=VALUE ...]      see Job for the settings
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Job:
     saves: int = 0
     """Saves that go well before the fault in saving."""
     timeout: float = 60.0
+    """Of a collective, after the first step."""
     folder: Path = Path()
     hold_gil: float = 0.0
     """Seconds for which the rank holds the GIL at that step."""
@@ -182,7 +183,7 @@ def main(run_dir: str, *arguments: str) -> None:
         eval_batch=job.eval_batch,
         data=DataConfig(workers=job.workers),
         checkpoint=CheckpointConfig(save_every=job.save_every, keep=1000),
-        dist=DistConfig(start_timeout=job.timeout, train_timeout=job.timeout),
+        dist=DistConfig(start_timeout=300, train_timeout=job.timeout),
     )
     with World.from_env(dist=config.dist) as world, Watch(world, folder=job.folder / "faults", brief={ConfigError: 2}):
         slow_and_faulty_saving(job, world)
@@ -196,5 +197,16 @@ def main(run_dir: str, *arguments: str) -> None:
         del trainer
 
 
+def spawned(rank: int, ranks: int, port: str, arguments: list[str]) -> None:
+    """A rank of torch.multiprocessing.spawn."""
+    size = str(ranks)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    main(*arguments)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--spawn":  # RANKS PORT
+        torch.multiprocessing.spawn(spawned, (int(sys.argv[2]), sys.argv[3], sys.argv[4:]), int(sys.argv[2]))
+    else:
+        main(*sys.argv[1:])

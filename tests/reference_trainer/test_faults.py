@@ -18,7 +18,7 @@ from reference_trainer.faults import Watch, _is_lost_connection  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.lifelines import Lifelines  # noqa: E402
 
-pytestmark = [pytest.mark.runtime, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.runtime, pytest.mark.timeout(600)]
 
 LIMIT = 10.0
 """Seconds from the fault to the end of the job's last process."""
@@ -154,6 +154,14 @@ def test_under_torchrun_its_summary_names_the_cause_too(start_torchrun):
     check(ended, "raise", "forward", 1, plain=False)
     summary = ended.output[ended.output.index("Root Cause") :]
     assert "rank      : 1 " in summary and "ZeroDivisionError: planted in forward" in summary
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["raise", "kill", "hang"])
+def test_in_processes_that_were_spawned_too(start_spawn, kind):
+    ended = start_spawn(2, **settings(kind, "forward", 1)).end()
+    check(ended, kind, "forward", 1, plain=False)
+    assert ended.codes != [0]
 
 
 def failing_together():

@@ -15,7 +15,7 @@ from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.signals import Stop  # noqa: E402
 
-pytestmark = [pytest.mark.runtime, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.runtime, pytest.mark.timeout(600)]
 
 LONG = {"steps": 2000, "pace": 0.02}
 """Settings of a job that does not end by itself within a test."""
@@ -103,7 +103,7 @@ def test_loader_workers_outlive_the_signal_that_is_sent_to_all_processes(start_j
 
 
 def test_loader_workers_do_not_outlive_a_killed_rank(start_job):
-    running = start_job(2, workers=2, deadline=20, **LONG)
+    running = start_job(2, workers=2, deadline=60, **LONG)
     running.wait_for("step 3")
     for pid in running.pids:
         os.kill(pid, signal.SIGKILL)
