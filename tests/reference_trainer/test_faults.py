@@ -121,7 +121,7 @@ def test_an_error_of_the_user_is_one_line_and_told_once_where_all_ranks_have_it(
     assert alone.codes == [1, 2] and "Traceback" not in alone.output, alone.output
     first, second = (line.partition("): ")[2] for line in alone.told)
     assert first == "ConfigError: planted in forward"
-    assert second.startswith("leaving, because rank 1 failed with ConfigError: planted in forward; it was at ")
+    assert second.startswith("leaving, because rank 1 failed with ConfigError: planted in forward; it")
     together = start_job(2, kind="refuse", rank=-1, timeout=30).end()
     # Either both have raised, or one was told of the other's error before.
     assert sorted(together.codes) in ([1, 2], [2, 2]) and "Traceback" not in together.output
