@@ -66,7 +66,7 @@ def test_a_hang_ends_at_the_timeout_and_the_next_job_starts_at_once(pool, two):
     start = time.monotonic()
     with pytest.raises(WorldTimeout, match=r"rank 0 waited in barrier at .*; rank 1 waited in recv at "):
         hanging.run(wait_for_each_other)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 20  # and not the default of 30 s
     assert two.run(total, 1) == [2, 2]
 
 
