@@ -31,7 +31,7 @@ from .collectives import broadcast_object, sum_reducer
 from .config import Config, ConfigError
 from .launch import World
 from .plan import Plan
-from .plan_command import table
+from .plan_table import table
 from .progress import Progress
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from .generators import seed_generators
 from .launch import World, set_timeout
 from .metrics import RunLog, run_folder
 from .objectives import Objective
-from .objectives.disentangle import Disentangle
+from .objectives.registry import build_objective
 from .plan import Plan
 from .randomness import seed_of
 from .schedule import lr_factor
@@ -229,11 +229,6 @@ class Trainer:
 def build_data(config: Config) -> Data:
     """The sources that the configuration names. Local."""
     return Data(*Digits.split(config.data, seed=config.seed))
-
-
-def build_objective(config: Config, world: World) -> Objective:
-    """The objective that the configuration names."""
-    return Disentangle(config.disentangle, config.club, world, seed=config.seed)
 
 
 def make_plan(config: Config, *, samples: int, world_size: int) -> Plan:

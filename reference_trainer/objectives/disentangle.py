@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..config import ClubConfig, DisentangleConfig
+from ..config import ClubConfig, Config, DisentangleConfig
 from ..data import Batch
 from ..digits import CLASSES, PIXELS, RENDERINGS
 from ..estimator import CLUBLoss
@@ -23,7 +23,12 @@ from ..launch import World
 from ..randomness import keyed_normal
 from . import Forward, Loss, Objective
 
-__all__ = ["Disentangle", "Disentangler", "Outputs"]
+__all__ = ["Disentangle", "Disentangler", "Outputs", "build"]
+
+
+def build(config: Config, world: World) -> Disentangle:
+    """The objective that the configuration describes. Collective: every rank."""
+    return Disentangle(config.disentangle, config.club, world, seed=config.seed)
 
 
 class Outputs(NamedTuple):

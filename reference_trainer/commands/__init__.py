@@ -1,0 +1,1 @@
+"""The words of `reference-trainer`, a module each: its options, and `run(words)`."""

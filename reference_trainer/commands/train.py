@@ -1,0 +1,41 @@
+"""`reference-trainer train`: a run, from its settings and whatever started this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..config import Config, ConfigError
+from ..launch import World, with_accelerate
+from ..plan import PlanError
+from .parse import BAD_INPUT, FAILED, OK, parse
+
+__all__ = ["run"]
+
+
+def run(words: list[str]) -> int:
+    """Trains; returns the exit code. Collective under a launcher: every rank."""
+    config = with_accelerate(parse(Config, words, "train"), os.environ)
+    with World.from_env(dist=config.dist, device=config.device) as world:
+        from ..faults import Watch
+        from ..finite import NonFiniteError
+
+        folder = Path(config.run_dir) / "faults" if config.run_dir else None
+        brief = {ConfigError: BAD_INPUT, PlanError: BAD_INPUT, NonFiniteError: FAILED}
+        try:
+            with Watch(world, folder=folder, brief=brief):
+                _run_trainer(config, world)
+        except NonFiniteError as error:  # of a process alone; where there are several, the watch has told it
+            print(f"reference-trainer: error: {error}", file=sys.stderr)
+            return FAILED
+    return OK
+
+
+def _run_trainer(config: Config, world: World) -> None:
+    """In a function of its own: the model is gone when the world ends."""
+    from ..signals import ignore
+    from ..trainer import Trainer
+
+    if Trainer(config, world).run().stopped:
+        ignore()  # the end of the process is under way, and its exit code is to say so

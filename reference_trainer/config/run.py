@@ -1,0 +1,92 @@
+"""A run: the settings that belong to no section, and the sections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .disentangle import ClubConfig, DisentangleConfig
+from .error import require
+from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, OptimConfig
+
+__all__ = ["Config"]
+
+DEFAULT_STEPS, DEFAULT_GLOBAL_BATCH = 600, 256
+"""What a run does that says neither: about ten seconds on a laptop."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run. The defaults train the disentangling objective on real digits in some seconds, on any number of ranks."""
+
+    objective: Literal["disentangle"] = "disentangle"
+    """What is trained."""
+    run_dir: str = ""
+    """Where everything of the run is written; by default a new folder under `runs/`."""
+    seed: int = 0
+    """Of the weights, the order of samples, and all noise on them."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """"auto": the GPU of this rank where there is one."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Type of weights and computation; float64 is for comparing runs."""
+    steps: int | None = None
+    """Optimizer steps; this or `epochs`. By default 600."""
+    epochs: int | None = None
+    """Passes over the data; this or `steps`."""
+    global_batch: int | None = None
+    """Samples of an optimizer step, over all ranks and micro-steps; this or `batch_size`. By default 256."""
+    batch_size: int | None = None
+    """Samples of a micro-step on one rank; this or `global_batch`."""
+    accumulation: int = 1
+    """Micro-steps of an optimizer step."""
+    drop_last: bool = False
+    """Drop an epoch's last, incomplete global batch, instead of filling it from the epoch's start."""
+    repeat: int = 1
+    """How often a sample occurs in an epoch."""
+    nonfinite: Literal["stop", "skip"] = "stop"
+    """A step whose loss or gradient is not finite is not taken. Then "stop", for it does not heal as a rule; or "skip",
+    and go on: such a step counts as attempted, and advances neither the schedule nor the average."""
+    log_every: int = 20
+    """Optimizer steps between log lines."""
+    eval_every: int = 0
+    """Optimizer steps between evaluations; 0 evaluates once, at the end."""
+    eval_batch: int = 512
+    """Samples of an evaluation batch on one rank."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    ema: EmaConfig = field(default_factory=EmaConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    club: ClubConfig = field(default_factory=ClubConfig)
+    disentangle: DisentangleConfig = field(default_factory=DisentangleConfig)
+    dist: DistConfig = field(default_factory=DistConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+
+    def __post_init__(self) -> None:
+        require(
+            self.steps is None or self.epochs is None,
+            f"steps is {self.steps} and epochs is {self.epochs}; give one of them, the other follows from it",
+        )
+        require(
+            self.global_batch is None or self.batch_size is None,
+            f"global_batch is {self.global_batch} and batch_size is {self.batch_size}; give one of them, "
+            "the other follows from it",
+        )
+        for name in ("steps", "epochs", "global_batch", "batch_size"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name} is {value}; it must be above 0")
+        for name in ("accumulation", "repeat", "log_every", "eval_batch"):
+            require(getattr(self, name) > 0, f"{name} is {getattr(self, name)}; it must be above 0")
+        require(self.eval_every >= 0, f"eval_every is {self.eval_every}; it must not be negative")
+        require(
+            not self.checkpoint.best or self.eval_every > 0,
+            f"checkpoint.best is {self.checkpoint.best!r} and eval_every 0; set how often to evaluate",
+        )
+
+    @property
+    def steps_or_default(self) -> int | None:
+        """Optimizer steps, if `epochs` does not say how long the run is."""
+        return DEFAULT_STEPS if self.steps is None and self.epochs is None else self.steps
+
+    @property
+    def global_batch_or_default(self) -> int | None:
+        """Samples of an optimizer step, if `batch_size` does not say them."""
+        return DEFAULT_GLOBAL_BATCH if self.global_batch is None and self.batch_size is None else self.global_batch
