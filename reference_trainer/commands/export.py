@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .parse import OK, parse
+from .parse import OK, needs, parse
 
 __all__ = ["ExportOptions", "run"]
 
@@ -28,6 +28,7 @@ def run(words: list[str]) -> int:
         if len(words) > 2 * place and not words[2 * place].startswith("-"):
             words = [*words[: 2 * place], name, *words[2 * place :]]
     options = parse(ExportOptions, words, "export")
+    needs("torch", "numpy", "safetensors")
     from ..checkpoint import export
 
     source = export(Path(options.run), Path(options.out), ema=options.ema)

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("tyro")
 import reference_trainer
 from reference_trainer.cli import main, without_local_rank
+from reference_trainer.commands import parse
 from reference_trainer.config import Config
 
 PLAN = ["plan", "--samples", "170180", "--gpus", "2", "--epochs", "5"]
@@ -147,6 +148,33 @@ def test_settings_that_are_wrong_on_every_rank_are_told_once_a_machine(monkeypat
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert main(["train", "--optim.lr", "-1"]) == 2
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["train"], "safetensors"),
+        (["doctor"], "torch"),
+        (["export", "a", "b"], "numpy"),
+        (PLAN, "tyro"),
+    ],
+    ids=words_of,
+)
+def test_a_package_that_is_missing_is_one_line_before_anything_begins(words, missing, monkeypatch, capsys):
+    monkeypatch.setattr(parse, "find_spec", lambda name: None if name == missing else name)
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        f"reference-trainer: error: {missing} missing: pip install 'validate-ddp[trainer]'\n"
+    )
+
+
+def test_output_that_nobody_reads_to_its_end_ends_the_command_in_silence():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "reference_trainer", "plan", "--help"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_no_command_shows_the_help_and_is_bad_input(capsys):

@@ -143,7 +143,7 @@ def test_without_pyyaml_a_file_is_refused_and_overrides_work(monkeypatch, capsys
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert main(["plan", "seed=3", "--format", "json"]) == 0
     assert main(["train", "--config", "run.yaml"]) == 2
-    assert "PyYAML is missing: pip install 'validate-ddp[trainer]'" in capsys.readouterr().err
+    assert "PyYAML missing: pip install 'validate-ddp[trainer]'" in capsys.readouterr().err
 
 
 def test_every_field_has_a_type_that_can_be_read_from_its_own_text():
