@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a check of `doctor` failed, or training broke off; 2 bad i
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -73,21 +74,20 @@ def run() -> NoReturn:
 
         traceback.print_exc()
         code = FAILED
-    if not _is_read():
-        os._exit(code or FAILED)
-    sys.stderr.flush()
-    if code != OK:
+    if _is_read():
+        for stream in (sys.__stdout__, sys.__stderr__):
+            if stream is not None:  # closed, as a daemon's
+                stream.flush()
+    if code != OK or not _is_read():
         os._exit(code)
     sys.exit(code)
 
 
 def _is_read() -> bool:
     """Whether standard output still has a reader: `train --help | head -5` leaves none."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return False
-    return True
+    poll = select.poll()
+    poll.register(1, 0)  # what has gone wrong is told without being asked for
+    return not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def without_local_rank(words: list[str]) -> list[str]:
