@@ -118,7 +118,10 @@ class Output(io.StringIO):
         (["plan", "--samples", "many", "--epochs", "1"], "--samples: "),
         (["plan", "--samples", "64", "--gpus", "3", "--global-batch", "64", "--epochs", "1"], "2 or 4 ranks can"),
         ([*PLAN, "--steps-per-second", "0"], "steps_per_second is 0.0"),
-        (["train", "--setps", "3"], "Unrecognized options: --setps"),
+        (
+            ["train", "--setps", "3"],
+            "Unrecognized options: --setps, 3; did you mean steps?",
+        ),
         (["train", "--steps"], "'--steps'"),
         (["train", "--optim.lr", "-1"], "optim.lr is -1.0; it must be above 0"),
         (["train", "--optim.schedule", "cubic"], "invalid choice 'cubic'"),
