@@ -44,7 +44,7 @@ def no_launcher(monkeypatch):
     [
         (["--help"], 0),
         (PLAN, 0),
-        ([*PLAN, "--format", "json"], 0),
+        (["plan", "seed=1", "--format", "json"], 0),
         (["train", "--help"], 0),
         (["doctor", "--help"], 0),
         (["train", "--steps", "3", "--epochs", "4"], 2),
