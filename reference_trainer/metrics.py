@@ -272,6 +272,10 @@ class RunLog:
         if self.world.is_main:
             self._progress.print(line)
 
+    def show(self, text: str) -> None:
+        """Prints on rank zero, beside the progress. Local."""
+        self._progress.print(text)
+
     def event(self, event: str, **fields: Any) -> None:
         """Writes something that happened. Local."""
         self._lines.write("event", self._step, event=event, **fields)

@@ -38,8 +38,10 @@ _MAY_CHANGE = {
     "data.workers",
     "data.pin_memory",
     "club.check_every",
+    "activation_checkpointing",
 }
-"""Settings that, as all of `dist` and `checkpoint`, leave a run what it was. Of batches and steps the plan counts."""
+"""Settings that, as those of ``_SECTIONS``, leave a run what it was. Of batches and steps the plan counts."""
+_SECTIONS = ("dist.", "checkpoint.", "profile.")
 _PLANNED = {
     "samples": "data: samples",
     "effective_batch_size": "global_batch",
@@ -107,7 +109,7 @@ def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: P
     changed = {
         name: (before[name], after[name])
         for name in after
-        if before[name] != after[name] and name not in _MAY_CHANGE and not name.startswith(("dist.", "checkpoint."))
+        if before[name] != after[name] and name not in _MAY_CHANGE and not name.startswith(_SECTIONS)
     }
     for name, shown in _PLANNED.items():
         if saved["plan"][name] != now["plan"][name]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from .disentangle import ClubConfig, DisentangleConfig
 from .error import require
-from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, OptimConfig
+from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, LoraConfig, OptimConfig, ProfileConfig
 
 __all__ = ["Config"]
 
@@ -27,8 +27,12 @@ class Config:
     """Of the weights, the order of samples, and all noise on them."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """"auto": the GPU of this rank where there is one."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Type of weights and computation; float64 is for comparing runs."""
+    precision: Literal["float32", "float64", "bf16", "fp16"] = "float32"
+    """Type of weights and computation; float64 is for comparing runs. bf16 and fp16 compute the matrix products of the
+    forward pass in that type, over float32 weights (autocast); fp16 scales the loss, and skips steps now and then."""
+    activation_checkpointing: bool = False
+    """Compute the objective's blocks again in the backward pass in place of keeping what is inside: less memory, and
+    about a third more time."""
     steps: int | None = None
     """Optimizer steps; this or `epochs`. By default 600."""
     epochs: int | None = None
@@ -54,11 +58,13 @@ class Config:
     """Samples of an evaluation batch on one rank."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     ema: EmaConfig = field(default_factory=EmaConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     data: DataConfig = field(default_factory=DataConfig)
     club: ClubConfig = field(default_factory=ClubConfig)
     disentangle: DisentangleConfig = field(default_factory=DisentangleConfig)
     dist: DistConfig = field(default_factory=DistConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
 
     def __post_init__(self) -> None:
         require(

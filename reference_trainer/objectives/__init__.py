@@ -60,16 +60,21 @@ class Objective:
         """
         return self.loss(forward, batch).sum
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """Metrics of a batch that is not trained on: detached scalars, sums over its samples.
 
-        module: unwrapped, in evaluation mode, gradients off. Local: ranks have different numbers of batches.
+        module: unwrapped, in evaluation mode, gradients off; under autocast where training is. To be called, and no
+        more. Local: ranks have different numbers of batches.
         """
         raise NotImplementedError
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """What the optimizer gets. Local."""
         return [{"params": [each for each in self.module.parameters() if each.requires_grad]}]
+
+    def blocks(self) -> list[nn.Module]:
+        """Modules that may be recomputed in the backward pass, in place of keeping what they computed. Local."""
+        return []
 
     def state_dict(self) -> dict[str, Any]:
         """What training moves outside of ``module``: estimators, their optimizers and counters. Local."""
