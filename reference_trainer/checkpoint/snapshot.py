@@ -38,6 +38,9 @@ _MAY_CHANGE = {
     "data.workers",
     "data.pin_memory",
     "club.check_every",
+    "flow_matching.sampling_steps",
+    "distillation.teacher",  # its hash is in the checkpoint
+    "lens.backbone",  # it is in the checkpoint
 }
 """Settings that, as all of `dist` and `checkpoint`, leave a run what it was. Of batches and steps the plan counts."""
 _PLANNED = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,20 @@ def read(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def initialise(module: nn.Module, path: Path) -> None:
+def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> None:
     """Gives an unwrapped module the weights of a file or checkpoint. Local; every rank.
 
     path: .safetensors, a pickle of tensors (.pt, .pth, .bin), a checkpoint, or a run directory, whose latest one is
-    taken. ``CheckpointError`` names the weights that are missing, left over, or of another shape.
+    taken. parts: what the module may be called in a larger one; of a file that has such a part only the first is taken.
+    ``CheckpointError`` names the weights that are missing, left over, or of another shape.
     """
     path = find(path)
     expected = module.state_dict()
     found = foreign(path, expected)
+    for part in parts:
+        if any(name.startswith(f"{part}.") for name in found):
+            found = {name.removeprefix(f"{part}."): each for name, each in found.items() if name.startswith(f"{part}.")}
+            break
     problems = [
         f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
         for what, names in (
