@@ -268,7 +268,11 @@ class RunLog:
 
     def warning(self, line: str) -> None:
         """Prints a line on rank zero, and writes it as an event. Local; every rank."""
-        self.event("warning", message=line)
+        self.tell("warning", line)
+
+    def tell(self, event: str, line: str) -> None:
+        """The same for an event of another name. Local."""
+        self.event(event, message=line)
         if self.world.is_main:
             self._progress.print(line)
 

@@ -36,6 +36,7 @@ from .lora import inject_lora
 from .metrics import RunLog, run_folder
 from .objectives import Objective
 from .objectives.registry import build_objective
+from .pictures import draw
 from .plan import Plan
 from .precision import Precision
 from .profiling import ProfileWindow
@@ -120,6 +121,8 @@ class Trainer:
             RunCheckpoints(folder, config, self.plan, world) as checkpoints,
         ):
             resumed = checkpoints.begin(state)
+            if world.is_main:
+                state.objective.begin(folder)
             with (
                 RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
                 ProfileWindow(config.profile, folder / "profile", world, tell=log.show, done=state.step) as window,
@@ -142,6 +145,8 @@ class Trainer:
                         checkpoints.save(state)
                 if not self.stopped:
                     test = self.evaluate(self.data.test)
+                if not config.eval_every:
+                    self.draw(log)
                 if self.stopped:
                     log.warning(self.farewell(folder))
                 else:
@@ -155,7 +160,18 @@ class Trainer:
             return False
         self.state.evaluated = self.state.step
         log.evaluation(self.state.step, "validation", metrics)
+        self.draw(log)
         return checkpoints.is_best(self.state, metrics)
+
+    def draw(self, log: RunLog) -> None:
+        """Has the objective draw what it has learned, on rank zero, unless the run was told to stop.
+
+        No collective: the other ranks wait in their next one, no longer than its time-out.
+        """
+        if self.world.is_main and not self.stopped:
+            line = draw(self.state.objective, self.state.ema, log.folder, self.state.step, self.world.device)
+            if line:
+                log.tell("picture", line)
 
     def farewell(self, folder: Path) -> str:
         """What there is to know for those who stopped the run. Local."""
@@ -207,8 +223,8 @@ class Trainer:
     @property
     def lr(self) -> float:
         """Learning rate of the next step. Local."""
-        rate: float = self.state.optimizer.param_groups[0]["lr"]
-        return rate
+        # Not a group's own, which may be a multiple of it.
+        return self.plan.lr * self.state.scheduler.lr_lambdas[0](self.state.scheduler.last_epoch)
 
     def due(self, every: int) -> bool:
         """Whether something that happens every n steps happens now; the last step counts. Local."""
@@ -265,7 +281,12 @@ def make_plan(config: Config, *, samples: int, world_size: int, gpus: int = 1) -
 
 def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
     """Optimizer, schedule and average for an objective. Local."""
-    groups, optim = objective.parameter_groups(), config.optim
+    optim = config.optim
+    groups = [
+        {name: value for name, value in group.items() if name != "lr_factor"}
+        | {"lr": plan.lr * group.get("lr_factor", 1.0)}
+        for group in objective.parameter_groups()
+    ]
     # On a GPU fused, which can leave out a step that is not finite without being waited for (see `finite`).
     fused = next(objective.module.parameters()).is_cuda
     optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=fused or None)

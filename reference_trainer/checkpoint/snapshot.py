@@ -39,6 +39,9 @@ _MAY_CHANGE = {
     "data.pin_memory",
     "club.check_every",
     "activation_checkpointing",
+    "flow_matching.sampling_steps",
+    "distillation.teacher",  # its hash is in the checkpoint
+    "lens.backbone",  # it is in the checkpoint
 }
 """Settings that, as those of ``_SECTIONS``, leave a run what it was. Of batches and steps the plan counts."""
 _SECTIONS = ("dist.", "checkpoint.", "profile.")

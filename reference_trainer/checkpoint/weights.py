@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +59,21 @@ def read(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def initialise(module: nn.Module, path: Path) -> None:
+def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> None:
     """Gives an unwrapped module the weights of a file or checkpoint. Local; every rank.
 
     path: .safetensors, a pickle of tensors (.pt, .pth, .bin), a checkpoint, or a run directory, whose latest one is
-    taken. ``CheckpointError`` names the weights that are missing, left over, or of another shape. LoRA in the module
-    stays as it is where the weights are those of a model without it: they are what it adds to.
+    taken. parts: what the module may be called in a larger one; of a file that has such a part only the first is taken.
+    ``CheckpointError`` names the weights that are missing, left over, or of another shape. LoRA in the module stays as
+    it is where the weights are those of a model without it: they are what it adds to.
     """
     path = find(path)
     expected = module.state_dict()
     found = foreign(path, expected)
+    for part in parts:
+        if any(name.startswith(f"{part}.") for name in found):
+            found = {name.removeprefix(f"{part}."): each for name, each in found.items() if name.startswith(f"{part}.")}
+            break
     if not any(map(is_adapter, found)):
         expected = {name: each for name, each in expected.items() if not is_adapter(name)}
     problems = [

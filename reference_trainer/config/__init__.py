@@ -6,7 +6,10 @@ A field's docstring is its help on the command line. A value that cannot work is
 from __future__ import annotations
 
 from .disentangle import ClubConfig, DisentangleConfig
+from .distillation import DistillationConfig
 from .error import ConfigError
+from .flow_matching import FlowMatchingConfig
+from .lens import LensConfig
 from .run import Config
 from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, LoraConfig, OptimConfig, ProfileConfig
 
@@ -18,7 +21,10 @@ __all__ = [
     "DataConfig",
     "DisentangleConfig",
     "DistConfig",
+    "DistillationConfig",
     "EmaConfig",
+    "FlowMatchingConfig",
+    "LensConfig",
     "LoraConfig",
     "OptimConfig",
     "ProfileConfig",

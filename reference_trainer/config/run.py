@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .disentangle import ClubConfig, DisentangleConfig
+from .distillation import DistillationConfig
 from .error import require
+from .flow_matching import FlowMatchingConfig
+from .lens import LensConfig
 from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, LoraConfig, OptimConfig, ProfileConfig
 
 __all__ = ["Config"]
@@ -19,8 +22,8 @@ DEFAULT_STEPS, DEFAULT_GLOBAL_BATCH = 600, 256
 class Config:
     """A run. The defaults train the disentangling objective on real digits in some seconds, on any number of ranks."""
 
-    objective: Literal["disentangle"] = "disentangle"
-    """What is trained."""
+    objective: Literal["disentangle", "flow_matching", "distillation", "lens"] = "disentangle"
+    """What is trained; each has a section of its name."""
     run_dir: str = ""
     """Where everything of the run is written; by default a new folder under `runs/`."""
     seed: int = 0
@@ -62,6 +65,9 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     club: ClubConfig = field(default_factory=ClubConfig)
     disentangle: DisentangleConfig = field(default_factory=DisentangleConfig)
+    flow_matching: FlowMatchingConfig = field(default_factory=FlowMatchingConfig)
+    distillation: DistillationConfig = field(default_factory=DistillationConfig)
+    lens: LensConfig = field(default_factory=LensConfig)
     dist: DistConfig = field(default_factory=DistConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)

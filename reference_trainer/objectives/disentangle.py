@@ -131,6 +131,9 @@ class Disentangle(Objective):
             "reconstruction": F.mse_loss(out.image, batch.data["image"], reduction="sum"),
         }
 
+    def blocks(self) -> list[nn.Module]:
+        return [self.module.task, self.module.embodiment, self.module.decoder]
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self.club is None else {"club": self.club.state_dict()}
 
