@@ -32,6 +32,7 @@ usage: reference-trainer COMMAND [OPTIONS]
 
 reference-trainer COMMAND --help shows the options of a command.
   reference-trainer train
+  reference-trainer train --config base.yaml optim.lr=3e-4 --steps 100
   torchrun --nproc-per-node 2 -m reference_trainer train --steps 100
   reference-trainer plan --samples 170180 --gpus 2 --epochs 5
   torchrun --nproc-per-node 2 -m reference_trainer doctor
@@ -65,16 +66,28 @@ def run() -> NoReturn:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         code = main()
-    except Exception:  # noqa: BLE001 - it is told, and the process ends
+    except Exception as error:  # noqa: BLE001 - it is told, and the process ends
+        if isinstance(error, BrokenPipeError) and not _is_read():
+            os._exit(FAILED)
         import traceback
 
         traceback.print_exc()
         code = FAILED
-    sys.stdout.flush()
+    if not _is_read():
+        os._exit(code or FAILED)
     sys.stderr.flush()
     if code != OK:
         os._exit(code)
     sys.exit(code)
+
+
+def _is_read() -> bool:
+    """Whether standard output still has a reader: `train --help | head -5` leaves none."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def without_local_rank(words: list[str]) -> list[str]:

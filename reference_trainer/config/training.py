@@ -111,6 +111,9 @@ class ProfileConfig:
 class DataConfig:
     """The data and its loader."""
 
+    path: str = ""
+    """A file of your own in place of scikit-learn's digits: .npz, .safetensors or .pt with arrays "image", (n, 8, 8) or
+    (n, 64) in [0, 1] or bytes, and "digit", (n,) in 0..9. Split and rendered as the digits are."""
     train_samples: int = 1000
     """Digits (of 1797) to train on."""
     validation_samples: int = 200

@@ -128,6 +128,7 @@ ELSEWHERE = {
     "dist.backend": "test_launch.py",
     "dist.start_timeout": "test_launch.py",
     "dist.train_timeout": "test_launch.py",
+    "data.path": "test_tensor_file.py",
     "club.path": "test_estimator.py: on several ranks what is sent differs, and nothing else",
     "club.check_every": "test_estimator.py",
     "checkpoint.save_every": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",
