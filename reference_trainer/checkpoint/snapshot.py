@@ -90,6 +90,10 @@ class Snapshot:
         return cls(weights.read(folder / weights.MODEL), ema, training)
 
 
+_APART = ("dist.", "checkpoint.", "log.")
+"""Sections that say how a run is carried out and watched, not what it computes."""
+
+
 def described(config: Config, plan: Plan, objective: object) -> dict[str, Any]:
     """What a run is, as plain data: its configuration, its plan in numbers, the type of its objective."""
     numbers = {name: getattr(plan, name) for name in (*_PLANNED, "optimizer_steps", "world_size")}
@@ -107,7 +111,7 @@ def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: P
     changed = {
         name: (before[name], after[name])
         for name in after
-        if before[name] != after[name] and name not in _MAY_CHANGE and not name.startswith(("dist.", "checkpoint."))
+        if before[name] != after[name] and name not in _MAY_CHANGE and not name.startswith(_APART)
     }
     for name, shown in _PLANNED.items():
         if saved["plan"][name] != now["plan"][name]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from .disentangle import ClubConfig, DisentangleConfig
 from .error import ConfigError
 from .run import Config
-from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, OptimConfig
+from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, LogConfig, OptimConfig
 
 __all__ = [
     "CheckpointConfig",
@@ -19,5 +19,6 @@ __all__ = [
     "DisentangleConfig",
     "DistConfig",
     "EmaConfig",
+    "LogConfig",
     "OptimConfig",
 ]

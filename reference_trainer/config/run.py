@@ -7,7 +7,7 @@ from typing import Literal
 
 from .disentangle import ClubConfig, DisentangleConfig
 from .error import require
-from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, OptimConfig
+from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, LogConfig, OptimConfig
 
 __all__ = ["Config"]
 
@@ -58,6 +58,7 @@ class Config:
     club: ClubConfig = field(default_factory=ClubConfig)
     disentangle: DisentangleConfig = field(default_factory=DisentangleConfig)
     dist: DistConfig = field(default_factory=DistConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     def __post_init__(self) -> None:
