@@ -142,20 +142,23 @@ class Trainer:
                         best = self.validate(log, checkpoints)
                     if best or self.stopped or self.due(config.checkpoint.save_every or self.plan.optimizer_steps):
                         self.gate.settle()
-                        checkpoints.save(state)
+                        with log.doing("saving"):
+                            checkpoints.save(state)
                 if not self.stopped:
-                    test = self.evaluate(self.data.test)
+                    with log.doing("evaluating"):
+                        test = self.evaluate(self.data.test)
                 if not config.eval_every:
                     self.draw(log)
                 if self.stopped:
-                    log.warning(self.farewell(folder))
+                    log.stopped(self.farewell(folder))
                 else:
                     log.evaluation(state.step, "test", test)
         return Summary(state.step, train, {} if self.stopped else test, self.stopped.name if self.stopped else "")
 
     def validate(self, log: RunLog, checkpoints: RunCheckpoints) -> bool:
         """Evaluates while training; returns whether this is the best so far. Nothing, where it was cut short."""
-        metrics = self.evaluate(self.data.validation)
+        with log.doing("evaluating"):
+            metrics = self.evaluate(self.data.validation)
         if self.stopped:
             return False
         self.state.evaluated = self.state.step

@@ -44,7 +44,8 @@ _MAY_CHANGE = {
     "lens.backbone",  # it is in the checkpoint
 }
 """Settings that, as those of ``_SECTIONS``, leave a run what it was. Of batches and steps the plan counts."""
-_SECTIONS = ("dist.", "checkpoint.", "profile.")
+_SECTIONS = ("dist.", "checkpoint.", "log.", "profile.")
+"""They say how a run is carried out and watched, not what it computes."""
 _PLANNED = {
     "samples": "data: samples",
     "effective_batch_size": "global_batch",

@@ -10,7 +10,16 @@ from .distillation import DistillationConfig
 from .error import require
 from .flow_matching import FlowMatchingConfig
 from .lens import LensConfig
-from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, LoraConfig, OptimConfig, ProfileConfig
+from .training import (
+    CheckpointConfig,
+    DataConfig,
+    DistConfig,
+    EmaConfig,
+    LogConfig,
+    LoraConfig,
+    OptimConfig,
+    ProfileConfig,
+)
 
 __all__ = ["Config"]
 
@@ -69,6 +78,7 @@ class Config:
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
     lens: LensConfig = field(default_factory=LensConfig)
     dist: DistConfig = field(default_factory=DistConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
 

@@ -1,4 +1,4 @@
-"""How any objective is trained: optimizer, average, data, process group, checkpoints."""
+"""How any objective is trained: optimizer, average, data, process group, logs, checkpoints."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ __all__ = [
     "DataConfig",
     "DistConfig",
     "EmaConfig",
+    "LogConfig",
     "LoraConfig",
     "OptimConfig",
     "ProfileConfig",
@@ -155,6 +156,17 @@ class DistConfig:
         )
         require(self.start_timeout > 0, f"dist.start_timeout is {self.start_timeout}; it must be above 0")
         require(self.train_timeout > 0, f"dist.train_timeout is {self.train_timeout}; it must be above 0")
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What those who watch the run see, beside the lines of `log_every`."""
+
+    heartbeat: float = 5.0
+    """Seconds between the heartbeats of a rank; 0 for none. `status` and `serve` call a run stale after three."""
+
+    def __post_init__(self) -> None:
+        require(self.heartbeat >= 0, f"log.heartbeat is {self.heartbeat}; it must not be negative")
 
 
 @dataclass(frozen=True)
