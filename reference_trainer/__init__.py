@@ -10,7 +10,9 @@ To read it, in this order:
     randomness.py    noise that belongs to a sample
     state.py         everything that training moves;  checkpoint/  how it is saved, and found again;  buckets.py  why
                      a resumed run is the uninterrupted one bit by bit
-The rest: config.py (every setting), schedule.py, ema.py, evaluate.py, metrics.py, generators.py, doctor.py, cli.py.
+    scripts/         launch.sh for one machine, submit.sbatch for SLURM
+The rest: config.py (every setting), machines.py, nccl_variables.py, schedule.py, ema.py, evaluate.py, metrics.py,
+generators.py, doctor.py, cli.py.
 
 Names are imported when they are asked for, so that `plan` and `--help` import no torch.
 """

@@ -16,7 +16,6 @@ import dataclasses
 import json
 import math
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -27,9 +26,11 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .collectives import broadcast_object, sum_reducer
+from .collectives import broadcast_object, gather_objects, sum_reducer
 from .config import Config, ConfigError
 from .launch import World
+from .machines import mismatches, place
+from .machines import table as table_of_places
 from .plan import Plan
 from .plan_table import table
 from .progress import Progress
@@ -210,14 +211,7 @@ class RunLog:
         self.folder, self.world = folder, world
         self._lines, self._progress = RankLog(folder, world.rank), progress
         self._interval, self._lr, self._step = Interval(world), math.nan, step
-        self.event(
-            "start",
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            device=str(world.device),
-            launcher=world.launcher,
-            torch=torch.__version__,
-        )
+        self.event("start", pid=os.getpid(), launcher=world.launcher, **dataclasses.asdict(place(world)))
         self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
@@ -228,12 +222,17 @@ class RunLog:
         """
         folder = folder or run_folder(config, world)
         progress = Progress(plan.optimizer_steps, shown=world.is_main)
+        places = gather_objects(place(world), world.group)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
             ranks = f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}"
-            progress.print(f"run directory {folder} ({ranks})", table(plan))
-        return cls(folder, plan, world, progress, step)
+            shown = [table_of_places(places)] if world.size > 1 else []
+            progress.print(f"run directory {folder} ({ranks})", *shown, table(plan))
+        log = cls(folder, plan, world, progress, step)
+        for line in mismatches(places):
+            log.warning(line)
+        return log
 
     def add(self, result: StepResult, *, lr: float) -> None:
         """Takes in a step. lr: the learning rate that it was made with. Local."""
@@ -271,6 +270,21 @@ class RunLog:
         self.event("warning", message=line)
         if self.world.is_main:
             self._progress.print(line)
+
+    def note(self, line: str) -> None:
+        """The same for what is as it should be. Local; every rank."""
+        self.event("note", message=line)
+        if self.world.is_main:
+            self._progress.print(line)
+
+    def weights(self, sha256: str) -> None:
+        """Writes what this rank's weights have come to, prints rank zero's. Local; every rank.
+
+        Two runs that show the same have the same weights, bit by bit; and so have two ranks.
+        """
+        self.event("weights", sha256=sha256)
+        if self.world.is_main:
+            self._progress.print(f"weights after step {self._step}: sha256 {sha256}")
 
     def event(self, event: str, **fields: Any) -> None:
         """Writes something that happened. Local."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from .buckets import settle_buckets
 from .checkpoint import RunCheckpoints
+from .checkpoint.weights import fingerprint
 from .config import Config, ConfigError
 from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
@@ -30,7 +31,7 @@ from .ema import Ema
 from .evaluate import evaluate
 from .finite import Gate
 from .generators import seed_generators
-from .launch import World, set_timeout
+from .launch import World, set_timeout, told_timeout
 from .metrics import RunLog, run_folder
 from .objectives import Objective
 from .objectives.registry import build_objective
@@ -94,6 +95,8 @@ class Trainer:
         settle_buckets(self.model, objective, self.first_batch())
         self.state = build_state(objective, config, self.plan)
         self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite)
+        self.tell: Callable[[str], None] = lambda line: None
+        """Where a line goes that people may want to know, the same on all ranks; nowhere outside of ``run``."""
         self.stop: Stop | None = None
         """Whoever is asked about stopping, while the trainer runs."""
         self.stopped: signal.Signals | None = None
@@ -111,7 +114,7 @@ class Trainer:
         ):
             resumed = checkpoints.begin(state)
             with RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log:
-                self.gate.tell = log.warning
+                self.gate.tell, self.tell = log.warning, log.note
                 if resumed and self.due(config.eval_every) and state.evaluated < state.step:
                     self.validate(log, checkpoints)  # it was cut short
                 for result in self.steps():
@@ -130,6 +133,7 @@ class Trainer:
                     log.warning(self.farewell(folder))
                 else:
                     log.evaluation(state.step, "test", test)
+                log.weights(fingerprint(state.objective.module.state_dict()))
         return Summary(state.step, train, {} if self.stopped else test, self.stopped.name if self.stopped else "")
 
     def validate(self, log: RunLog, checkpoints: RunCheckpoints) -> bool:
@@ -173,12 +177,19 @@ class Trainer:
             state.step += 1
             if not begun:
                 begun = True
-                set_timeout(self.world, config.dist.train_timeout)
-                if self.stop is not None:
-                    self.stop.set_timeout(config.dist.train_timeout)
+                self.shorten_timeouts()
             if self.stop is not None:
                 self.stopped = self.stop.end_step()
             yield result
+
+    def shorten_timeouts(self) -> None:
+        """From the start's to training's, also for those who wait while rank zero saves or draws. Local, on all."""
+        dist = self.config.dist
+        effective = set_timeout(self.world, dist.train_timeout)
+        if self.stop is not None:
+            self.stop.set_timeout(dist.train_timeout)
+        if self.world.group is not None:
+            self.tell(told_timeout(dist.train_timeout, effective, dist.start_timeout))
 
     def first_batch(self) -> Batch:
         """The first micro-batch of the plan. Local."""
