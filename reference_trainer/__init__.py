@@ -11,8 +11,9 @@ To read it, in this order:
     state.py         everything that training moves;  checkpoint/  how it is saved, and found again;  buckets.py  why
                      a resumed run is the uninterrupted one bit by bit
     precision.py     bf16 and fp16;  finite.py  steps that are not taken;  lora.py  a narrow part that is trained
-The rest: config/ (every setting), schedule.py, ema.py, evaluate.py, metrics.py, generators.py, profiling.py,
-activation_checkpointing.py, doctor.py, cli.py with commands/.
+    scripts/         launch.sh for one machine, submit.sbatch for SLURM;  monitor/  a run as it is seen from outside
+The rest: config/ (every setting), machines.py, nccl_variables.py, schedule.py, ema.py, evaluate.py, metrics.py,
+generators.py, profiling.py, activation_checkpointing.py, doctor.py, cli.py with commands/.
 
 Names are imported when they are asked for, so that `plan` and `--help` import no torch.
 """

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-__all__ = ["Launch", "LaunchError", "World", "detect", "refuse_strategy", "set_timeout", "with_accelerate"]
+__all__ = [
+    "Launch",
+    "LaunchError",
+    "World",
+    "detect",
+    "refuse_strategy",
+    "set_timeout",
+    "told_timeout",
+    "with_accelerate",
+]
 
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _MPI = {
@@ -307,3 +316,11 @@ def set_timeout(world: World, seconds: float) -> float | None:
     backend: Any = world.group._get_backend(world.device)
     effective = getattr(getattr(backend, "options", None), "_timeout", None)
     return effective.total_seconds() if isinstance(effective, timedelta) else None
+
+
+def told_timeout(wanted: float, effective: float | None, start: float) -> str:
+    """One line on what ``set_timeout`` came to. wanted: seconds it was asked for; start: seconds before that. Local."""
+    if effective == wanted:
+        return f"time-out of collectives: {effective:g} s (effective; it was {start:g} s for the start)"
+    found = "is not told by this torch" if effective is None else f"stays {effective:g} s"
+    return f"time-out of collectives {found}: it could not be set to {wanted:g} s (dist.train_timeout)"

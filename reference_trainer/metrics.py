@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import socket
 import sys
 import time
 from contextlib import AbstractContextManager
@@ -17,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .collectives import broadcast_object, sum_reducer
+from .collectives import broadcast_object, gather_objects, sum_reducer
 from .config import Config, ConfigError
 from .launch import World
+from .machines import mismatches, place
+from .machines import table as table_of_places
 from .monitor.heartbeat import Heartbeat
 from .plan import Plan
 from .plan_table import table
@@ -143,14 +144,7 @@ class RunLog:
         self._lines, self._progress, self._heartbeat = RankLog(folder, world.rank), progress, heartbeat
         self._interval, self._lr, self._step = Interval(world), math.nan, step
         self._stopped = ""
-        self.event(
-            "start",
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            device=str(world.device),
-            launcher=world.launcher,
-            torch=torch.__version__,
-        )
+        self.event("start", pid=os.getpid(), launcher=world.launcher, **dataclasses.asdict(place(world)))
         self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
@@ -161,11 +155,13 @@ class RunLog:
         """
         folder = folder or run_folder(config, world)
         progress = Progress(plan.optimizer_steps, shown=world.is_main)
+        places = gather_objects(place(world), world.group)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
             ranks = f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}"
-            progress.print(f"run directory {folder} ({ranks})", table(plan))
+            shown = [table_of_places(places)] if world.size > 1 else []
+            progress.print(f"run directory {folder} ({ranks})", *shown, table(plan))
         heartbeat = Heartbeat(
             folder,
             world,
@@ -176,7 +172,10 @@ class RunLog:
             step=step,
             every={"evaluating": config.eval_every, "saving": config.checkpoint.save_every},
         )
-        return cls(folder, plan, world, progress, heartbeat, step)
+        log = cls(folder, plan, world, progress, heartbeat, step)
+        for line in mismatches(places):
+            log.warning(line)
+        return log
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Something between steps, for those who watch: "evaluating", "saving". Local."""
@@ -234,6 +233,19 @@ class RunLog:
         """A warning, and that the run ends before the end of its plan. Local; every rank."""
         self._stopped = line
         self.warning(line)
+
+    def note(self, line: str) -> None:
+        """The same for a line on what is as it should be. Local; every rank."""
+        self.tell("note", line)
+
+    def weights(self, sha256: str) -> None:
+        """Writes what this rank's weights have come to, prints rank zero's. Local; every rank.
+
+        Two runs that show the same have the same weights, bit by bit; and so have two ranks.
+        """
+        self.event("weights", sha256=sha256)
+        if self.world.is_main:
+            self._progress.print(f"weights after step {self._step}: sha256 {sha256}")
 
     def event(self, event: str, **fields: Any) -> None:
         """Writes something that happened. Local."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from .activation_checkpointing import recompute_blocks
 from .buckets import settle_buckets
 from .checkpoint import RunCheckpoints
+from .checkpoint.weights import fingerprint
 from .config import Config, ConfigError
 from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
@@ -31,7 +32,7 @@ from .ema import Ema
 from .evaluate import evaluate
 from .finite import Gate
 from .generators import seed_generators
-from .launch import World, refuse_strategy, set_timeout
+from .launch import World, refuse_strategy, set_timeout, told_timeout
 from .lora import inject_lora
 from .metrics import RunLog, run_folder
 from .objectives import Objective
@@ -107,6 +108,8 @@ class Trainer:
         self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite, scaler=self.state.scaler)
         self.stop: Stop | NeverStop = NeverStop()
         """Whoever is asked about stopping."""
+        self.tell: Callable[[str], None] = lambda line: None
+        """Where a line goes that people may want to know, the same on all ranks; nowhere outside of ``run``."""
         self.stopped: signal.Signals | None = None
 
     def run(self) -> Summary:
@@ -127,7 +130,7 @@ class Trainer:
                 RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
                 ProfileWindow(config.profile, folder / "profile", world, tell=log.show, done=state.step) as window,
             ):
-                self.gate.tell = log.warning
+                self.gate.tell, self.tell = log.warning, log.note
                 if caution := self.precision.caution(world.device):
                     log.warning(caution)
                 if resumed and self.due(config.eval_every) and state.evaluated < state.step:
@@ -153,6 +156,7 @@ class Trainer:
                     log.stopped(self.farewell(folder))
                 else:
                     log.evaluation(state.step, "test", test)
+                log.weights(fingerprint(state.objective.module.state_dict()))
         return Summary(state.step, train, {} if self.stopped else test, self.stopped.name if self.stopped else "")
 
     def validate(self, log: RunLog, checkpoints: RunCheckpoints) -> bool:
@@ -208,10 +212,17 @@ class Trainer:
             state.step += 1
             if not begun:
                 begun = True
-                set_timeout(self.world, config.dist.train_timeout)
-                self.stop.set_timeout(config.dist.train_timeout)
+                self.shorten_timeouts()
             self.stopped = self.stop.end_step()
             yield result
+
+    def shorten_timeouts(self) -> None:
+        """From the start's to training's, also for those who wait while rank zero saves or draws. Local, on all."""
+        dist = self.config.dist
+        effective = set_timeout(self.world, dist.train_timeout)
+        self.stop.set_timeout(dist.train_timeout)
+        if self.world.group is not None:
+            self.tell(told_timeout(dist.train_timeout, effective, dist.start_timeout))
 
     def first_batch(self) -> Batch:
         """The first micro-batch of the plan. Local."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ from .directory import latest
 from .durable import load, sync
 from .manifest import CheckpointError, Manifest
 
-__all__ = ["EMA", "MODEL", "export", "find", "foreign", "initialise", "read", "write"]
+__all__ = ["EMA", "MODEL", "export", "find", "fingerprint", "foreign", "initialise", "read", "write"]
 
 MODEL, EMA = "model.safetensors", "ema.safetensors"
 _NESTED = ("model", "state_dict", "model_state_dict", "module", "ema")
@@ -57,6 +59,16 @@ def read(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     return found
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, types, shapes and bytes: equal for weights that are equal bit by bit. Local."""
+    checksum = hashlib.sha256()
+    for name in sorted(tensors):
+        on_cpu = tensors[name].detach().cpu().contiguous()
+        checksum.update(f"{name} {on_cpu.dtype} {tuple(on_cpu.shape)}\n".encode())
+        checksum.update(on_cpu.reshape(-1).view(torch.uint8).numpy())
+    return checksum.hexdigest()
 
 
 def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> None:
