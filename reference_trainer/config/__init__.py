@@ -6,9 +6,21 @@ A field's docstring is its help on the command line. A value that cannot work is
 from __future__ import annotations
 
 from .disentangle import ClubConfig, DisentangleConfig
+from .distillation import DistillationConfig
 from .error import ConfigError
+from .flow_matching import FlowMatchingConfig
+from .lens import LensConfig
 from .run import Config
-from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, OptimConfig
+from .training import (
+    CheckpointConfig,
+    DataConfig,
+    DistConfig,
+    EmaConfig,
+    LogConfig,
+    LoraConfig,
+    OptimConfig,
+    ProfileConfig,
+)
 
 __all__ = [
     "CheckpointConfig",
@@ -18,6 +30,12 @@ __all__ = [
     "DataConfig",
     "DisentangleConfig",
     "DistConfig",
+    "DistillationConfig",
     "EmaConfig",
+    "FlowMatchingConfig",
+    "LensConfig",
+    "LogConfig",
+    "LoraConfig",
     "OptimConfig",
+    "ProfileConfig",
 ]

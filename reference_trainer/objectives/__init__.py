@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -60,16 +61,38 @@ class Objective:
         """
         return self.loss(forward, batch).sum
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """Metrics of a batch that is not trained on: detached scalars, sums over its samples.
 
-        module: unwrapped, in evaluation mode, gradients off. Local: ranks have different numbers of batches.
+        module: unwrapped, in evaluation mode, gradients off; under autocast where training is. To be called, and no
+        more. Local: ranks have different numbers of batches.
         """
         raise NotImplementedError
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """What the optimizer gets. Local."""
+        """What the optimizer gets. Local.
+
+        A group may have `weight_decay`, in place of the run's, and `lr_factor`, which multiplies the run's learning
+        rate. What is not trained has `requires_grad` off before ``module`` is wrapped, and is in no group.
+        """
         return [{"params": [each for each in self.module.parameters() if each.requires_grad]}]
+
+    def blocks(self) -> list[nn.Module]:
+        """Modules that may be recomputed in the backward pass, in place of keeping what they computed. Local."""
+        return []
+
+    def begin(self, folder: Path) -> None:
+        """Called once by a run, before its first step: writes to the run directory what belongs there, beside
+        checkpoints and metrics. Rank zero only, no collective.
+        """
+
+    def draw(self, module: nn.Module, folder: Path, step: int) -> Path | None:
+        """Draws a picture of what the module has learned into ``folder``, and returns its path; None for nothing.
+
+        Called after each evaluation and at the end. module: unwrapped, with the averaged weights where there are some,
+        in evaluation mode, gradients off. Rank zero only, no collective: the other ranks wait in their next one.
+        """
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """What training moves outside of ``module``: estimators, their optimizers and counters. Local."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,15 @@ import torch.distributed as dist  # noqa: E402
 from torch import Tensor  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
-from reference_trainer.config import ClubConfig, Config, EmaConfig, OptimConfig  # noqa: E402
+from reference_trainer.config import (  # noqa: E402
+    ClubConfig,
+    Config,
+    DistillationConfig,
+    EmaConfig,
+    FlowMatchingConfig,
+    LensConfig,
+    OptimConfig,
+)
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
@@ -22,6 +31,23 @@ CONFIG = Config(
     precision="float64", steps=20, global_batch=64, club=ClubConfig(weight=0.3), ema=EmaConfig(decay=0.9), seed=3
 )
 TOLERANCE = 1e-12
+OTHERS = {
+    each.objective: each
+    for each in (
+        replace(CONFIG, objective="flow_matching", flow_matching=FlowMatchingConfig(width=8, depth=1, heads=2)),
+        replace(
+            CONFIG,
+            objective="distillation",
+            distillation=DistillationConfig(hidden=(8,), teacher_hidden=(16, 12), teacher_steps=5),
+        ),
+        replace(
+            CONFIG,
+            objective="lens",
+            lens=LensConfig(backbone_hidden=(16, 12), backbone_steps=5, hidden=8, code=4, decoder_lr=0.5),
+        ),
+    )
+}
+"""The other objectives, small."""
 
 
 @dataclass
@@ -87,6 +113,12 @@ def whole_batch():
     return trained(CONFIG)
 
 
+@pytest.fixture(scope="module")
+def whole_batch_of():
+    """The same for the other objectives, each trained once."""
+    return functools.cache(lambda objective: trained(OTHERS[objective]))
+
+
 @pytest.mark.parametrize("accumulation", [1, 2, 4])
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_any_number_of_ranks_and_micro_steps_trains_as_one_process_on_the_whole_batch(
@@ -100,6 +132,26 @@ def test_any_number_of_ranks_and_micro_steps_trains_as_one_process_on_the_whole_
         assert found.estimators.numel() > 0
         torch.testing.assert_close(found.estimators, whole_batch.estimators, rtol=0, atol=TOLERANCE)
         assert found.metrics == pytest.approx(whole_batch.metrics, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(("world_size", "accumulation"), [(1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 2)])
+@pytest.mark.parametrize("objective", OTHERS)
+def test_so_does_any_other_objective(worlds, whole_batch_of, objective, world_size, accumulation):
+    config, alone = replace(OTHERS[objective], accumulation=accumulation), whole_batch_of(objective)
+    assert alone.losses[-1] < alone.losses[0]
+    for found in worlds.run(trained, config, world_size=world_size):
+        assert found.losses == pytest.approx(alone.losses, abs=TOLERANCE)
+        torch.testing.assert_close(found.weights, alone.weights, rtol=0, atol=TOLERANCE)
+        assert found.metrics == pytest.approx(alone.metrics, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("objective", OTHERS)
+@pytest.mark.world_size(3)
+def test_replicas_of_any_other_objective_are_bitwise_equal_after_every_step(world, objective):
+    config = replace(OTHERS[objective], precision="float32", accumulation=2, global_batch=60, steps=4)
+    trainer = Trainer(replace(config, optim=OptimConfig(clip=1.0)), World.current())
+    for step, _ in enumerate(trainer.steps()):
+        assert_replicas_equal(everything(trainer), step=step)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])

@@ -1,0 +1,163 @@
+"""A frozen classifier of digits, for objectives that build on one: trained here, or loaded; the same on all ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..checkpoint import weights
+from ..checkpoint.durable import sync
+from ..checkpoint.manifest import CheckpointError
+from ..config import Config
+from ..digits import CLASSES, PIXELS
+from ..launch import World
+from ..randomness import seed_of
+from ..rank_zero import from_rank_zero
+
+__all__ = ["Classifier", "Read", "Recipe", "digest", "frozen", "leave"]
+
+_PARTS = ("student", "backbone")
+"""What a classifier is called in the modules of `distillation` and `lens`: their runs can be loaded too."""
+
+
+class Read(NamedTuple):
+    """What a classifier computes, a row a sample."""
+
+    features: Tensor
+    """(n, width of the last hidden layer)"""
+    logits: Tensor
+    """(n, 10)"""
+
+
+class Classifier(nn.Module):
+    """An MLP that reads the digit of an image, or of anything else with 64 values."""
+
+    def __init__(self, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()) for inputs, outputs in pairwise([PIXELS, *hidden])
+        )
+        self.head = nn.Linear(hidden[-1], CLASSES)
+
+    def forward(self, x: Tensor) -> Read:
+        """x: (n, 64)."""
+        features = self.before(x, len(self.layers))
+        return Read(features, self.head(features))
+
+    def before(self, x: Tensor, layer: int) -> Tensor:
+        """x (n, 64) to the activations after ``layer`` hidden layers, (n, width)."""
+        for each in self.layers[:layer]:
+            x = each(x)
+        return x
+
+    def after(self, activation: Tensor, layer: int) -> Tensor:
+        """Activations after ``layer`` hidden layers, (n, width), to logits, (n, 10)."""
+        for each in self.layers[layer:]:
+            activation = each(activation)
+        logits: Tensor = self.head(activation)
+        return logits
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Where a frozen classifier comes from."""
+
+    name: str
+    """What it is to the objective: the first part of its file's name, and of its settings'."""
+    path: str
+    """Of its weights; "" to train it."""
+    hidden: tuple[int, ...]
+    steps: int
+    """Of training, on all samples at once."""
+    reads: str = "digits"
+    """What it is trained on."""
+
+    def file(self, config: Config, folder: Path) -> Path:
+        """Where a run keeps the one that it has trained: the name tells it from any that is trained otherwise."""
+        about = [asdict(self), config.seed, config.precision, asdict(config.data)]
+        return folder / f"{self.name}-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]}.safetensors"
+
+
+def frozen(recipe: Recipe, config: Config, world: World, samples: Callable[[], tuple[Tensor, Tensor]]) -> Classifier:
+    """The classifier, on this rank's device, in evaluation mode, without gradients. Collective: every rank.
+
+    samples: inputs (n, 64) and digits (n,) to train it on, if that is needed. Rank zero loads or trains, and sends the
+    weights to all: machines of different kinds would train different last bits. ``CheckpointError`` on all ranks where
+    the file does not fit.
+    """
+    dtype = torch.float64 if config.precision == "float64" else torch.float32
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed_of(config.seed, recipe.name))
+        model = Classifier(recipe.hidden).to(dtype)
+
+    def make() -> dict[str, Tensor]:
+        kept = recipe.file(config, Path(config.run_dir)) if config.run_dir else None
+        if recipe.path:
+            _load(model, Path(recipe.path), f"{config.objective}.{recipe.name}")
+        elif kept is not None and kept.is_file():
+            weights.initialise(model, kept)
+        else:
+            fit(model, *samples(), steps=recipe.steps)
+        found: dict[str, Tensor] = model.state_dict()
+        return found
+
+    model.load_state_dict(from_rank_zero(make, world))
+    return model.to(world.device).requires_grad_(False).eval()
+
+
+def fit(model: Classifier, inputs: Tensor, digits: Tensor, *, steps: int) -> None:
+    """Trains a classifier on all samples at once: nothing is drawn, so it depends on its first weights alone. Local."""
+    inputs = inputs.to(next(model.parameters()).dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(inputs).logits, digits).backward()
+        optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def leave(model: Classifier, recipe: Recipe, config: Config, folder: Path) -> None:
+    """Writes a classifier that was trained here to the run directory, once: a run that goes on takes it from there.
+
+    Rank zero only. ``CheckpointError`` where the file system refuses.
+    """
+    path = recipe.file(config, folder)
+    if recipe.path or path.exists():
+        return
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        weights.write(model.state_dict(), beside)
+        sync(beside)
+        os.replace(beside, path)
+        sync(folder)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def digest(model: nn.Module) -> str:
+    """The SHA-256 of a module's weights, as hexadecimal digits. Local."""
+    found = hashlib.sha256()
+    for name, each in model.state_dict().items():
+        found.update(f"{name} {each.dtype} {tuple(each.shape)}".encode())
+        found.update(each.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def _load(model: Classifier, path: Path, setting: str) -> None:
+    """Weights from elsewhere; ``CheckpointError`` says by which setting they came."""
+    try:
+        weights.initialise(model, path, parts=_PARTS)
+    except CheckpointError as error:
+        raise CheckpointError(f"{setting}: {error}; {setting}_hidden must describe it") from error

@@ -1,0 +1,195 @@
+"""Distillation: a small classifier learns from the labels and from a large, frozen one, the teacher.
+
+From its softened answers (Hinton et al. 2015, arXiv:1503.02531), and from its features, which the student's are to
+match through a projection (FitNets, Romero et al. 2015, arXiv:1412.6550).
+
+The projection is trained, so it is inside the module that DDP wraps, with the student. The teacher is not: it has no
+gradient, no optimizer state and no place among the saved weights, only its hash, so that a run goes on with no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..checkpoint.manifest import CheckpointError
+from ..config import Config, ConfigError, DistillationConfig
+from ..data import Batch
+from ..launch import World
+from ..rank_zero import from_rank_zero
+from . import Forward, Loss, Objective
+from .classifier import Classifier, Read, Recipe, digest, frozen, leave
+from .prompts import Prompts
+
+__all__ = ["Distillation", "Outputs", "Student", "build", "read_student"]
+
+
+def build(config: Config, world: World) -> Distillation:
+    """The objective that the configuration describes. Collective: every rank."""
+    section = config.distillation
+    inputs = Prompts(seed=config.seed) if section.data == "prompts" else _images
+    hidden = from_rank_zero(lambda: read_student(Path(section.student)), world) if section.student else section.hidden
+    student = Student(hidden, section.teacher_hidden[-1] if section.feature else 0)
+    if not (section.soft or section.feature):
+        return Distillation(section, student, None, inputs=inputs)
+
+    def samples() -> tuple[Tensor, Tensor]:
+        from ..trainer import build_data
+
+        source = build_data(config).train
+        index = torch.arange(len(source))
+        batch = Batch(index, 0, 0, source.fetch(index, 0))
+        return inputs(batch), batch.data["digit"]
+
+    recipe = Recipe("teacher", section.teacher, section.teacher_hidden, section.teacher_steps, section.data)
+    teacher = frozen(recipe, config, world, samples)
+    return Distillation(section, student, teacher, inputs=inputs, keep=lambda to: leave(teacher, recipe, config, to))
+
+
+class Outputs(NamedTuple):
+    """What the student computes, a row a sample."""
+
+    logits: Tensor
+    """(n, 10)"""
+    projected: Tensor | None
+    """(n, width of the teacher's features): the student's, projected."""
+
+
+class Student(nn.Module):
+    """The student and its projection to the teacher's features: one module, so that one wrapper averages both.
+
+    projection: width of the teacher's features; 0 for none.
+    """
+
+    def __init__(self, hidden: tuple[int, ...], projection: int) -> None:
+        super().__init__()
+        self.student = Classifier(hidden)
+        # Where it is not used it is not made: DDP would wait for its gradient.
+        self.projection = nn.Linear(hidden[-1], projection) if projection else None
+
+    def forward(self, x: Tensor) -> Outputs:
+        """x: (n, 64)."""
+        read = self.student(x)
+        return Outputs(read.logits, None if self.projection is None else self.projection(read.features))
+
+
+class Distillation(Objective):
+    """Cross entropy with the labels, divergence from the teacher's softened answers, distance from its features.
+
+    teacher: frozen, on this rank's device; None where no weight asks for one. inputs: what both read of a batch,
+    (n, 64). keep: writes the teacher to a run directory.
+    """
+
+    def __init__(
+        self,
+        config: DistillationConfig,
+        student: Student,
+        teacher: Classifier | None,
+        *,
+        inputs: Callable[[Batch], Tensor],
+        keep: Callable[[Path], None] | None = None,
+    ) -> None:
+        self.config, self.module, self.teacher, self.inputs, self.keep = config, student, teacher, inputs, keep
+        self.teacher_digest = None if teacher is None else digest(teacher)
+
+    def loss(self, forward: Forward, batch: Batch) -> Loss:
+        x = self.inputs(batch)
+        out, taught = forward(x), self.ask_teacher(x)
+        losses = self.losses(out, taught, batch)
+        loss = self.config.hard * losses["hard_loss"]
+        if "soft_loss" in losses:
+            loss = loss + self.config.soft * losses["soft_loss"]
+        if "feature_loss" in losses:
+            loss = loss + self.config.feature * losses["feature_loss"]
+        return Loss(loss, {name: value.detach() for name, value in losses.items()} | _hits(out, taught, batch), {})
+
+    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The losses, how often the student is right, and how often the teacher is."""
+        x = self.inputs(batch)
+        out, taught = module(x), self.ask_teacher(x)
+        found = self.losses(out, taught, batch) | _hits(out, taught, batch)
+        if taught is not None:
+            found["teacher_accuracy"] = (taught.logits.argmax(1) == batch.data["digit"]).sum()
+        return found
+
+    @torch.no_grad()
+    def ask_teacher(self, x: Tensor) -> Read | None:
+        """The teacher's features and logits."""
+        return None if self.teacher is None else self.teacher(x)
+
+    def losses(self, out: Outputs, taught: Read | None, batch: Batch) -> dict[str, Tensor]:
+        """Sums over the batch."""
+        found = {"hard_loss": F.cross_entropy(out.logits, batch.data["digit"], reduction="sum")}
+        if taught is not None and self.config.soft:
+            found["soft_loss"] = softened_divergence(out.logits, taught.logits, self.config.temperature)
+        if taught is not None and out.projected is not None:
+            found["feature_loss"] = (out.projected - taught.features).square().mean(1).sum()
+        return found
+
+    def blocks(self) -> list[nn.Module]:
+        return list(self.module.student.layers)
+
+    def begin(self, folder: Path) -> None:
+        """Keeps the teacher that was trained here."""
+        if self.keep is not None:
+            self.keep(folder)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"teacher_sha256": self.teacher_digest}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes in nothing: refuses to go on with another teacher."""
+        if state["teacher_sha256"] != self.teacher_digest:
+            raise CheckpointError(
+                "the teacher is not the one that this run began with: its weights have another hash; give the old one "
+                "as distillation.teacher, or begin anew in another run_dir"
+            )
+
+
+def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """T^2 KL(teacher || student) of softmax(logits / T), summed over samples; both (n, classes). Local.
+
+    T^2 because the gradient of the rest falls with 1/T^2 (Hinton et al. 2015, section 2).
+    """
+    found, wanted = (F.log_softmax(each / temperature, 1) for each in (student, teacher))
+    return temperature**2 * F.kl_div(found, wanted, reduction="sum", log_target=True)
+
+
+def read_student(path: Path) -> tuple[int, ...]:
+    """The widths of the student's hidden layers from a YAML file; ``ConfigError`` in one line. Local."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"distillation.student: {path} cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"distillation.student: {path} is no YAML: {' '.join(str(error).split())}") from error
+    hidden = found.get("hidden") if isinstance(found, dict) else None
+    unknown = sorted(str(name) for name in set(found) - {"hidden"}) if isinstance(found, dict) else []
+    if unknown:
+        raise ConfigError(
+            f"distillation.student: {path} has {', '.join(unknown)}; it may have hidden, a list of widths"
+        )
+    if not (isinstance(hidden, list) and hidden and all(type(width) is int and width > 0 for width in hidden)):
+        raise ConfigError(
+            f"distillation.student: {path} must have hidden, a list of widths above 0 such as [24], not {hidden!r}"
+        )
+    return tuple(hidden)
+
+
+def _images(batch: Batch) -> Tensor:
+    """(n, 64)"""
+    return batch.data["image"]
+
+
+def _hits(out: Outputs, taught: Read | None, batch: Batch) -> dict[str, Tensor]:
+    """How many samples the student has right, and how many as the teacher has."""
+    said = out.logits.detach().argmax(1)
+    found = {"accuracy": (said == batch.data["digit"]).sum()}
+    return found if taught is None else found | {"agreement": (said == taught.logits.argmax(1)).sum()}

@@ -1,0 +1,144 @@
+"""A lens on a frozen network: its activations through a narrow code and back, so that the network still says the same.
+
+Three modules in one: the backbone, a frozen classifier; an encoder from one layer's activations to a code; a decoder
+back. They are trained on two errors: how far what was rebuilt is from the activations, and how far the backbone's
+answer strays when it goes on from what was rebuilt (consistency): the gradient of that passes through the frozen rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..config import Config, LensConfig
+from ..data import Batch
+from ..launch import World
+from . import Forward, Loss, Objective
+from .classifier import Classifier, Recipe, frozen
+
+__all__ = ["ConsistencyLens", "Lens", "Outputs", "build"]
+
+_PARTS = ("encoder", "decoder")
+
+
+def build(config: Config, world: World) -> ConsistencyLens:
+    """The objective that the configuration describes. Collective: every rank."""
+    from ..trainer import build_data
+
+    section, source = config.lens, build_data(config).train
+    samples = source.fetch(torch.arange(len(source)), 0)
+    recipe = Recipe("backbone", section.backbone, section.backbone_hidden, section.backbone_steps)
+    backbone = frozen(recipe, config, world, lambda: (samples["image"], samples["digit"]))
+    return ConsistencyLens(section, Lens(section, backbone, samples["image"]))
+
+
+class Outputs(NamedTuple):
+    """What the module computes, a row a sample."""
+
+    activation: Tensor
+    """(n, width), standardised."""
+    rebuilt: Tensor
+    """(n, width), from the code."""
+    logits: Tensor
+    """(n, 10): the backbone's answer."""
+    through: Tensor
+    """(n, 10): its answer from ``rebuilt``."""
+
+
+class Lens(nn.Module):
+    """Backbone, encoder and decoder: one module, so that one wrapper averages all that is trained.
+
+    What is frozen has no gradient, and stays in evaluation mode whatever mode the module is put in. images (n, 64):
+    samples over which activations are standardised.
+    """
+
+    def __init__(self, config: LensConfig, backbone: Classifier, images: Tensor) -> None:
+        super().__init__()
+        self.layer = config.layer
+        self.backbone = backbone
+        with torch.no_grad():
+            weight = next(backbone.parameters())
+            seen = backbone.before(images.to(weight), config.layer)
+        # One scale for all units: what varies little is to count little. Buffers: they belong to the weights.
+        self.register_buffer("mean", seen.mean(0))
+        self.register_buffer("scale", seen.var(0, correction=0).mean().sqrt())
+        width = seen.shape[1]
+        self.encoder = _mlp(width, config.hidden, config.code)
+        self.decoder = _mlp(config.code, config.hidden, width)
+        self.frozen = ["backbone", *(part for part in _PARTS if part not in config.train)]
+        for part in self.frozen:
+            getattr(self, part).requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> Lens:
+        """As of any module, but for the frozen parts."""
+        super().train(mode)
+        for part in self.frozen:
+            getattr(self, part).eval()
+        return self
+
+    def forward(self, image: Tensor) -> Outputs:
+        """image: (n, 64)."""
+        with torch.no_grad():
+            seen = self.backbone.before(image, self.layer)
+            logits = self.backbone.after(seen, self.layer)
+            activation = (seen - self.mean) / self.scale
+        rebuilt = self.decoder(self.encoder(activation))
+        return Outputs(activation, rebuilt, logits, self.backbone.after(rebuilt * self.scale + self.mean, self.layer))
+
+
+class ConsistencyLens(Objective):
+    """Squared error of what was rebuilt, a mean over units, and KL divergence of the backbone's answers."""
+
+    def __init__(self, config: LensConfig, module: Lens) -> None:
+        self.config, self.module = config, module
+
+    def loss(self, forward: Forward, batch: Batch) -> Loss:
+        losses = self.losses(forward(batch.data["image"]))
+        loss = losses["reconstruction"] + self.config.consistency * losses["consistency"]
+        return Loss(loss, {name: value.detach() for name, value in losses.items()}, {})
+
+    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The losses; the share of the activations' variance that the code keeps; and how often the backbone reads the
+        digit, and says the same, from what was rebuilt.
+        """
+        out, digit = module(batch.data["image"]), batch.data["digit"]
+        # The activations are standardised: without a code, the squared error would be 1 over the training samples.
+        found = self.losses(out)
+        through, said = out.through.argmax(1), out.logits.argmax(1)
+        return found | {
+            "explained_variance": len(batch) - found["reconstruction"],
+            "accuracy": (through == digit).sum(),
+            "backbone_accuracy": (said == digit).sum(),
+            "agreement": (through == said).sum(),
+        }
+
+    def losses(self, out: Outputs) -> dict[str, Tensor]:
+        """Sums over the batch."""
+        answers = (F.log_softmax(each, 1) for each in (out.through, out.logits))
+        return {
+            "reconstruction": (out.rebuilt - out.activation).square().mean(1).sum(),
+            "consistency": F.kl_div(*answers, reduction="sum", log_target=True),
+        }
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """A group for each part that is trained, with its own learning rate and weight decay."""
+        groups = []
+        for part in _PARTS:
+            if part in self.config.train:
+                group: dict[str, Any] = {"params": list(getattr(self.module, part).parameters())}
+                group["lr_factor"] = getattr(self.config, f"{part}_lr")
+                decay = getattr(self.config, f"{part}_weight_decay")
+                groups.append(group if decay is None else group | {"weight_decay": decay})
+        return groups
+
+    def blocks(self) -> list[nn.Module]:
+        return [self.module.encoder, self.module.decoder]
+
+
+def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """One hidden layer."""
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))

@@ -1,0 +1,62 @@
+"""The blocks that an objective names: parts of its module, which can be computed again in the backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from reference_trainer.config import (  # noqa: E402
+    Config,
+    DataConfig,
+    DisentangleConfig,
+    DistillationConfig,
+    FlowMatchingConfig,
+    LensConfig,
+)
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.trainer import Trainer  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CONFIG = Config(
+    precision="float64",
+    steps=2,
+    global_batch=16,
+    data=DataConfig(train_samples=32, validation_samples=10),
+    disentangle=DisentangleConfig(hidden=(8,), features=4),
+    flow_matching=FlowMatchingConfig(width=8, depth=2, heads=2),
+    distillation=DistillationConfig(hidden=(8, 6), teacher_hidden=(8,), teacher_steps=1),
+    lens=LensConfig(backbone_hidden=(8,), backbone_steps=1, hidden=6, code=2),
+)
+
+
+def gradients(trainer):
+    objective, batch = trainer.state.objective, trainer.first_batch()
+    loss = objective.rehearse(objective.module, batch)
+    loss.backward()
+    return [loss.detach(), *(each.grad for each in objective.module.parameters() if each.requires_grad)]
+
+
+@pytest.mark.parametrize("name", ["disentangle", "flow_matching", "distillation", "lens"])
+def test_blocks_computed_again_give_the_same_gradients(name):
+    config = replace(CONFIG, objective=name)
+    plain, again = Trainer(config, World()), Trainer(config, World())
+    objective = again.state.objective
+    parts, calls = {id(each) for each in objective.module.modules()}, []
+    blocks = objective.blocks()
+    assert blocks and all(id(each) in parts for each in blocks)
+    for block in blocks:
+        forward = block.forward
+
+        def counted(*given, forward=forward):
+            calls.append(1)
+            return forward(*given)
+
+        block.forward = lambda *given, counted=counted: checkpoint(counted, *given, use_reentrant=False)
+    for found, expected in zip(gradients(again), gradients(plain), strict=True):
+        assert torch.equal(found, expected)
+    assert len(calls) == 2 * len(blocks)

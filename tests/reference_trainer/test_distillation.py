@@ -1,0 +1,205 @@
+"""Distillation: what is trained and what is not, where the teacher comes from, and what the losses are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import safetensors.torch  # noqa: E402
+from validate_ddp.testing import assert_replicas_equal  # noqa: E402
+
+from reference_trainer.config import Config, ConfigError, DataConfig, DistillationConfig  # noqa: E402
+from reference_trainer.data import Batch  # noqa: E402
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.objectives import classifier  # noqa: E402
+from reference_trainer.objectives.classifier import Classifier, digest  # noqa: E402
+from reference_trainer.objectives.distillation import build, read_student, softened_divergence  # noqa: E402
+from reference_trainer.objectives.prompts import Prompts, hashed, prompt  # noqa: E402
+from reference_trainer.trainer import Trainer  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CONFIG = Config(
+    objective="distillation",
+    precision="float64",
+    steps=4,
+    global_batch=32,
+    data=DataConfig(train_samples=100, validation_samples=10),
+    distillation=DistillationConfig(hidden=(8,), teacher_hidden=(12, 6), teacher_steps=20),
+)
+
+
+def with_teacher(path, **changes):
+    return replace(CONFIG, distillation=replace(CONFIG.distillation, teacher=str(path), **changes))
+
+
+@pytest.fixture(scope="module")
+def objective():
+    return build(CONFIG, World())
+
+
+@pytest.mark.world_size(2)
+def test_the_student_and_its_projection_are_trained_and_the_teacher_is_not(world):
+    trainer = Trainer(CONFIG, World.current())
+    objective, optimizer = trainer.state.objective, trainer.state.optimizer
+    before = {name: each.clone() for name, each in trainer.state.state_dict()["model"].items()}
+    assert_replicas_equal(objective.teacher)
+    for _ in trainer.steps():
+        pass
+    saved = trainer.state.state_dict()
+    assert {name.split(".")[0] for name in saved["model"]} == {"student", "projection"}
+    assert all(not torch.equal(before[name], each) for name, each in saved["model"].items())
+    trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    assert trained == {id(each) for each in objective.module.parameters()}
+    assert not any(each.requires_grad or each.grad is not None for each in objective.teacher.parameters())
+    assert not objective.teacher.training
+    assert digest(objective.teacher) == objective.teacher_digest == saved["objective"]["teacher_sha256"]
+
+
+def test_the_loss_is_its_parts_by_their_weights(objective):
+    index = torch.arange(6)
+    trainer = Trainer(CONFIG, World(), objective=objective)
+    batch = Batch(index, 0, 0, trainer.data.train.fetch(index, 0)).to(torch.device("cpu"), torch.float64)
+    out, taught = objective.module(batch.data["image"]), objective.teacher(batch.data["image"])
+    temperature, sums = CONFIG.distillation.temperature, [0.0, 0.0, 0.0]
+    for row, digit in enumerate(batch.data["digit"].tolist()):
+        sums[0] -= out.logits[row].softmax(0)[digit].log().item()
+        p, q = ((each.logits[row] / temperature).softmax(0).tolist() for each in (taught, out))
+        sums[1] += temperature**2 * sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
+        pairs = zip(out.projected[row].tolist(), taught.features[row].tolist(), strict=True)
+        sums[2] += sum((a - b) ** 2 for a, b in pairs) / 6
+    loss = objective.loss(objective.module, batch)
+    weights = (CONFIG.distillation.hard, CONFIG.distillation.soft, CONFIG.distillation.feature)
+    assert loss.sum.item() == pytest.approx(sum(weight * each for weight, each in zip(weights, sums, strict=True)))
+    names = ("hard_loss", "soft_loss", "feature_loss")
+    assert [loss.metrics[name].item() for name in names] == pytest.approx(sums)
+
+
+def test_the_gradient_of_soft_answers_keeps_its_size_with_the_temperature():
+    # Hinton et al. 2015, section 2: at high temperature it is that of half the squared difference of centred logits.
+    student = torch.randn(5, 10, dtype=torch.float64, requires_grad=True)
+    teacher = torch.randn(5, 10, dtype=torch.float64)
+    (found,) = torch.autograd.grad(softened_divergence(student, teacher, 1e4), student)
+    difference = (student - student.mean(1, keepdim=True)) - (teacher - teacher.mean(1, keepdim=True))
+    torch.testing.assert_close(found, difference.detach() / 10, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts", "teacher"),
+    [
+        ({"soft": 0.0, "feature": 0.0}, {"student"}, False),
+        ({"feature": 0.0}, {"student"}, True),
+        ({"soft": 0.0}, {"student", "projection"}, True),
+    ],
+)
+def test_what_no_weight_asks_for_is_not_made(changes, parts, teacher):
+    # A projection that is not used would have DDP wait for its gradient.
+    objective = build(replace(CONFIG, distillation=replace(CONFIG.distillation, **changes)), World())
+    assert {name.split(".")[0] for name in objective.module.state_dict()} == parts
+    assert (objective.teacher is not None) is teacher
+    assert objective.state_dict()["teacher_sha256"] == (digest(objective.teacher) if teacher else None)
+
+
+def test_a_teacher_is_loaded_from_whatever_holds_it(objective, tmp_path):
+    weights = objective.teacher.state_dict()
+    safetensors.torch.save_file(weights, tmp_path / "teacher.safetensors")
+    torch.save({"state_dict": {f"module.{name}": each for name, each in weights.items()}}, tmp_path / "teacher.pt")
+    for name in ("teacher.safetensors", "teacher.pt"):
+        assert build(with_teacher(tmp_path / name), World()).teacher_digest == objective.teacher_digest
+    # A run of this very objective, without a teacher, is how one is trained by the trainer itself.
+    plain = replace(CONFIG.distillation, hidden=(12, 6), soft=0.0, feature=0.0)
+    run = Trainer(replace(CONFIG, run_dir=str(tmp_path / "run"), distillation=plain), World())
+    run.run()
+    found = build(with_teacher(tmp_path / "run"), World())
+    assert found.teacher_digest == digest(run.state.objective.module.student) != objective.teacher_digest
+
+
+def refusal(config):
+    """What a rank is told; it takes part in collectives afterwards. Collective: every rank."""
+    with pytest.raises(ConfigError) as refused:
+        build(config, World.current())
+    torch.distributed.barrier()
+    return str(refused.value)
+
+
+def test_a_teacher_that_does_not_fit_is_refused_on_every_rank_in_one_line(worlds, tmp_path):
+    torch.save(Classifier((5,)).state_dict(), tmp_path / "small.pt")
+    for path, said in (("small.pt", "distillation.teacher_hidden must describe it"), ("none.pt", "is no file")):
+        lines = worlds.run(refusal, with_teacher(tmp_path / path), world_size=2)
+        assert lines[0] == lines[1] and "\n" not in lines[0]
+        assert lines[0].startswith("distillation.teacher: ") and path in lines[0] and said in lines[0]
+
+
+def test_a_run_goes_on_with_the_teacher_that_it_has_trained(tmp_path, monkeypatch):
+    config = replace(CONFIG, run_dir=str(tmp_path))
+    first = Trainer(config, World())
+    first.run()
+    longer = replace(config, steps=6)
+    with monkeypatch.context() as changed:
+        changed.setattr(classifier, "fit", lambda *_, **__: pytest.fail("trained again"))
+        assert Trainer(longer, World()).run().step == 6
+    # Another way to train one is another teacher; so is another file.
+    other = tmp_path / "other.pt"
+    torch.save(Classifier((12, 6)).state_dict(), other)
+    with pytest.raises(ConfigError, match="the teacher is not the one that this run began with"):
+        Trainer(replace(with_teacher(other), run_dir=str(tmp_path), steps=8), World()).run()
+
+
+def test_the_teacher_is_the_same_in_each_run_and_another_with_another_seed(objective):
+    again, other = build(CONFIG, World()), build(replace(CONFIG, seed=5), World())
+    assert again.teacher_digest == objective.teacher_digest != other.teacher_digest
+
+
+def test_a_file_describes_the_student(tmp_path):
+    path = tmp_path / "student.yaml"
+    path.write_text("hidden: [9, 7]\n")
+    section = replace(CONFIG.distillation, student=str(path))
+    student = build(replace(CONFIG, distillation=section), World()).module.student
+    assert [each[0].out_features for each in student.layers] == [9, 7]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hidden: []", "a list of widths above 0"),
+        ("hidden: [8, -1]", "a list of widths above 0"),
+        ("hidden: [true]", "a list of widths above 0"),
+        ("hidden: 8", "not 8"),
+        ("- 8", "must have hidden"),
+        ("hidden: [8]\nwidth: 3", "has width"),
+        ("hidden: [8", "is no YAML"),
+    ],
+)
+def test_a_file_that_describes_no_student_is_refused_in_one_line(tmp_path, text, said):
+    path = tmp_path / "student.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_student(path)
+    assert said in str(refused.value) and str(path) in str(refused.value) and "\n" not in str(refused.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_student(tmp_path / "none.yaml")
+
+
+def test_prompts_say_what_is_shown_and_their_wording_belongs_to_the_sample():
+    assert prompt(7, 2, 0) == "a tiny turned seven, drawn in white"
+    assert prompt(0, 1, 15) == "a huge zero, printed in black"
+    texts = {
+        prompt(digit, rendering, wording) for digit in range(10) for rendering in range(4) for wording in range(16)
+    }
+    assert len(texts) == 640
+    data = {name: torch.zeros(64, dtype=torch.int64) for name in ("digit", "rendering")}
+    batch = Batch(torch.arange(64), 0, 0, data | {"image": torch.zeros(64, 64, dtype=torch.float64)})
+    found = Prompts(seed=1)(batch)
+    assert found.dtype == torch.float64
+    possible = torch.stack([hashed(prompt(0, 0, wording)) for wording in range(16)]).double()
+    used = {next(at for at, each in enumerate(possible) if torch.equal(each, row)) for row in found}
+    assert len(used) > 8
+    part = rows_of(batch, slice(20, 30))
+    assert torch.equal(Prompts(seed=1)(part), found[20:30]) and not torch.equal(Prompts(seed=2)(batch), found)
+
+
+def rows_of(batch, part):
+    return Batch(batch.index[part], 0, 0, {name: each[part] for name, each in batch.data.items()})

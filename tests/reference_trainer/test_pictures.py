@@ -1,0 +1,107 @@
+"""Pictures: PNG files that others can read, drawn with the averaged weights, and a run goes on as if none was drawn."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from reference_trainer.ema import Ema  # noqa: E402
+from reference_trainer.objectives import Objective  # noqa: E402
+from reference_trainer.pictures import draw, grid, write_png  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CPU = torch.device("cpu")
+
+
+def read_png(path):
+    """Rows of gray levels; checks what the format says of length, order and checksum."""
+    content, chunks = path.read_bytes(), {}
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    place = 8
+    while place < len(content):
+        (length,) = struct.unpack(">I", content[place : place + 4])
+        kind, data = content[place + 4 : place + 8], content[place + 8 : place + 8 + length]
+        assert struct.unpack(">I", content[place + 8 + length : place + 12 + length])[0] == zlib.crc32(kind + data)
+        chunks[kind] = data
+        place += 12 + length
+    assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
+    width, height, depth, color, *rest = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert (depth, color, rest) == (8, 0, [0, 0, 0])
+    lines = zlib.decompress(chunks[b"IDAT"])
+    assert len(lines) == height * (width + 1)
+    return [list(lines[row * (width + 1) + 1 : (row + 1) * (width + 1)]) for row in range(height)]
+
+
+def test_a_png_is_read_back_as_it_was_written(tmp_path):
+    image = torch.tensor([[0.0, 0.5, 1.0], [2.0, -1.0, 0.2]])
+    path = write_png(image, tmp_path / "picture.png")
+    assert read_png(path) == [[0, 128, 255], [255, 0, 51]]
+    assert [each.name for each in tmp_path.iterdir()] == ["picture.png"]
+
+
+def test_other_programs_read_it(tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    found = image.imread(write_png(torch.tensor([[0.0, 1.0]]), tmp_path / "picture.png"))
+    assert found.reshape(2, -1)[:, 0].tolist() == [0.0, 1.0]
+
+
+def test_a_grid_has_its_images_row_by_row():
+    images = torch.arange(6.0).view(6, 1, 1).expand(6, 2, 2) / 10
+    found = grid(images, columns=3, scale=1)
+    assert found.shape == (7, 10)
+    assert found[1, 1::3].tolist() == pytest.approx([0.0, 0.1, 0.2])
+    assert found[4, 1::3].tolist() == pytest.approx([0.3, 0.4, 0.5])
+    assert set(found[0].tolist()) == set(found[:, -1].tolist()) == {0.5}
+
+
+class Painter(Objective):
+    """Draws by noting what it sees, with a random number."""
+
+    def __init__(self):
+        self.module, self.seen, self.error = nn.Linear(1, 1, bias=False), [], None
+
+    def draw(self, module, folder, step):
+        torch.rand(1)
+        self.seen.append((module.weight.item(), module.training, torch.is_grad_enabled(), step))
+        if self.error:
+            raise self.error
+        return folder / "picture.png"
+
+
+@pytest.fixture
+def painter():
+    """With a weight of 3, whose average is 1."""
+    objective = Painter()
+    nn.init.constant_(objective.module.weight, 1.0)
+    average = Ema(objective.module, 0.9)
+    nn.init.constant_(objective.module.weight, 3.0)
+    return objective, average
+
+
+def test_the_averaged_weights_draw_and_nothing_is_moved(painter, tmp_path):
+    objective, average = painter
+    before = torch.get_rng_state()
+    assert draw(objective, average, tmp_path, 5, CPU) == f"picture: {tmp_path / 'picture.png'}"
+    assert draw(objective, None, tmp_path, 6, CPU)
+    assert objective.seen == [(1.0, False, False, 5), (3.0, False, False, 6)]
+    assert objective.module.weight.item() == 3.0 and objective.module.training
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_full_disk_costs_the_picture_and_not_the_run(painter, tmp_path):
+    objective, average = painter
+    objective.error = OSError(28, "No space left on device", "picture.png")
+    assert draw(objective, average, tmp_path, 5, CPU) == "no picture of step 5: picture.png: No space left on device"
+    assert objective.module.weight.item() == 3.0 and objective.module.training
+
+
+def test_an_objective_that_draws_nothing_says_nothing(tmp_path):
+    quiet = Objective()
+    quiet.module = nn.Linear(1, 1)
+    assert draw(quiet, None, tmp_path, 1, CPU) == ""
