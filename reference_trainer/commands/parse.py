@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -69,4 +70,5 @@ def _reason(box: str) -> str:
         name = head.removeprefix("Error parsing ")
         # A dataclass says by itself which setting it refuses; an option's reason needs its name.
         text = f"{name}: {rest}" if name.startswith("-") else rest
+    text = re.sub(r"no type matching (.+?) could be instantiated from \['(.*)'\]\.?", r"'\2' is no \1", text)
     return text or "the options could not be read"

@@ -115,7 +115,7 @@ class Output(io.StringIO):
     [
         (["frob"], "unknown command 'frob'; there are train, plan, doctor"),
         (["plan", "--epochs", "1"], "--samples is missing"),
-        (["plan", "--samples", "many", "--epochs", "1"], "--samples: "),
+        (["plan", "--samples", "many", "--epochs", "1"], "--samples: 'many' is no {None}|INT ("),
         (["plan", "--samples", "64", "--gpus", "3", "--global-batch", "64", "--epochs", "1"], "2 or 4 ranks can"),
         ([*PLAN, "--steps-per-second", "0"], "steps_per_second is 0.0"),
         (
