@@ -1,6 +1,6 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo demonstration test soak user-view mutants lint format bench matrix clean
+.PHONY: help demo demonstration test soak agents user-view mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
@@ -17,6 +17,9 @@ test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to p
 
 soak:  ## minutes of random kills and faults, in jobs and on warm worlds; ARGS="-k worlds" are passed on to pytest
 	@ci/soak.sh $(ARGS)
+
+agents:  ## one run under torchrun with one agent, with two, in two network namespaces, with a rank and an agent killed
+	@ci/agents.sh
 
 user-view:  ## the pytest plugin as a user meets it: the built wheel, a small project, each kind of failure
 	@ci/user_view.sh

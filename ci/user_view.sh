@@ -13,7 +13,7 @@ python=$(ci/python.sh)
 pip() { "$out/venv/bin/python" -m pip "$@" --quiet --disable-pip-version-check; }
 pip wheel --no-deps --wheel-dir "$out/dist" .
 wheel=$(echo "$out"/dist/*.whl)
-pip install --constraint ci/constraints.txt "$wheel[runtime]" numpy pytest pytest-cov pytest-timeout pytest-xdist
+pip install --constraint ci/constraints.txt "${wheel}[runtime]" numpy pytest pytest-cov pytest-timeout pytest-xdist
 pip install --force-reinstall --no-deps "$wheel"
 
 project=$(mktemp -d)

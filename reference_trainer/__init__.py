@@ -10,7 +10,10 @@ To read it, in this order:
     randomness.py    noise that belongs to a sample
     state.py         everything that training moves;  checkpoint/  how it is saved, and found again;  buckets.py  why
                      a resumed run is the uninterrupted one bit by bit
-The rest: config.py (every setting), schedule.py, ema.py, evaluate.py, metrics.py, generators.py, doctor.py, cli.py.
+    precision.py     bf16 and fp16;  finite.py  steps that are not taken;  lora.py  a narrow part that is trained
+    scripts/         launch.sh for one machine, submit.sbatch for SLURM;  monitor/  a run as it is seen from outside
+The rest: config/ (every setting), machines.py, nccl_variables.py, schedule.py, ema.py, evaluate.py, metrics.py,
+generators.py, profiling.py, activation_checkpointing.py, doctor.py, cli.py with commands/.
 
 Names are imported when they are asked for, so that `plan` and `--help` import no torch.
 """
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from .ema import Ema
     from .estimator import CLUBLoss
     from .launch import World
+    from .lora import inject_lora, merge_lora
     from .objectives import Objective
     from .plan import Plan
     from .step import train_step
@@ -43,8 +47,10 @@ _HOMES = {
     "all_gather_with_grad": "collectives",
     "club_categorical": "club",
     "club_gaussian": "club",
+    "inject_lora": "lora",
     "latest": "checkpoint",
     "load": "checkpoint",
+    "merge_lora": "lora",
     "reduce_sum_count": "collectives",
     "save": "checkpoint",
     "train_step": "step",
@@ -61,8 +67,10 @@ __all__ = [
     "all_gather_with_grad",
     "club_categorical",
     "club_gaussian",
+    "inject_lora",
     "latest",
     "load",
+    "merge_lora",
     "reduce_sum_count",
     "save",
     "train_step",

@@ -17,11 +17,12 @@ from torch.nn.parallel import DistributedDataParallel
 from .data import Batch
 from .generators import rng_state, set_rng_state
 from .objectives import Objective
+from .precision import FLOAT32, Precision
 
 __all__ = ["settle_buckets"]
 
 
-def settle_buckets(model: nn.Module, objective: Objective, batch: Batch) -> None:
+def settle_buckets(model: nn.Module, objective: Objective, batch: Batch, precision: Precision = FLOAT32) -> None:
     """One forward and backward pass on ``batch`` that leaves nothing behind. Collective: every rank, after each wrap.
 
     Weights, buffers, gradients and random numbers are as before; that the objective's state is too is up to its
@@ -32,7 +33,7 @@ def settle_buckets(model: nn.Module, objective: Objective, batch: Batch) -> None
     device = batch.index.device
     rng, buffers = rng_state(device), [each.detach().clone() for each in model.buffers()]
     before = _written(objective)
-    objective.rehearse(model, batch).backward()
+    objective.rehearse(precision.forward(model), batch).backward()
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, kept in zip(model.buffers(), buffers, strict=True):

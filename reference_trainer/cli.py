@@ -1,6 +1,6 @@
 """The command `reference-trainer`: its words, its options, its exit codes. Imports torch only to train or to examine.
 
-Exit codes: 0 done; 1 a check of `doctor` failed, or training broke off; 2 bad input, in one line.
+Exit codes: 0 done; 1 a check of `doctor` failed, or training broke off (`status`: a run did); 2 bad input, in one line.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import NoReturn
 from .commands.parse import BAD_INPUT, FAILED, OK, HelpShown, UsageError
 from .config import ConfigError
 from .launch import LaunchError
+from .monitor.reading import MonitorError
 from .plan import PlanError
 
 __all__ = ["main", "run"]
 
 INTERRUPTED = 130
-_COMMANDS = ("train", "plan", "doctor", "export")
+_COMMANDS = ("train", "plan", "doctor", "status", "serve", "export")
 """Each is a module of `commands`, imported when it is asked for."""
 
 _HELP = """\
@@ -28,13 +29,18 @@ usage: reference-trainer COMMAND [OPTIONS]
   train     train a model: on one process, or on each rank of torchrun, srun or accelerate launch
   plan      what a run will do: steps, batches, learning rate, duration
   doctor    try out these machines: gathering, club, data, checkpoint, barrier
+  status    how a run is doing; of several runs, how well they scale
+  serve     the same as a page in the browser
   export    the weights of a run as one .safetensors file
 
 reference-trainer COMMAND --help shows the options of a command.
   reference-trainer train
+  reference-trainer train --config base.yaml optim.lr=3e-4 --steps 100
   torchrun --nproc-per-node 2 -m reference_trainer train --steps 100
   reference-trainer plan --samples 170180 --gpus 2 --epochs 5
   torchrun --nproc-per-node 2 -m reference_trainer doctor
+  reference-trainer status runs/20260101-120000 --watch
+  reference-trainer serve runs/20260101-120000
   reference-trainer export runs/20260101-120000 weights.safetensors
 """
 
@@ -46,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(words)
     except HelpShown:
         return OK
-    except (UsageError, ConfigError, PlanError, LaunchError) as error:
+    except (UsageError, ConfigError, PlanError, LaunchError, MonitorError) as error:
         # What is wrong with the settings is wrong on every rank: once a machine is enough to be read.
         if isinstance(error, LaunchError) or _is_local_main(os.environ):
             print(f"reference-trainer: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -65,16 +71,28 @@ def run() -> NoReturn:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         code = main()
-    except Exception:  # noqa: BLE001 - it is told, and the process ends
+    except Exception as error:  # noqa: BLE001 - it is told, and the process ends
+        if isinstance(error, BrokenPipeError) and not _is_read():
+            os._exit(FAILED)
         import traceback
 
         traceback.print_exc()
         code = FAILED
-    sys.stdout.flush()
+    if not _is_read():
+        os._exit(code or FAILED)
     sys.stderr.flush()
     if code != OK:
         os._exit(code)
     sys.exit(code)
+
+
+def _is_read() -> bool:
+    """Whether standard output still has a reader: `train --help | head -5` leaves none."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return False
+    return True
 
 
 def without_local_rank(words: list[str]) -> list[str]:

@@ -6,15 +6,19 @@ as it is, inverted, turned by 90 degrees, or both. Nothing is downloaded.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
 from .config import ConfigError, DataConfig
 from .randomness import keyed_order, keyed_uniform
+from .tensor_file import read_images
 
 __all__ = ["CLASSES", "PIXELS", "RENDERINGS", "Digits"]
 
-PIXELS, CLASSES, RENDERINGS = 64, 10, 4
+SIDE, CLASSES, RENDERINGS = 8, 10, 4
+PIXELS = SIDE * SIDE
 
 
 class Digits:
@@ -40,8 +44,11 @@ class Digits:
 
     @classmethod
     def split(cls, config: DataConfig, *, seed: int) -> tuple[Digits, Digits, Digits]:
-        """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local."""
-        images, digits = load()
+        """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local.
+
+        Of scikit-learn's digits, or of the file ``config.path``.
+        """
+        images, digits = load() if not config.path else read_images(Path(config.path), side=SIDE, classes=CLASSES)
         if config.train_samples + config.validation_samples >= len(images):
             raise ConfigError(
                 f"data.train_samples + data.validation_samples is {config.train_samples + config.validation_samples}, "

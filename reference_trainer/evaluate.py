@@ -11,6 +11,7 @@ from .collectives import reduce_sum_count
 from .data import Batch, Source
 from .launch import World
 from .objectives import Objective
+from .precision import FLOAT32, Precision
 
 __all__ = ["evaluate"]
 
@@ -22,7 +23,7 @@ def evaluate(
     *,
     world: World,
     batch_size: int,
-    dtype: torch.dtype,
+    precision: Precision = FLOAT32,
     epoch: int = 0,
     step: int = 0,
     interrupted: Callable[[], bool] = lambda: False,
@@ -32,21 +33,22 @@ def evaluate(
     interrupted: asked after each batch; a rank that is, leaves out the rest of its share, and the means are then over
     what all ranks have seen. May differ between ranks.
 
-    Rank r takes samples r, r + W, ... The unwrapped module is called: ranks have different numbers of batches, and
-    nothing is synchronised until the sums at the end. A rank without samples evaluates an empty batch, so that it
-    knows the metrics' names.
+    Rank r takes samples r, r + W, ... The unwrapped module is called, in the precision of training: ranks have
+    different numbers of batches, and nothing is synchronised until the sums at the end. A rank without samples
+    evaluates an empty batch, so that it knows the metrics' names.
     """
     if not len(source):
         raise ValueError("nothing to evaluate on: the source has no samples")
     module, was_training = objective.module, objective.module.training
+    forward = precision.forward(module)
     module.eval()
     try:
         mine = torch.arange(len(source))[world.rank :: world.size]
         sums: dict[str, Tensor] = {}
         seen = 0
         for index in mine.split(batch_size):
-            batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, dtype)
-            for name, value in objective.evaluate(module, batch).items():
+            batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, precision.weights)
+            for name, value in objective.evaluate(forward, batch).items():
                 sums[name] = sums[name] + value if name in sums else value
             seen += len(index)
             if interrupted():

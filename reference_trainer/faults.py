@@ -21,6 +21,7 @@ import json
 import os
 import queue
 import re
+import signal
 import socket
 import sys
 import threading
@@ -187,6 +188,7 @@ class Watch:
 
     def _fail(self, error: BaseException) -> None:
         """Tells everybody and ends this process."""
+        _hear_no_more_of_workers()
         with self._leaving:
             self._failing_since = time.monotonic()
         text = "".join(traceback.format_exception(error))
@@ -248,6 +250,15 @@ class Watch:
                 self._end_thread()
             self._lines.wait_for_others_to_go(LINGER)
         os._exit(code)
+
+
+def _hear_no_more_of_workers() -> None:
+    """Takes off torch's handler, which raises, wherever this process is, when a worker of a loader has died."""
+    if threading.current_thread() is threading.main_thread():
+        try:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        except RuntimeError:  # that very exception: now it has been raised
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _own_store(world: World) -> tuple[Any, str, str]:

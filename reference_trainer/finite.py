@@ -7,6 +7,10 @@ the average, and each rank says where it first met a number that is not finite.
 On a GPU the verdict is not waited for. A fused optimizer reads it on the device, as with a GradScaler, and leaves
 weights and moments alone; the host reads it one step later, when it has long arrived, and does then what belongs to a
 step that was taken (schedule, average). Elsewhere reading it costs nothing, or there is no other way.
+
+With float16 a gradient that is not finite is expected now and then: that is how a GradScaler finds out how much the
+loss can be scaled. Such a step is left out and told, whatever the policy; unless the loss itself is not finite, which
+no scale can mend, or it happens many times in a row.
 """
 
 from __future__ import annotations
@@ -18,12 +22,14 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from .collectives import sum_reducer
 from .data import Batch
 from .launch import World
-from .objectives import Objective
+from .objectives import Forward, Objective
+from .precision import UNSCALED, Precision
 
 __all__ = ["MOST_IN_A_ROW", "Gate", "NonFiniteError", "Update", "clip_gradients"]
 
@@ -49,6 +55,8 @@ class Update:
     """(parameters,), of each averaged gradient before it was clipped."""
     advance: Callable[[], None]
     """What belongs to a step that is taken, after the optimizer: schedule and average."""
+    precision: Precision
+    """In which it was computed."""
     applied: bool = False
     """Whether the optimizer has had it, and has left out by itself what is not finite."""
 
@@ -58,7 +66,8 @@ class Gate:
 
     policy: "stop" raises NonFiniteError on every rank, with the weights as they were before the step; "skip" goes on
     with the next step, at most `MOST_IN_A_ROW` times in a row. tell: gets the line of each skipped step.
-    lagging: whether the verdict is read one step later; by default, on a GPU with a fused optimizer.
+    lagging: whether the verdict is read one step later; by default, on a GPU with a fused optimizer. scaler: of the
+    loss; ``apply`` moves it on.
     """
 
     def __init__(
@@ -70,21 +79,28 @@ class Gate:
         policy: Literal["stop", "skip"] = "stop",
         tell: Callable[[str], None] = print,
         lagging: bool | None = None,
+        scaler: GradScaler = UNSCALED,
     ) -> None:
         self.objective, self.optimizer, self.world, self.policy, self.tell = objective, optimizer, world, policy, tell
+        self.scaler = scaler
         withholds = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         if lagging and not withholds:
             raise ValueError(
                 f"this {type(optimizer).__name__} cannot withhold a step on the device; make it fused=True"
             )
         self.lagging = withholds and world.device.type != "cpu" if lagging is None else lagging
-        self.skipped = self.in_a_row = 0
+        self.skipped = self.overflows = self.in_a_row = 0
+        """Steps that were left out: for what is wrong, for a loss that was scaled too much, and of both the last."""
         self._pending: tuple[Update, Verdict] | None = None
 
     def apply(self, update: Update) -> Tensor:
-        """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank."""
+        """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank.
+
+        The gradients are unscaled already.
+        """
         self.settle()
         verdict = Verdict(torch.isfinite(update.grad_norm))
+        self.scaler.update()  # from what it found when it unscaled them; it does not wait for the device
         if self.lagging:
             # The protocol of GradScaler.step with optimizers that know how to leave a step out.
             self.optimizer.found_inf = (~verdict.on_device).float()
@@ -113,14 +129,28 @@ class Gate:
             update.advance()
             self.in_a_row = 0
             return
-        self.skipped += 1
         self.in_a_row += 1
-        line = f"step {update.batches[0].step + 1}: {self._culprit(update)}"
+        line, hint = f"step {update.batches[0].step + 1}: ", ""
+        if self.scaler.is_enabled():
+            scale = self.scaler.get_scale()
+            if self.in_a_row <= MOST_IN_A_ROW and self._losses(update).isfinite().all():
+                self.overflows += 1
+                self.tell(f"{line}a gradient overflowed in float16; skipped, the loss is scaled by {scale:g} from here")
+                return
+            hint = f", nor does a loss scale of {scale:g}; bf16 has float32's range"
+        self.skipped += 1
+        line += self._culprit(update)
+        if self.in_a_row > MOST_IN_A_ROW:
+            raise NonFiniteError(
+                f"{line}; {self.in_a_row} steps in a row were not finite: skipping does not help{hint}"
+            )
         if self.policy == "stop":
             raise NonFiniteError(f"{line}; the step was not taken (nonfinite=skip would go on with the next)")
-        if self.in_a_row > MOST_IN_A_ROW:
-            raise NonFiniteError(f"{line}; {self.in_a_row} steps in a row were not finite: skipping does not help")
         self.tell(f"{line}; skipped")
+
+    def _losses(self, update: Update) -> Tensor:
+        """Each rank's sum, (W,), on the CPU. Collective: every rank."""
+        return self._of_ranks(update.loss.double().unsqueeze(0))[:, 0]
 
     def _culprit(self, update: Update) -> str:
         """Which rank, and what on it. Collective: every rank."""
@@ -128,7 +158,10 @@ class Gate:
         # Objective and generators are put back; the weights are those of the step, because it was not taken.
         kept = copy.deepcopy(objective.state_dict())
         with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
-            own = first_met(objective, update.batches, update.total, _with_gradient(self.optimizer))
+            given = objective, update.batches, update.total, _with_gradient(self.optimizer)
+            # Scaled as it was: the scaler has gone down since.
+            factor = self.scaler.get_scale() / self.scaler.get_backoff_factor() if self.scaler.is_enabled() else 1.0
+            own = first_met(*given, forward=update.precision.forward(objective.module), scale=factor)
         objective.load_state_dict(kept)
         of_ranks = self._of_ranks(
             torch.stack([update.loss.double(), *(update.loss.new_tensor(each, dtype=torch.float64) for each in own)])
@@ -189,9 +222,18 @@ class Met(NamedTuple):
 
 
 def first_met(
-    objective: Objective, batches: Sequence[Batch], total: float | Tensor, parameters: Sequence[Tensor]
+    objective: Objective,
+    batches: Sequence[Batch],
+    total: float | Tensor,
+    parameters: Sequence[Tensor],
+    *,
+    forward: Forward,
+    scale: float,
 ) -> Met:
-    """Computes the step once more, without DDP, and looks at every module's output. Collective: every rank."""
+    """Computes the step once more, without DDP, and looks at every module's output. Collective: every rank.
+
+    forward: the objective's module as it is called. scale: of the loss.
+    """
     outputs: list[int] = []
     sums = [torch.zeros_like(each) for each in parameters]
 
@@ -204,9 +246,9 @@ def first_met(
 
     hooks = [each.register_forward_hook(looking(place)) for place, each in enumerate(objective.module.modules())]
     try:
-        objective.prepare(objective.module, batches, total)
+        objective.prepare(forward, batches, total)
         for batch in batches:
-            loss = objective.loss(objective.module, batch).sum / total
+            loss = objective.loss(forward, batch).sum * (scale / total)
             # Not `backward`: DDP would hear of it.
             for found, one in zip(sums, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
                 if one is not None:

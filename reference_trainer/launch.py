@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-__all__ = ["Launch", "LaunchError", "World", "detect", "set_timeout", "with_accelerate"]
+__all__ = [
+    "Launch",
+    "LaunchError",
+    "World",
+    "detect",
+    "refuse_strategy",
+    "set_timeout",
+    "told_timeout",
+    "with_accelerate",
+]
 
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _MPI = {
@@ -94,9 +103,15 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
                 f"accelerate launch asks for {name}; this trainer knows replicas (DDP) only: use torchtitan, or "
                 "Accelerate's own loop, for models that are larger than a GPU"
             )
-    precision = environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if precision not in ("", "no"):
-        raise ConfigError(f"accelerate launch asks for mixed precision {precision}; start it with --mixed_precision no")
+    precision: Any = environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    if precision not in ("", "no", "bf16", "fp16"):
+        raise ConfigError(f"accelerate launch asks for mixed precision {precision}; this trainer knows bf16 and fp16")
+    if precision in ("bf16", "fp16"):
+        if config.precision not in ("float32", precision):
+            raise ConfigError(
+                f"precision is {config.precision}, but accelerate launch was told {precision}; give it in one place"
+            )
+        config = replace(config, precision=precision)
     if environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true"):
         if config.device == "cuda":
             raise ConfigError("device is cuda, but accelerate launch was told --cpu; give it in one place")
@@ -110,6 +125,22 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
             f"accumulation is {config.accumulation}, but accelerate launch was told {steps}; give it in one place"
         )
     return replace(config, accumulation=steps)
+
+
+def refuse_strategy(strategy: str, *, world_size: int, gpus: int | None = None) -> None:
+    """Raises ``ConfigError`` where `dist.strategy` is not for what was launched. gpus: None if not known yet. Local."""
+    if strategy == "ddp":
+        return
+    if world_size > 1:
+        raise ConfigError(
+            f"dist.strategy is {strategy}, which is one process, but {world_size} ranks were launched; start it with "
+            "python, or train with --dist.strategy ddp"
+        )
+    if strategy == "dp" and gpus is not None and gpus < 2:
+        # torch.nn.DataParallel would say nothing, and train on what there is.
+        raise ConfigError(
+            f"dist.strategy is dp, which is for two or more GPUs in one process, and this one has {gpus}; leave it out"
+        )
 
 
 def _accelerate(environ: Mapping[str, str]) -> bool:
@@ -223,6 +254,7 @@ class World:
         from .rendezvous import pin_device, start_group
 
         dist = dist or DistConfig()
+        refuse_strategy(dist.strategy, world_size=launch.world_size)
         pinned = pin_device(launch, device)
         several = launch.world_size > 1
         group = start_group(launch, pinned, dist) if several else None
@@ -284,3 +316,11 @@ def set_timeout(world: World, seconds: float) -> float | None:
     backend: Any = world.group._get_backend(world.device)
     effective = getattr(getattr(backend, "options", None), "_timeout", None)
     return effective.total_seconds() if isinstance(effective, timedelta) else None
+
+
+def told_timeout(wanted: float, effective: float | None, start: float) -> str:
+    """One line on what ``set_timeout`` came to. wanted: seconds it was asked for; start: seconds before that. Local."""
+    if effective == wanted:
+        return f"time-out of collectives: {effective:g} s (effective; it was {start:g} s for the start)"
+    found = "is not told by this torch" if effective is None else f"stays {effective:g} s"
+    return f"time-out of collectives {found}: it could not be set to {wanted:g} s (dist.train_timeout)"

@@ -1,14 +1,4 @@
-"""What a run leaves to be read: a JSONL file for each rank, means over all samples, progress, pictures.
-
-RUN/metrics/rank00000.jsonl has one JSON object a line, each with `version`, `rank`, `time` (seconds since 1970), `step`
-(optimizer steps done) and `kind`:
-    interval      means over the steps since the last one: `metrics`, equal on all ranks; `lr`; `steps`, `seconds`,
-                  `samples_per_second` over all ranks; `memory_bytes`, the most that this rank has used so far
-    evaluation    `data` ("validation", "test") and `metrics`
-    event         `event` ("start", "end", "error", ...) and what belongs to it
-A run that goes on from a checkpoint goes on in these files: the steps after the checkpoint come again.
-Numbers that are not finite are the strings "nan", "inf" and "-inf", which JSON lacks; `read_log` turns them back.
-"""
+"""What a run leaves to be read: means over all samples in a file for each rank (`records`), heartbeats, pictures."""
 
 from __future__ import annotations
 
@@ -16,31 +6,31 @@ import dataclasses
 import json
 import math
 import os
-import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .collectives import broadcast_object, sum_reducer
+from .collectives import broadcast_object, gather_objects, sum_reducer
 from .config import Config, ConfigError
 from .launch import World
+from .machines import mismatches, place
+from .machines import table as table_of_places
+from .monitor.heartbeat import Heartbeat
 from .plan import Plan
 from .plan_table import table
 from .progress import Progress
+from .records import VERSION, RankLog, log_path, read_log
 
 if TYPE_CHECKING:
     from .step import StepResult
 
 __all__ = ["VERSION", "Interval", "Means", "RankLog", "RunLog", "log_path", "read_log", "run_folder"]
-
-VERSION = 1
-"""Of the lines; a change that a reader has to know of makes it 2."""
 
 _FOLD_AT = 64
 """Steps kept one by one before they are summed: bounds memory, and leaves single steps free of extra work."""
@@ -144,80 +134,17 @@ def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
     return (stacked if taken is None else torch.where(taken, stacked, 0.0)).sum()
 
 
-def log_path(folder: Path, rank: int) -> Path:
-    """Where a rank writes its lines."""
-    return folder / "metrics" / f"rank{rank:05}.jsonl"
-
-
-class RankLog:
-    """The JSONL file of one rank: a line is on its way to the disk when ``write`` returns. Local."""
-
-    def __init__(self, folder: Path, rank: int) -> None:
-        self.rank, self.path = rank, log_path(folder, rank)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_half_a_line(self.path)
-        self._file: IO[str] = open(self.path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - closed by close()
-
-    def write(self, kind: str, step: int, **fields: Any) -> None:
-        """One line. fields: what JSON holds; numbers that are not finite included."""
-        head = {"version": VERSION, "rank": self.rank, "time": round(time.time(), 3), "step": step, "kind": kind}
-        self._file.write(json.dumps(_finite({**head, **fields}), allow_nan=False) + "\n")
-
-    def close(self) -> None:
-        """Ends the file."""
-        self._file.close()
-
-
-def _drop_half_a_line(path: Path) -> None:
-    """Cuts off what a killed job has left without its end: the next line would be joined to it."""
-    if path.exists():
-        with open(path, "rb+") as file:
-            content = file.read()
-            if not content.endswith(b"\n"):
-                file.truncate(content.rfind(b"\n") + 1)
-
-
-def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a rank's file. A last line without its end (the rank was killed) is left out. Local."""
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield _numbers(json.loads(line))
-
-
-def _finite(value: Any) -> Any:
-    """Numbers that are not finite as strings."""
-    if isinstance(value, Mapping):
-        return {name: _finite(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _numbers(value: Any) -> Any:
-    """The strings of ``_finite`` as numbers."""
-    if isinstance(value, dict):
-        return {name: _numbers(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    return float(value) if value in ("nan", "inf", "-inf") else value
-
-
 class RunLog:
     """All that a run writes beside its weights; used as a context. ``folder`` is the run directory."""
 
-    def __init__(self, folder: Path, plan: Plan, world: World, progress: Progress, step: int = 0) -> None:
+    def __init__(
+        self, folder: Path, plan: Plan, world: World, progress: Progress, heartbeat: Heartbeat, step: int = 0
+    ) -> None:
         self.folder, self.world = folder, world
-        self._lines, self._progress = RankLog(folder, world.rank), progress
+        self._lines, self._progress, self._heartbeat = RankLog(folder, world.rank), progress, heartbeat
         self._interval, self._lr, self._step = Interval(world), math.nan, step
-        self.event(
-            "start",
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            device=str(world.device),
-            launcher=world.launcher,
-            torch=torch.__version__,
-        )
+        self._stopped = ""
+        self.event("start", pid=os.getpid(), launcher=world.launcher, **dataclasses.asdict(place(world)))
         self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
@@ -228,16 +155,36 @@ class RunLog:
         """
         folder = folder or run_folder(config, world)
         progress = Progress(plan.optimizer_steps, shown=world.is_main)
+        places = gather_objects(place(world), world.group)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
             ranks = f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}"
-            progress.print(f"run directory {folder} ({ranks})", table(plan))
-        return cls(folder, plan, world, progress, step)
+            shown = [table_of_places(places)] if world.size > 1 else []
+            progress.print(f"run directory {folder} ({ranks})", *shown, table(plan))
+        heartbeat = Heartbeat(
+            folder,
+            world,
+            interval=config.log.heartbeat,
+            # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
+            started=broadcast_object(round(time.time(), 3), world.group),
+            total=plan.optimizer_steps,
+            step=step,
+            every={"evaluating": config.eval_every, "saving": config.checkpoint.save_every},
+        )
+        log = cls(folder, plan, world, progress, heartbeat, step)
+        for line in mismatches(places):
+            log.warning(line)
+        return log
+
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """Something between steps, for those who watch: "evaluating", "saving". Local."""
+        return self._heartbeat.doing(what)
 
     def add(self, result: StepResult, *, lr: float) -> None:
         """Takes in a step. lr: the learning rate that it was made with. Local."""
         self._interval.add(result)
+        self._heartbeat.advance()
         self._lr = lr
 
     def interval(self, step: int) -> dict[str, float]:
@@ -256,6 +203,7 @@ class RunLog:
             memory_bytes=_memory(self.world.device),
         )
         self._progress.step(step, means.metrics, lr=self._lr, samples_per_second=rate)
+        self._heartbeat.say(metrics=means.metrics, lr=self._lr, samples_per_second=rate)
         return means.metrics
 
     def evaluation(self, step: int, data: str, metrics: dict[str, float]) -> None:
@@ -263,6 +211,7 @@ class RunLog:
         self._step = step
         self._lines.write("evaluation", step, data=data, metrics=metrics)
         self._progress.evaluation(step, data, metrics)
+        self._heartbeat.evaluated(data, step, metrics)
         if self._interval.is_empty:
             self._interval.restart_clock()
 
@@ -276,12 +225,35 @@ class RunLog:
         if self.world.is_main:
             self._progress.print(line)
 
+    def show(self, text: str) -> None:
+        """Prints on rank zero, beside the progress. Local."""
+        self._progress.print(text)
+
+    def stopped(self, line: str) -> None:
+        """A warning, and that the run ends before the end of its plan. Local; every rank."""
+        self._stopped = line
+        self.warning(line)
+
+    def note(self, line: str) -> None:
+        """The same for a line on what is as it should be. Local; every rank."""
+        self.tell("note", line)
+
+    def weights(self, sha256: str) -> None:
+        """Writes what this rank's weights have come to, prints rank zero's. Local; every rank.
+
+        Two runs that show the same have the same weights, bit by bit; and so have two ranks.
+        """
+        self.event("weights", sha256=sha256)
+        if self.world.is_main:
+            self._progress.print(f"weights after step {self._step}: sha256 {sha256}")
+
     def event(self, event: str, **fields: Any) -> None:
         """Writes something that happened. Local."""
         self._lines.write("event", self._step, event=event, **fields)
 
     def __enter__(self) -> RunLog:
         self._progress.start()
+        self._heartbeat.start()
         return self
 
     def __exit__(
@@ -291,8 +263,11 @@ class RunLog:
         self._progress.stop()
         if kind is None:
             self.event("end")
+            self._heartbeat.end("stopped" if self._stopped else "finished", self._stopped)
         else:
             self.event("error", type=kind.__name__, message=str(error))
+            first = (str(error).strip().splitlines() or [""])[0]
+            self._heartbeat.end("failed", f"{kind.__name__}: {first}")
         self._lines.close()
         if kind is None and self.world.is_main:
             from .plots import plot_run

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from .metrics import log_path, read_log
+from .records import log_path, read_log
 
 __all__ = ["curves", "plot_run"]
 

@@ -20,6 +20,7 @@ import torch.distributed as dist
 
 from .config import DistConfig
 from .launch import Launch, LaunchError
+from .nccl_variables import suspects
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup, Store
@@ -68,6 +69,9 @@ def start_group(launch: Launch, device: torch.device, config: DistConfig) -> Pro
     backend = config.backend if config.backend != "auto" else ("nccl" if device.type == "cuda" else "gloo")
     if backend == "nccl" and device.type != "cuda":
         raise LaunchError("dist.backend is nccl, which needs a GPU for each rank; say --dist.backend gloo")
+    if launch.local_rank == 0:  # once on each machine: its environment may be its own
+        for line in suspects(os.environ, backend):
+            print(f"reference-trainer: warning: {line}", file=sys.stderr, flush=True)
     timeout = timedelta(seconds=config.start_timeout)
     # A store of the launcher outlives our group: what an earlier one has left there must not be read.
     prefix = f"reference_trainer/{launch.attempt}/{next(_starts)}"

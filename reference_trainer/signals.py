@@ -23,7 +23,7 @@ import torch
 from .collectives import MaxInBackground, cpu_group
 from .launch import World, set_timeout
 
-__all__ = ["STOP_SIGNALS", "Stop", "ignore", "in_loader_worker"]
+__all__ = ["STOP_SIGNALS", "NeverStop", "Stop", "ignore", "in_loader_worker"]
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
@@ -88,6 +88,24 @@ class Stop:
         # Past the lock of sys.stderr: the handler may have interrupted who has it.
         text = "is stopping already" if again else "will stop after a checkpoint, when all ranks have agreed on a step"
         os.write(2, f"rank {self.world.rank}: {signal.Signals(number).name}: {text}\n".encode())
+
+
+class NeverStop:
+    """What a trainer asks while nobody can stop it: before ``run``, in tests, in somebody else's loop."""
+
+    received: signal.Signals | None = None
+
+    def begin_step(self) -> None:
+        """Asks nobody."""
+
+    def end_step(self) -> signal.Signals | None:
+        """Nobody was sent a signal."""
+        return None
+
+    agree = end_step
+
+    def set_timeout(self, seconds: float) -> None:
+        """Nobody is waited for."""
 
 
 def ignore() -> None:

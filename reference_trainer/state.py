@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from .ema import Ema
 from .objectives import Objective
+from .precision import UNSCALED
 
 __all__ = ["Best", "TrainState"]
 
@@ -35,6 +37,8 @@ class TrainState:
     optimizer: Optimizer
     scheduler: LRScheduler
     ema: Ema | None = None
+    scaler: GradScaler = UNSCALED
+    """Of the loss in float16; elsewhere it does nothing."""
     step: int = 0
     """Optimizer steps attempted: the plan counts these. Also the position in the stream of samples."""
     evaluated: int = 0

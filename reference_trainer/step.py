@@ -22,6 +22,7 @@ from .ema import Ema
 from .finite import Gate, Update, clip_gradients
 from .launch import World
 from .objectives import Objective
+from .precision import FLOAT32, UNSCALED, Precision
 
 __all__ = ["StepResult", "train_step"]
 
@@ -52,27 +53,31 @@ def train_step(
     scheduler: LRScheduler | None = None,
     ema: Ema | None = None,
     gate: Gate | None = None,
+    precision: Precision = FLOAT32,
 ) -> StepResult:
     """One optimizer step over ``batches``, the micro-batches of this rank. Collective: every rank, as many batches.
 
     model: ``objective.module``, wrapped in DDP where there are several ranks. clip: largest gradient norm. gate: what
-    happens with a gradient that is not finite; without one it is applied.
+    happens with a gradient that is not finite; without one it is applied. It has the scaler, if there is to be one.
+    precision: whether the forward pass is under autocast.
     """
+    forward, scaler = precision.forward(model), gate.scaler if gate else UNSCALED
     total = sum_count(sum(objective.count(batch) for batch in batches), world.group, world.device)
-    objective.prepare(model, batches, total)
+    objective.prepare(forward, batches, total)
     optimizer.zero_grad(set_to_none=True)
     sums: dict[str, Tensor] = {}
     values: dict[str, Tensor] = {}
     for batch in batches:
         # Gradients are sent once, with those of the last micro-step.
         with synchronized(model, batch is batches[-1]):
-            loss = objective.loss(model, batch)
+            loss = objective.loss(forward, batch)
             # One rank's loss that is not finite makes the gradient so on all: they decide alike. Else this adds 0.
-            (loss.sum * (world.size / total + 0 * loss.sum.detach())).backward()
+            scaler.scale(loss.sum * (world.size / total + 0 * loss.sum.detach())).backward()
         for name, value in {"loss": loss.sum.detach(), **loss.metrics}.items():
             sums[name] = sums[name] + value if name in sums else value
         values |= loss.values
 
+    scaler.unscale_(optimizer)
     # The norm of the average, the same on all ranks: clipping before the average would change its direction.
     grad_norm, norms = clip_gradients(optimizer, clip)
 
@@ -87,7 +92,7 @@ def train_step(
         optimizer.step()
         advance()
     else:
-        taken = gate.apply(Update(batches, total, sums["loss"], grad_norm, norms, advance))
+        taken = gate.apply(Update(batches, total, sums["loss"], grad_norm, norms, advance, precision))
     return StepResult(sums, total, values, grad_norm, taken)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
+from .activation_checkpointing import recompute_blocks
 from .buckets import settle_buckets
 from .checkpoint import RunCheckpoints
+from .checkpoint.weights import fingerprint
 from .config import Config, ConfigError
 from .data import Batch, PlannedBatches, Source, loader
 from .digits import Digits
@@ -30,15 +32,18 @@ from .ema import Ema
 from .evaluate import evaluate
 from .finite import Gate
 from .generators import seed_generators
-from .launch import World, set_timeout
+from .launch import World, refuse_strategy, set_timeout, told_timeout
+from .lora import inject_lora
 from .metrics import RunLog, run_folder
 from .objectives import Objective
 from .objectives.registry import build_objective
 from .pictures import draw
 from .plan import Plan
+from .precision import Precision
+from .profiling import ProfileWindow
 from .randomness import seed_of
 from .schedule import lr_factor
-from .signals import Stop
+from .signals import NeverStop, Stop
 from .state import TrainState
 from .step import StepResult, train_step
 
@@ -83,20 +88,28 @@ class Trainer:
         self, config: Config, world: World, *, data: Data | None = None, objective: Objective | None = None
     ) -> None:
         self.config, self.world = config, world
-        self.dtype = {"float32": torch.float32, "float64": torch.float64}[config.precision]
+        self.precision = Precision.of(config.precision)
+        gpus = torch.cuda.device_count() if world.device.type == "cuda" else 0
+        refuse_strategy(config.dist.strategy, world_size=world.size, gpus=gpus)
         self.data = data or build_data(config)
-        self.plan = make_plan(config, samples=len(self.data.train), world_size=world.size)
+        self.plan = make_plan(config, samples=len(self.data.train), world_size=world.size, gpus=gpus)
         # The same weights on every rank; what the model draws later (dropout) must differ between ranks.
         torch.manual_seed(seed_of(config.seed, "weights"))
         objective = objective or build_objective(config, world)
-        objective.module.to(world.device, self.dtype)
-        self.model = wrap(objective.module, world)
+        if config.lora.rank:
+            inject_lora(objective.module, config.lora, seed=config.seed)
+        if config.activation_checkpointing:
+            recompute_blocks(objective)
+        objective.module.to(world.device, self.precision.weights)
+        self.model = wrap(objective.module, world, config.dist.strategy)
         seed_generators(seed_of(config.seed, "rank", world.rank))
-        settle_buckets(self.model, objective, self.first_batch())
+        settle_buckets(self.model, objective, self.first_batch(), self.precision)
         self.state = build_state(objective, config, self.plan)
-        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite)
-        self.stop: Stop | None = None
-        """Whoever is asked about stopping, while the trainer runs."""
+        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite, scaler=self.state.scaler)
+        self.stop: Stop | NeverStop = NeverStop()
+        """Whoever is asked about stopping."""
+        self.tell: Callable[[str], None] = lambda line: None
+        """Where a line goes that people may want to know, the same on all ranks; nowhere outside of ``run``."""
         self.stopped: signal.Signals | None = None
 
     def run(self) -> Summary:
@@ -113,11 +126,17 @@ class Trainer:
             resumed = checkpoints.begin(state)
             if world.is_main:
                 state.objective.begin(folder)
-            with RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log:
-                self.gate.tell = log.warning
+            with (
+                RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
+                ProfileWindow(config.profile, folder / "profile", world, tell=log.show, done=state.step) as window,
+            ):
+                self.gate.tell, self.tell = log.warning, log.note
+                if caution := self.precision.caution(world.device):
+                    log.warning(caution)
                 if resumed and self.due(config.eval_every) and state.evaluated < state.step:
                     self.validate(log, checkpoints)  # it was cut short
                 for result in self.steps():
+                    window.after(state.step)
                     log.add(result, lr=self.lr)
                     if self.due(config.log_every):
                         train = log.interval(state.step)
@@ -126,20 +145,24 @@ class Trainer:
                         best = self.validate(log, checkpoints)
                     if best or self.stopped or self.due(config.checkpoint.save_every or self.plan.optimizer_steps):
                         self.gate.settle()
-                        checkpoints.save(state)
+                        with log.doing("saving"):
+                            checkpoints.save(state)
                 if not self.stopped:
-                    test = self.evaluate(self.data.test)
+                    with log.doing("evaluating"):
+                        test = self.evaluate(self.data.test)
                 if not config.eval_every:
                     self.draw(log)
                 if self.stopped:
-                    log.warning(self.farewell(folder))
+                    log.stopped(self.farewell(folder))
                 else:
                     log.evaluation(state.step, "test", test)
+                log.weights(fingerprint(state.objective.module.state_dict()))
         return Summary(state.step, train, {} if self.stopped else test, self.stopped.name if self.stopped else "")
 
     def validate(self, log: RunLog, checkpoints: RunCheckpoints) -> bool:
         """Evaluates while training; returns whether this is the best so far. Nothing, where it was cut short."""
-        metrics = self.evaluate(self.data.validation)
+        with log.doing("evaluating"):
+            metrics = self.evaluate(self.data.validation)
         if self.stopped:
             return False
         self.state.evaluated = self.state.step
@@ -172,9 +195,8 @@ class Trainer:
         stream = iter(loader(self.data.train, sampler, workers=config.data.workers, pin_memory=config.data.pin_memory))
         begun = False
         while state.step < self.plan.optimizer_steps and not self.stopped:
-            if self.stop is not None:
-                self.stop.begin_step()
-            batches = [batch.to(self.world.device, self.dtype) for batch in self.next_batches(stream)]
+            self.stop.begin_step()
+            batches = [batch.to(self.world.device, self.precision.weights) for batch in self.next_batches(stream)]
             result = train_step(
                 self.model,
                 state.objective,
@@ -185,22 +207,28 @@ class Trainer:
                 scheduler=state.scheduler,
                 ema=state.ema,
                 gate=self.gate,
+                precision=self.precision,
             )
             state.step += 1
             if not begun:
                 begun = True
-                set_timeout(self.world, config.dist.train_timeout)
-                if self.stop is not None:
-                    self.stop.set_timeout(config.dist.train_timeout)
-            if self.stop is not None:
-                self.stopped = self.stop.end_step()
+                self.shorten_timeouts()
+            self.stopped = self.stop.end_step()
             yield result
+
+    def shorten_timeouts(self) -> None:
+        """From the start's to training's, also for those who wait while rank zero saves or draws. Local, on all."""
+        dist = self.config.dist
+        effective = set_timeout(self.world, dist.train_timeout)
+        self.stop.set_timeout(dist.train_timeout)
+        if self.world.group is not None:
+            self.tell(told_timeout(dist.train_timeout, effective, dist.start_timeout))
 
     def first_batch(self) -> Batch:
         """The first micro-batch of the plan. Local."""
         first = next(iter(PlannedBatches(self.plan, self.world.rank, seed=self.config.seed)))
         data = self.data.train.fetch(first.index, first.epoch)
-        return Batch(first.index, first.epoch, first.step, data).to(self.world.device, self.dtype)
+        return Batch(first.index, first.epoch, first.step, data).to(self.world.device, self.precision.weights)
 
     def next_batches(self, stream: Iterator[Batch]) -> list[Batch]:
         """The micro-batches of one optimizer step. Local."""
@@ -225,8 +253,7 @@ class Trainer:
         self.gate.settle()
         with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
             found = self._evaluate(source)
-        if self.stop is not None:
-            self.stopped = self.stopped or self.stop.agree()
+        self.stopped = self.stopped or self.stop.agree()
         return found
 
     def _evaluate(self, source: Source) -> dict[str, float]:
@@ -237,8 +264,8 @@ class Trainer:
             source,
             world=self.world,
             batch_size=size,
-            dtype=self.dtype,
-            interrupted=lambda: stop is not None and stop.received is not None,
+            precision=self.precision,
+            interrupted=lambda: stop.received is not None,
         )
 
 
@@ -247,13 +274,14 @@ def build_data(config: Config) -> Data:
     return Data(*Digits.split(config.data, seed=config.seed))
 
 
-def make_plan(config: Config, *, samples: int, world_size: int) -> Plan:
-    """What is to be executed. Local."""
+def make_plan(config: Config, *, samples: int, world_size: int, gpus: int = 1) -> Plan:
+    """What is to be executed. gpus: of this process; `batch_size` is for each of them with DataParallel. Local."""
+    each = gpus if config.dist.strategy == "dp" else 1
     return Plan.make(
         samples=samples,
         world_size=world_size,
         global_batch=config.global_batch_or_default,
-        batch_size=config.batch_size,
+        batch_size=config.batch_size and config.batch_size * each,
         accumulation=config.accumulation,
         repeat=config.repeat,
         drop_last=config.drop_last,
@@ -278,11 +306,12 @@ def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
     optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=fused or None)
     scheduler = LambdaLR(optimizer, lambda step: lr_factor(step, plan.optimizer_steps, optim))
     ema = Ema(objective.module, config.ema.decay) if config.ema.decay else None
-    return TrainState(objective, optimizer, scheduler, ema)
+    scaler = Precision.of(config.precision).scaler(next(objective.module.parameters()).device)
+    return TrainState(objective, optimizer, scheduler, ema, scaler)
 
 
-def wrap(module: nn.Module, world: World) -> nn.Module:
-    """The module as it is trained: in DDP where there are several ranks.
+def wrap(module: nn.Module, world: World, strategy: str = "ddp") -> nn.Module:
+    """The module as it is trained: in DDP where there are several ranks, in DataParallel where that is the strategy.
 
     Batch statistics are refused: they depend on which samples share a rank, so no number of ranks equals another.
     """
@@ -291,6 +320,8 @@ def wrap(module: nn.Module, world: World) -> nn.Module:
             raise ConfigError(
                 f"{name} is a {type(part).__name__}: batch statistics differ between ranks; use GroupNorm or LayerNorm"
             )
+    if strategy == "dp":
+        return nn.DataParallel(module)
     if world.size == 1:
         return module
     return DistributedDataParallel(

@@ -9,10 +9,21 @@ and RUN/checkpoints/{latest,best} are small files with the name of one of these 
 
 from __future__ import annotations
 
+from .adapter import export_adapter, export_merged
 from .directory import latest
 from .durable import load, save
 from .manifest import CheckpointError
 from .run import RunCheckpoints
 from .weights import export, initialise
 
-__all__ = ["CheckpointError", "RunCheckpoints", "export", "initialise", "latest", "load", "save"]
+__all__ = [
+    "CheckpointError",
+    "RunCheckpoints",
+    "export",
+    "export_adapter",
+    "export_merged",
+    "initialise",
+    "latest",
+    "load",
+    "save",
+]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,10 @@ def load(path: Path) -> Any:
     ``CheckpointError`` where it cannot be read, or where it is a pickle that names code: loading that would run it.
     """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            # Torch warns of a pickle that it then reads or refuses: the refusal is told in our one line.
+            warnings.filterwarnings("ignore", "Detected pickle protocol")
+            return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
     except pickle.UnpicklingError as error:

@@ -38,11 +38,14 @@ _MAY_CHANGE = {
     "data.workers",
     "data.pin_memory",
     "club.check_every",
+    "activation_checkpointing",
     "flow_matching.sampling_steps",
     "distillation.teacher",  # its hash is in the checkpoint
     "lens.backbone",  # it is in the checkpoint
 }
-"""Settings that, as all of `dist` and `checkpoint`, leave a run what it was. Of batches and steps the plan counts."""
+"""Settings that, as those of ``_SECTIONS``, leave a run what it was. Of batches and steps the plan counts."""
+_SECTIONS = ("dist.", "checkpoint.", "log.", "profile.")
+"""They say how a run is carried out and watched, not what it computes."""
 _PLANNED = {
     "samples": "data: samples",
     "effective_batch_size": "global_batch",
@@ -110,7 +113,7 @@ def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: P
     changed = {
         name: (before[name], after[name])
         for name in after
-        if before[name] != after[name] and name not in _MAY_CHANGE and not name.startswith(("dist.", "checkpoint."))
+        if before[name] != after[name] and name not in _MAY_CHANGE and not name.startswith(_SECTIONS)
     }
     for name, shown in _PLANNED.items():
         if saved["plan"][name] != now["plan"][name]:

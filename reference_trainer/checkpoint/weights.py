@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from ..lora import is_adapter
 from .directory import latest
 from .durable import load, sync
 from .manifest import CheckpointError, Manifest
 
-__all__ = ["EMA", "MODEL", "export", "find", "foreign", "initialise", "read", "write"]
+__all__ = ["EMA", "MODEL", "export", "find", "fingerprint", "foreign", "initialise", "read", "write"]
 
 MODEL, EMA = "model.safetensors", "ema.safetensors"
 _NESTED = ("model", "state_dict", "model_state_dict", "module", "ema")
@@ -57,12 +61,23 @@ def read(path: Path) -> dict[str, Tensor]:
     return found
 
 
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over names, types, shapes and bytes: equal for weights that are equal bit by bit. Local."""
+    checksum = hashlib.sha256()
+    for name in sorted(tensors):
+        on_cpu = tensors[name].detach().cpu().contiguous()
+        checksum.update(f"{name} {on_cpu.dtype} {tuple(on_cpu.shape)}\n".encode())
+        checksum.update(on_cpu.reshape(-1).view(torch.uint8).numpy())
+    return checksum.hexdigest()
+
+
 def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> None:
     """Gives an unwrapped module the weights of a file or checkpoint. Local; every rank.
 
     path: .safetensors, a pickle of tensors (.pt, .pth, .bin), a checkpoint, or a run directory, whose latest one is
     taken. parts: what the module may be called in a larger one; of a file that has such a part only the first is taken.
-    ``CheckpointError`` names the weights that are missing, left over, or of another shape.
+    ``CheckpointError`` names the weights that are missing, left over, or of another shape. LoRA in the module stays as
+    it is where the weights are those of a model without it: they are what it adds to.
     """
     path = find(path)
     expected = module.state_dict()
@@ -71,6 +86,8 @@ def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> N
         if any(name.startswith(f"{part}.") for name in found):
             found = {name.removeprefix(f"{part}."): each for name, each in found.items() if name.startswith(f"{part}.")}
             break
+    if not any(map(is_adapter, found)):
+        expected = {name: each for name, each in expected.items() if not is_adapter(name)}
     problems = [
         f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
         for what, names in (
@@ -88,8 +105,11 @@ def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> N
         if names
     ]
     if problems:
-        raise CheckpointError(f"{path} does not fit the model: it {'; it '.join(problems)}")
-    module.load_state_dict(found)
+        hint = ""
+        if any(map(is_adapter, found)) and not any(map(is_adapter, expected)):
+            hint = " (it has LoRA; reference-trainer export RUN FILE --lora merged gives weights without)"
+        raise CheckpointError(f"{path} does not fit the model: it {'; it '.join(problems)}{hint}")
+    module.load_state_dict({**module.state_dict(), **found})
 
 
 def find(path: Path) -> Path:
@@ -135,17 +155,27 @@ def export(source: Path, out: Path, *, ema: bool = False) -> Path:
         weights = weights.with_name(EMA)
     if not weights.is_file():
         raise CheckpointError(f"{weights} is not there: the run has no moving average (ema.decay)")
+    place(out, lambda beside: write(foreign(weights, {}), beside))
+    return weights.parent
+
+
+def place(out: Path, fill: Callable[[Path], None]) -> None:
+    """Writes a file or a folder that must not be there: it appears when it is whole. Local.
+
+    fill: makes it, at the path that it gets. ``CheckpointError`` where there is something, or it cannot be written.
+    """
     if out.exists():
         raise CheckpointError(f"{out} is there already; give another name, or remove it")
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(foreign(weights, {}), beside)
+        fill(beside)
         sync(beside)
         os.replace(beside, out)
         sync(out.parent)
     except OSError as error:
         raise CheckpointError(f"{out} cannot be written: {error.strerror or error}") from error
     finally:
+        if beside.is_dir():
+            shutil.rmtree(beside)
         beside.unlink(missing_ok=True)
-    return weights.parent

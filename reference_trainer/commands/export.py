@@ -1,9 +1,10 @@
-"""`reference-trainer export`: the weights of a run as one .safetensors file."""
+"""`reference-trainer export`: the weights of a run as one .safetensors file, or its LoRA as an adapter for peft."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from .parse import OK, parse
 
@@ -20,6 +21,9 @@ class ExportOptions:
     """The file to write, which must not be there; also as the second word."""
     ema: bool = False
     """The averaged weights."""
+    lora: Literal["merged", "adapter"] | None = None
+    """Of a run with LoRA: "merged" adds it to the weights; "adapter" writes it alone, to a folder that peft loads. By
+    default the file has both side by side, as `checkpoint.init_from` takes it."""
 
 
 def run(words: list[str]) -> int:
@@ -28,8 +32,13 @@ def run(words: list[str]) -> int:
         if len(words) > 2 * place and not words[2 * place].startswith("-"):
             words = [*words[: 2 * place], name, *words[2 * place :]]
     options = parse(ExportOptions, words, "export")
-    from ..checkpoint import export
+    from ..checkpoint import export, export_adapter, export_merged
 
-    source = export(Path(options.run), Path(options.out), ema=options.ema)
-    print(f"{options.out}: {'averaged ' * options.ema}weights of {source}")
+    write, what = {
+        None: (export, "weights"),
+        "merged": (export_merged, "weights, with LoRA in them,"),
+        "adapter": (export_adapter, "LoRA"),
+    }[options.lora]
+    source = write(Path(options.run), Path(options.out), ema=options.ema)
+    print(f"{options.out}: {'averaged ' * options.ema}{what} of {source}")
     return OK

@@ -20,8 +20,11 @@ class HelpShown(Exception):
     """The help of a command was asked for and printed."""
 
 
-def parse(kind: type[T], words: list[str], command: str) -> T:
-    """The options as their dataclass; ``UsageError`` with tyro's reason in one line."""
+def parse(kind: type[T], words: list[str], command: str, *, default: T | None = None, description: str = "") -> T:
+    """The options as their dataclass; ``UsageError`` with tyro's reason in one line.
+
+    default: what holds without options; it need not be checked. description: for the help, after the class's own.
+    """
     import contextlib
     import io
 
@@ -32,7 +35,9 @@ def parse(kind: type[T], words: list[str], command: str) -> T:
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
-            return tyro.cli(kind, args=words, prog=f"reference-trainer {command}")
+            about = f"{kind.__doc__}\n\n{description}" if description else None
+            basis = {} if default is None else {"default": default}
+            return tyro.cli(kind, args=words, prog=f"reference-trainer {command}", description=about, **basis)
     except SystemExit as stop:
         if not stop.code:
             raise HelpShown from None

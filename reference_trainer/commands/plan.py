@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..plan import LrScaling, Plan, PlanError
 from ..plan_table import table
-from .parse import OK, parse
+from .parse import OK, UsageError, parse
+from .settings import Words, config_of, given, read_words, without_rivals
 
-__all__ = ["PlanOptions", "as_json", "plan_of", "run"]
+__all__ = ["PlanOptions", "as_json", "options_of", "plan_of", "run"]
+
+HELP = (
+    "With --config FILE.yaml, key=value or both, as of `train`, it is the plan of that run; the options shown here win."
+)
 
 KEYS = (
     "samples_per_rank",
@@ -29,8 +34,8 @@ KEYS = (
 class PlanOptions:
     """What a run will do, before anyone pays for it: steps, batches, learning rate, duration."""
 
-    samples: int
-    """Samples of the data."""
+    samples: int | None = None
+    """Samples of the data; with a configuration, those that it trains on."""
     gpus: int = 1
     """Ranks: processes, one a GPU."""
     epochs: int | None = None
@@ -60,9 +65,11 @@ class PlanOptions:
 
 
 def plan_of(options: PlanOptions) -> Plan:
-    """The plan of these options; ``PlanError`` where there is none. Local."""
+    """The plan of these options; ``PlanError`` or ``UsageError`` where there is none. Local."""
     if options.steps_per_second is not None and not 0 < options.steps_per_second < float("inf"):
         raise PlanError(f"steps_per_second is {options.steps_per_second}; it must be above 0")
+    if options.samples is None:
+        raise UsageError("--samples is missing, or a configuration that tells them (--config FILE.yaml)")
     one_each = options.batch_size is None and options.global_batch is None
     return Plan.make(
         samples=options.samples,
@@ -80,6 +87,33 @@ def plan_of(options: PlanOptions) -> Plan:
     )
 
 
+def options_of(words: Words) -> PlanOptions:
+    """The options; where a configuration is given, what it says holds wherever no option does. Local."""
+    if not (words.files or words.overrides):
+        return parse(PlanOptions, words.options, "plan", description=HELP)
+    config = config_of(Words(words.files, words.overrides), "plan")
+    told: dict[str, Any] = {
+        "samples": config.data.train_samples,
+        "epochs": config.epochs,
+        "steps": config.steps_or_default,
+        "batch_size": config.batch_size,
+        "global_batch": config.global_batch_or_default,
+        "accumulation": config.accumulation,
+        "repeat": config.repeat,
+        "drop_last": config.drop_last,
+        "lr": config.optim.lr,
+        "lr_scaling": config.optim.lr_scaling,
+        "base_batch": config.optim.base_batch,
+    }
+    return parse(
+        PlanOptions,
+        words.options,
+        "plan",
+        default=PlanOptions(**without_rivals(told, given(words.options))),
+        description=HELP,
+    )
+
+
 def as_json(plan: Plan, steps_per_second: float | None = None) -> str:
     """The plan for tools: one object with ``KEYS``, and "seconds" where the rate is known. Local."""
     found: dict[str, float] = {key: getattr(plan, key) for key in KEYS}
@@ -90,7 +124,7 @@ def as_json(plan: Plan, steps_per_second: float | None = None) -> str:
 
 def run(words: list[str]) -> int:
     """Prints the plan; returns the exit code. Local."""
-    options = parse(PlanOptions, words, "plan")
+    options = options_of(read_words(words, older=False))
     plan = plan_of(options)
     if options.format == "json":
         print(as_json(plan, options.steps_per_second))

@@ -9,14 +9,15 @@ from pathlib import Path
 from ..config import Config, ConfigError
 from ..launch import World, with_accelerate
 from ..plan import PlanError
-from .parse import BAD_INPUT, FAILED, OK, parse
+from .parse import BAD_INPUT, FAILED, OK
+from .settings import config_of, read_words
 
 __all__ = ["run"]
 
 
 def run(words: list[str]) -> int:
     """Trains; returns the exit code. Collective under a launcher: every rank."""
-    config = with_accelerate(parse(Config, words, "train"), os.environ)
+    config = with_accelerate(config_of(read_words(words), "train"), os.environ)
     with World.from_env(dist=config.dist, device=config.device) as world:
         from ..faults import Watch
         from ..finite import NonFiniteError

@@ -11,7 +11,16 @@ from .error import ConfigError
 from .flow_matching import FlowMatchingConfig
 from .lens import LensConfig
 from .run import Config
-from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, OptimConfig
+from .training import (
+    CheckpointConfig,
+    DataConfig,
+    DistConfig,
+    EmaConfig,
+    LogConfig,
+    LoraConfig,
+    OptimConfig,
+    ProfileConfig,
+)
 
 __all__ = [
     "CheckpointConfig",
@@ -25,5 +34,8 @@ __all__ = [
     "EmaConfig",
     "FlowMatchingConfig",
     "LensConfig",
+    "LogConfig",
+    "LoraConfig",
     "OptimConfig",
+    "ProfileConfig",
 ]

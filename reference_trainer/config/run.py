@@ -10,7 +10,16 @@ from .distillation import DistillationConfig
 from .error import require
 from .flow_matching import FlowMatchingConfig
 from .lens import LensConfig
-from .training import CheckpointConfig, DataConfig, DistConfig, EmaConfig, OptimConfig
+from .training import (
+    CheckpointConfig,
+    DataConfig,
+    DistConfig,
+    EmaConfig,
+    LogConfig,
+    LoraConfig,
+    OptimConfig,
+    ProfileConfig,
+)
 
 __all__ = ["Config"]
 
@@ -30,8 +39,12 @@ class Config:
     """Of the weights, the order of samples, and all noise on them."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """"auto": the GPU of this rank where there is one."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Type of weights and computation; float64 is for comparing runs."""
+    precision: Literal["float32", "float64", "bf16", "fp16"] = "float32"
+    """Type of weights and computation; float64 is for comparing runs. bf16 and fp16 compute the matrix products of the
+    forward pass in that type, over float32 weights (autocast); fp16 scales the loss, and skips steps now and then."""
+    activation_checkpointing: bool = False
+    """Compute the objective's blocks again in the backward pass in place of keeping what is inside: less memory, and
+    about a third more time."""
     steps: int | None = None
     """Optimizer steps; this or `epochs`. By default 600."""
     epochs: int | None = None
@@ -57,6 +70,7 @@ class Config:
     """Samples of an evaluation batch on one rank."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     ema: EmaConfig = field(default_factory=EmaConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     data: DataConfig = field(default_factory=DataConfig)
     club: ClubConfig = field(default_factory=ClubConfig)
     disentangle: DisentangleConfig = field(default_factory=DisentangleConfig)
@@ -64,7 +78,9 @@ class Config:
     distillation: DistillationConfig = field(default_factory=DistillationConfig)
     lens: LensConfig = field(default_factory=LensConfig)
     dist: DistConfig = field(default_factory=DistConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
 
     def __post_init__(self) -> None:
         require(

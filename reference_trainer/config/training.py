@@ -1,4 +1,4 @@
-"""How any objective is trained: optimizer, average, data, process group, checkpoints."""
+"""How any objective is trained: optimizer, average, data, process group, logs, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,23 @@ from typing import Literal
 
 from .error import require
 
-__all__ = ["CheckpointConfig", "DataConfig", "DistConfig", "EmaConfig", "OptimConfig"]
+__all__ = [
+    "CheckpointConfig",
+    "DataConfig",
+    "DistConfig",
+    "EmaConfig",
+    "LogConfig",
+    "LoraConfig",
+    "OptimConfig",
+    "ProfileConfig",
+]
+
+_BEYOND_REPLICAS = {
+    ("fsdp", "fsdp2", "hsdp", "zero"): "torchtitan, or Accelerate's own loop (accelerate launch --use_fsdp)",
+    ("deepspeed",): "the deepspeed launcher, or Accelerate's own loop (accelerate launch --use_deepspeed)",
+    ("tp", "pp", "tensor_parallel", "pipeline_parallel", "model_parallel", "megatron"): "torchtitan, or Megatron-LM",
+}
+"""Ways to train a model that no GPU holds, and where they are."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +68,53 @@ class EmaConfig:
 
 
 @dataclass(frozen=True)
+class LoraConfig:
+    """LoRA: small matrices beside frozen linear layers, which alone are trained."""
+
+    rank: int = 0
+    """Of the matrices; 0 trains all weights, 32 is usual."""
+    alpha: float | None = None
+    """B A is added alpha / rank times; by default alpha is the rank."""
+    dropout: float = 0.0
+    """Probability with which the input of A is set to zero."""
+    targets: tuple[str, ...] = ("q", "k", "v", "o", "ffn.0", "ffn.2")
+    """Linear layers by the end of their name: whole parts of it, so that "q" is `attention.q` and not `seq`."""
+    within: str = ""
+    """A sub-module to which it is restricted, such as "transformer"; by default none."""
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 0, f"lora.rank is {self.rank}; it must not be negative")
+        require(self.alpha is None or self.alpha > 0, f"lora.alpha is {self.alpha}; it must be above 0, or left out")
+        require(0 <= self.dropout < 1, f"lora.dropout is {self.dropout}; it must be in [0, 1)")
+        require(self.rank == 0 or bool(self.targets), "lora.targets is empty; name the linear layers that get LoRA")
+
+    @property
+    def scale(self) -> float:
+        """What B A is multiplied by."""
+        return 1.0 if self.alpha is None else self.alpha / self.rank
+
+
+@dataclass(frozen=True)
+class ProfileConfig:
+    """A window of steps that torch.profiler looks at."""
+
+    start: int = 10
+    """Optimizer steps before it: the first ones are slower than those after them."""
+    steps: int = 0
+    """Optimizer steps that are traced, to `run_dir`/profile; 0 for none. Each makes megabytes."""
+
+    def __post_init__(self) -> None:
+        require(self.start >= 0, f"profile.start is {self.start}; it must not be negative")
+        require(self.steps >= 0, f"profile.steps is {self.steps}; it must not be negative")
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """The data and its loader."""
 
+    path: str = ""
+    """A file of your own in place of scikit-learn's digits: .npz, .safetensors or .pt with arrays "image", (n, 8, 8) or
+    (n, 64) in [0, 1] or bytes, and "digit", (n,) in 0..9. Split and rendered as the digits are."""
     train_samples: int = 1000
     """Digits (of 1797) to train on."""
     validation_samples: int = 200
@@ -76,14 +136,37 @@ class DistConfig:
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"
     """"auto": nccl where each rank has a GPU, else gloo."""
+    strategy: str = "ddp"
+    """"ddp": a process for each GPU, also on one. "dp": one process for all GPUs of the machine (nn.DataParallel), for
+    code that cannot be launched otherwise: slower. "single": refuses to be launched as several ranks."""
     start_timeout: float = 1800.0
     """Seconds to wait for all ranks, and for the first step: machines of a cluster do not start together."""
     train_timeout: float = 600.0
     """Seconds for a collective after the first step: shorter, so that a hang is told soon."""
 
     def __post_init__(self) -> None:
+        for names, where in _BEYOND_REPLICAS.items():
+            require(
+                self.strategy.lower() not in names,
+                f"dist.strategy is {self.strategy}, which splits the model; this trainer copies it to each GPU (ddp): "
+                f"for a model that is larger than a GPU use {where}",
+            )
+        require(
+            self.strategy in ("ddp", "dp", "single"), f"dist.strategy is {self.strategy!r}; it is ddp, dp or single"
+        )
         require(self.start_timeout > 0, f"dist.start_timeout is {self.start_timeout}; it must be above 0")
         require(self.train_timeout > 0, f"dist.train_timeout is {self.train_timeout}; it must be above 0")
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What those who watch the run see, beside the lines of `log_every`."""
+
+    heartbeat: float = 5.0
+    """Seconds between the heartbeats of a rank; 0 for none. `status` and `serve` call a run stale after three."""
+
+    def __post_init__(self) -> None:
+        require(self.heartbeat >= 0, f"log.heartbeat is {self.heartbeat}; it must not be negative")
 
 
 @dataclass(frozen=True)

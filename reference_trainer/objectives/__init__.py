@@ -61,10 +61,11 @@ class Objective:
         """
         return self.loss(forward, batch).sum
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """Metrics of a batch that is not trained on: detached scalars, sums over its samples.
 
-        module: unwrapped, in evaluation mode, gradients off. Local: ranks have different numbers of batches.
+        module: unwrapped, in evaluation mode, gradients off; under autocast where training is. To be called, and no
+        more. Local: ranks have different numbers of batches.
         """
         raise NotImplementedError
 

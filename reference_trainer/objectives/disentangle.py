@@ -103,7 +103,7 @@ class Disentangle(Objective):
         """What is minimised, but for CLUB."""
         return losses["digit_loss"] + losses["rendering_loss"] + self.config.reconstruction * losses["reconstruction"]
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """Losses and hits on noisy features, whose noise is keyed apart from training's."""
         out = self.forward(module, batch, tag="evaluation")
         return self.losses(out, batch) | _hits(out, batch)

@@ -193,7 +193,9 @@ def main(run_dir: str, *arguments: str) -> None:
         summary = trainer.run()
         if summary.stopped:
             ignore()
-        print(f"rank {world.rank} ended at step {summary.step} {summary.stopped}".rstrip(), flush=True)
+        # One write: print gives the newline apart, and the other rank can come between.
+        sys.stdout.write(f"rank {world.rank} ended at step {summary.step} {summary.stopped}".rstrip() + "\n")
+        sys.stdout.flush()
         del trainer
 
 

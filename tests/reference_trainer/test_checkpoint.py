@@ -226,7 +226,6 @@ class Evil:
         return os.system, (f"touch {self.path}",)
 
 
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("how", ["torch", "pickle"])
 def test_a_pickle_that_would_run_code_is_refused_in_one_line(run, tmp_path, capfd, how, protocol):
@@ -245,7 +244,6 @@ def test_a_pickle_that_would_run_code_is_refused_in_one_line(run, tmp_path, capf
     assert not touched.exists()
 
 
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_what_is_no_checkpoint_at_all_is_told_in_one_line(tmp_path):
     for content in (b"", b"x", b"PK\x03\x04", os.urandom(1000), b"\x80\x04N."):
         (tmp_path / "x.pt").write_bytes(content)

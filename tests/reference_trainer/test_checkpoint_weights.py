@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 
 from reference_trainer.checkpoint import CheckpointError, export, initialise, save  # noqa: E402
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.weights import EMA, MODEL, read, write  # noqa: E402
+from reference_trainer.checkpoint.weights import EMA, MODEL, fingerprint, read, write  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 
@@ -179,3 +179,12 @@ def test_tied_weights_and_strided_ones_are_written_as_they_are(tmp_path):
 def test_what_is_no_tensor_is_told_by_name(tmp_path):
     with pytest.raises(CheckpointError, match=r"extra of the model's state_dict is a dict, and weights are tensors"):
         write({"extra": {}}, tmp_path / "x.safetensors")
+
+
+def test_a_fingerprint_is_of_names_types_shapes_and_bytes_and_not_of_their_order():
+    one, two = torch.arange(6.0), torch.tensor(1.5, dtype=torch.bfloat16)
+    whole = fingerprint({"a": one, "b": two})
+    assert whole == fingerprint({"b": two.clone(), "a": one.clone()})
+    others = [{"a": one}, {"a": one, "c": two}, {"a": one.view(2, 3), "b": two}, {"a": one.double(), "b": two}]
+    nudged = {"a": torch.nextafter(one, torch.tensor(9.0)), "b": two}
+    assert len({whole, fingerprint(nudged), *map(fingerprint, others)}) == 6

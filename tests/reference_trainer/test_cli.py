@@ -193,6 +193,7 @@ def test_train_leaves_a_run(tmp_path, capfd):
         "config.json",
         "curves.png",
         "metrics",
+        "status",
     }
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["steps"], config["optim"]["lr"]) == (4, Config().optim.lr)

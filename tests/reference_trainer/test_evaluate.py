@@ -10,8 +10,11 @@ from torch import nn  # noqa: E402
 from reference_trainer.evaluate import evaluate  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.objectives import Objective  # noqa: E402
+from reference_trainer.precision import Precision  # noqa: E402
 
 pytestmark = pytest.mark.runtime
+
+FLOAT64 = Precision.of("float64")
 
 
 class Numbers:
@@ -45,7 +48,7 @@ class Squares(Objective):
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
 def test_the_mean_is_over_every_sample_once_however_unevenly_ranks_share_them(world, count):
     objective = Squares()
-    found = evaluate(objective, Numbers(count), world=World.current(), batch_size=2, dtype=torch.float64)
+    found = evaluate(objective, Numbers(count), world=World.current(), batch_size=2, precision=FLOAT64)
     numbers = range(count)
     assert found == {"mean": sum(numbers) / count, "square": sum(n * n for n in numbers) / count, "count": 1.0}
     assert max(objective.sizes) <= 2
@@ -53,11 +56,11 @@ def test_the_mean_is_over_every_sample_once_however_unevenly_ranks_share_them(wo
 
 def test_gradients_and_dropout_are_off_within_and_the_mode_is_restored():
     objective = Squares()
-    evaluate(objective, Numbers(4), world=World(), batch_size=2, dtype=torch.float64)
+    evaluate(objective, Numbers(4), world=World(), batch_size=2, precision=FLOAT64)
     assert set(objective.modes) == {(False, False)}
     assert objective.module.training
     objective.module.eval()
-    evaluate(objective, Numbers(4), world=World(), batch_size=2, dtype=torch.float64)
+    evaluate(objective, Numbers(4), world=World(), batch_size=2, precision=FLOAT64)
     assert not objective.module.training
 
 
@@ -65,10 +68,10 @@ def test_the_mode_is_restored_after_an_exception():
     objective = Squares()
     objective.evaluate = lambda module, batch: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        evaluate(objective, Numbers(4), world=World(), batch_size=2, dtype=torch.float64)
+        evaluate(objective, Numbers(4), world=World(), batch_size=2, precision=FLOAT64)
     assert objective.module.training
 
 
 def test_an_empty_source_is_refused():
     with pytest.raises(ValueError, match="nothing to evaluate on"):
-        evaluate(Squares(), Numbers(0), world=World(), batch_size=2, dtype=torch.float64)
+        evaluate(Squares(), Numbers(0), world=World(), batch_size=2, precision=FLOAT64)

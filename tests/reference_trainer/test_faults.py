@@ -5,7 +5,9 @@ Jobs of plain processes over gloo; rank zero, which has the store, is the one th
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
 import time
 
@@ -14,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
-from reference_trainer.faults import Watch, _is_lost_connection  # noqa: E402
+from reference_trainer.faults import Watch, _hear_no_more_of_workers, _is_lost_connection  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.lifelines import Lifelines  # noqa: E402
 
@@ -190,6 +192,20 @@ def test_a_process_can_watch_again(worlds):
 def test_a_process_alone_raises_as_ever():
     with pytest.raises(KeyError), Watch(World()):
         raise KeyError("x")
+
+
+def test_a_worker_that_dies_while_its_rank_tells_a_fault_does_not_interrupt_that():
+    def as_torch_does(number, frame):
+        raise RuntimeError("DataLoader worker is killed by signal")
+
+    before = signal.signal(signal.SIGCHLD, as_torch_does)
+    try:
+        with pytest.raises(RuntimeError, match="killed by signal"):
+            os.kill(os.getpid(), signal.SIGCHLD)
+        _hear_no_more_of_workers()
+        os.kill(os.getpid(), signal.SIGCHLD)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_only_what_says_that_a_peer_has_gone_is_held_back():

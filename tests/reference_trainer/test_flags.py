@@ -25,8 +25,9 @@ BASE: dict[str, Any] = {
     "data.validation_samples": 10,
     "eval_every": 4,
     "log_every": 3,
+    "lora.targets": ("task.0",),
 }
-"""What every case starts from: short, but with several log lines, evaluations and epochs."""
+"""What every case starts from: short, but with several log lines, evaluations and epochs. LoRA is off."""
 
 FLOW = {"objective": "flow_matching", "flow_matching.width": 8, "flow_matching.heads": 2, "flow_matching.depth": 1}
 DISTILL = {
@@ -62,6 +63,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "optim.lr_scaling": ({"optim.lr_scaling": "linear"}, WEIGHTS),
     "optim.base_batch": ({"optim.lr_scaling": "linear", "optim.base_batch": 4}, WEIGHTS),
     "ema.decay": ({"ema.decay": 0.5}, "evaluations"),
+    "lora.rank": ({"lora.rank": 2}, WEIGHTS),
+    "lora.alpha": ({"lora.rank": 2, "lora.alpha": 8.0}, WEIGHTS),
+    "lora.dropout": ({"lora.rank": 2, "lora.dropout": 0.5}, WEIGHTS),
+    "lora.targets": ({"lora.rank": 2, "lora.targets": ("task.0", "digit")}, WEIGHTS),
+    "lora.within": ({"lora.rank": 2, "lora.targets": ("0",), "lora.within": "task"}, WEIGHTS),
     "data.train_samples": ({"data.train_samples": 90}, WEIGHTS),
     "data.validation_samples": ({"data.validation_samples": 20}, "evaluations"),
     "data.workers": ({"data.workers": 2}, "workers"),
@@ -115,9 +121,14 @@ ELSEWHERE = {
     "lens.backbone": "test_lens.py::test_a_backbone_is_loaded",
     "run_dir": "test_trainer.py",
     "device": "test_launch.py",
+    "activation_checkpointing": "test_activation_checkpointing.py: each block is called twice as often",
+    "profile.start": "test_profiling.py",
+    "profile.steps": "test_profiling.py",
+    "dist.strategy": "test_strategy.py",
     "dist.backend": "test_launch.py",
     "dist.start_timeout": "test_launch.py",
     "dist.train_timeout": "test_launch.py",
+    "data.path": "test_tensor_file.py",
     "club.path": "test_estimator.py: on several ranks what is sent differs, and nothing else",
     "club.check_every": "test_estimator.py",
     "checkpoint.save_every": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",

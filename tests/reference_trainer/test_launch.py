@@ -175,6 +175,20 @@ def test_accelerates_accumulation_counts_where_the_configuration_is_silent() -> 
         with_accelerate(Config(accumulation=2), told)
 
 
+@pytest.mark.parametrize("told", ["bf16", "fp16"])
+def test_accelerates_mixed_precision_counts_where_the_configuration_is_silent(told: str) -> None:
+    environ = {**ACCELERATE, "ACCELERATE_MIXED_PRECISION": told}
+    assert with_accelerate(Config(), environ).precision == told
+    assert with_accelerate(Config(precision=told), environ).precision == told  # type: ignore[arg-type]
+    # "no" is what accelerate says that was told nothing.
+    assert with_accelerate(Config(precision=told), ACCELERATE).precision == told  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"precision is float64, but accelerate launch was told {told}"):
+        with_accelerate(Config(precision="float64"), environ)
+    other = "fp16" if told == "bf16" else "bf16"
+    with pytest.raises(ConfigError, match=f"precision is {other}, but accelerate launch was told {told}"):
+        with_accelerate(Config(precision=other), environ)
+
+
 def test_accelerate_on_the_cpu_leaves_the_gpu_alone() -> None:
     told = {**ACCELERATE, "ACCELERATE_USE_CPU": "True"}
     assert with_accelerate(Config(), told).device == "cpu"
@@ -186,7 +200,7 @@ def test_accelerate_on_the_cpu_leaves_the_gpu_alone() -> None:
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
-        ({"ACCELERATE_MIXED_PRECISION": "bf16"}, "mixed precision bf16"),
+        ({"ACCELERATE_MIXED_PRECISION": "fp8"}, "mixed precision fp8; this trainer knows bf16 and fp16"),
         ({"ACCELERATE_USE_FSDP": "true"}, "FSDP"),
         ({"ACCELERATE_USE_DEEPSPEED": "true"}, "DEEPSPEED"),
     ],

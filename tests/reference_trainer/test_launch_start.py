@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from reference_trainer import rendezvous  # noqa: E402
 from reference_trainer.config import DistConfig  # noqa: E402
-from reference_trainer.launch import Launch, LaunchError, World, set_timeout  # noqa: E402
+from reference_trainer.launch import Launch, LaunchError, World, set_timeout, told_timeout  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 
@@ -83,6 +83,41 @@ def test_the_timeout_is_set_and_read_back_and_is_in_effect(world):
         time.sleep(1.5)  # it does not come
     assert set_timeout(found, 60.0) == 60.0
     dist.destroy_process_group()
+
+
+def test_what_the_timeout_came_to_is_told_in_one_line():
+    assert told_timeout(600, 600.0, 1800) == "time-out of collectives: 600 s (effective; it was 1800 s for the start)"
+    assert "stays 1800 s: it could not be set to 600 s" in told_timeout(600, 1800.0, 1800)
+    assert "is not told by this torch" in told_timeout(600, None, 1800)
+
+
+@pytest.mark.world_size(2, backend=None)
+def test_a_torch_without_the_call_keeps_the_timeout_of_the_start_and_it_is_known(world, monkeypatch):
+    monkeypatch.delattr(dist.distributed_c10d, "_set_pg_timeout")
+    found = World.from_env(dist=DistConfig(start_timeout=120))
+    assert set_timeout(found, 60.0) == 120.0
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("auto", "nccl"), ("nccl", "nccl"), ("gloo", "gloo")])
+def test_the_backend_is_that_of_the_device_unless_another_is_asked_for(monkeypatch, port, backend, expected):
+    seen = []
+    monkeypatch.setattr(dist, "init_process_group", lambda name, **options: seen.append((name, options["device_id"])))
+    monkeypatch.setattr(rendezvous, "_store", lambda launch, timeout: dist.HashStore())
+    device = torch.device("cuda", 0)
+    rendezvous.start_group(Launch(0, 0, 2, 2, "torchrun"), device, DistConfig(backend=backend))
+    # A group over gloo belongs to no device: it takes tensors of CPU and GPU.
+    assert seen == [(expected, device if expected == "nccl" else None)]
+
+
+def test_a_variable_of_nccl_that_does_nothing_is_told_once_a_machine(monkeypatch, capfd):
+    monkeypatch.setattr(dist, "init_process_group", lambda name, **options: None)
+    monkeypatch.setattr(rendezvous, "_store", lambda launch, timeout: dist.HashStore())
+    monkeypatch.setenv("NCCL_SOKET_IFNAME", "eth0")
+    for local_rank, count in ((0, 1), (1, 0)):
+        launch = Launch(local_rank, local_rank, 2, 2, "torchrun")
+        rendezvous.start_group(launch, torch.device("cpu"), DistConfig())
+        assert capfd.readouterr().err.count("did you mean NCCL_SOCKET_IFNAME?") == count
 
 
 def test_one_process_has_no_group_and_no_timeout():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
@@ -89,12 +89,14 @@ def lost(trainer, fresh, folder):
     return plain + [name for name in before if not same(before[name].state_dict(), after[name].state_dict())]
 
 
-def test_no_piece_of_state_that_a_trainer_reaches_is_lost(tmp_path):
-    trainer, fresh = Trainer(CONFIG, World()), Trainer(CONFIG, World())
+@pytest.mark.parametrize("precision", ["float32", "fp16"])
+def test_no_piece_of_state_that_a_trainer_reaches_is_lost(tmp_path, precision):
+    config = replace(CONFIG, precision=precision)
+    trainer, fresh = Trainer(config, World()), Trainer(config, World())
     assert lost(trainer, fresh, tmp_path) == []
     # The test sees what training moves: the objective, the estimator within, its network and its optimizer, ...
     trained = "Disentangle Disentangler CLUBLoss Estimator GaussianQ Adam AdamW LambdaLR Ema TrainState"
-    assert {type(each).__name__ for each in stateful(trainer).values()} >= set(trained.split())
+    assert {type(each).__name__ for each in stateful(trainer).values()} >= {*trained.split(), "GradScaler"}
 
 
 def test_a_piece_of_state_that_somebody_adds_without_saving_it_is_found(tmp_path):
@@ -114,6 +116,16 @@ def test_a_piece_of_state_that_somebody_adds_without_saving_it_is_found(tmp_path
         return Trainer(CONFIG, World(), objective=objective)
 
     assert lost(made(), made(), tmp_path) == ["trainer.state.objective.critic"]
+
+
+def test_a_scaler_that_is_not_saved_is_found(tmp_path, monkeypatch):
+    config = replace(CONFIG, precision="fp16")
+    trainer, fresh = Trainer(config, World()), Trainer(config, World())
+    saved = TrainState.state_dict
+    monkeypatch.setattr(
+        TrainState, "state_dict", lambda self: saved(self) | {"scaler": fresh.state.scaler.state_dict()}
+    )
+    assert "trainer.state.scaler" in lost(trainer, fresh, tmp_path)
 
 
 def test_a_field_of_the_state_that_cannot_be_saved_is_told(tmp_path):

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from validate_ddp.testing import assert_only_rank_zero_writes, assert_replicas_equal, assert_unwrapped  # noqa: E402
 
 from reference_trainer.checkpoint import RunCheckpoints, latest  # noqa: E402
-from reference_trainer.checkpoint.weights import EMA, MODEL, read  # noqa: E402
+from reference_trainer.checkpoint.weights import EMA, MODEL, fingerprint, read  # noqa: E402
 from reference_trainer.config import Config, DataConfig, EmaConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import read_log  # noqa: E402
@@ -69,6 +69,10 @@ def test_a_run_logs_the_same_means_on_every_rank_at_the_steps_asked_for(world, t
     means = [[each["metrics"] for each in records if "metrics" in each] for records in logs]
     assert means[0] == means[1]
     assert means[0][-1] == summary.test
+    hashes = {each["sha256"] for records in logs for each in records if each.get("event") == "weights"}
+    assert hashes == {fingerprint(read(latest(folder) / MODEL))}
+    notes = [each["message"] for each in logs[0] if each.get("event") == "note"]
+    assert notes == ["time-out of collectives: 600 s (effective; it was 1800 s for the start)"]
     config = json.loads((folder / "config.json").read_text())
     assert (config["steps"], config["ema"]["decay"]) == (6, 0.5)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.source import lexical
-from validate_ddp.source.parsing import parse
+from validate_ddp.source.parsing import parse, problem_of
 from validate_ddp.source.text import Problem, Source, from_bytes
 
 MANY = 100_000
@@ -82,6 +82,8 @@ def run_alone(names: list[str]) -> str:
     script = (
         "import sys; sys.path[:] = sys.argv[1].split('|'); import test_parsing as t\n"
         "for name in sys.argv[2].split('|'): print(name, end=': ', flush=True); found = t.parsed(t.HOSTILE[name]);"
+        " problem = t.problem_of(t.Source('a.py', b'', t.HOSTILE[name]));"
+        " assert problem is None or problem == found, problem;"
         " print(getattr(found, 'message', 'tree'), flush=True)"
     )
     here = __file__.rpartition("test_parsing.py")[0] or "."
@@ -144,6 +146,8 @@ def test_any_text_gives_a_tree_or_a_problem_without_a_warning(code: str) -> None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = parsed(code)
+        problem = problem_of(Source("a.py", b"", code))
+    assert problem == (found if isinstance(found, Problem) else None)
     if isinstance(found, Problem):
         assert found.kind == "syntax" and found.message and "\n" not in found.message
         assert found.line >= 0 and found.column >= 0
@@ -169,6 +173,11 @@ def test_tree_is_that_of_ast() -> None:
 
 
 # Reasons
+
+
+def test_names_that_are_at_odds_are_no_mistake_of_syntax() -> None:
+    for code in (b"nonlocal x\n", b"def f(a, a): pass\n", b"def f():\n    x = 1\n    global x\n"):
+        assert problem_of(from_bytes("train.py", code)) is None
 
 
 def test_mistake_is_told_with_its_place() -> None:

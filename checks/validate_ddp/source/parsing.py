@@ -6,6 +6,8 @@ import gc
 import sys
 import warnings
 from _ast import PyCF_ONLY_AST
+from collections.abc import Callable
+from symtable import symtable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.source.text import SYNTAX, Problem, Source, split_lines, syntax_problem
@@ -38,6 +40,24 @@ def parse(source: Source) -> ast.Module | Problem:
     Never raises, never prints a warning, and takes linear time. A tree can be as deep as Python allows, thousands of
     levels and on 3.10 tens of thousands: whoever walks it by recursion catches the error.
     """
+    found = _parsed(source, _tree)
+    if isinstance(found, Problem):
+        return found
+    tree: ast.Module = found
+    return tree
+
+
+def problem_of(source: Source) -> Problem | None:
+    """Why ``source.text`` cannot be parsed, as ``parse`` tells it; None where it can. A third cheaper than its tree."""
+    if not isinstance(_parsed(source, _symbols), Problem):
+        return None
+    # Names may be at odds (a `nonlocal` at the top) in a file that does parse.
+    tree = parse(source)
+    return tree if isinstance(tree, Problem) else None
+
+
+def _parsed(source: Source, compiled: Callable[[str], object]) -> Any:
+    """What ``compiled`` makes of the text, or the problem."""
     text = source.text
     braces = text.count("{")
     if braces > _FIELDS_LIMIT or braces * len(text) > _FIELD_COPIES_LIMIT:
@@ -49,7 +69,7 @@ def parse(source: Source) -> ast.Module | Problem:
     if _UNGUARDED and len(text) > 2 * _CHAIN_LIMIT and _chains_too_long(text):
         return _too_nested(source)
     try:
-        parsed: Any = _compiled(text)
+        return _quietly(compiled, text)
     except SyntaxError as error:
         from validate_ddp.source.dialect import explain  # only for a file that is not Python
 
@@ -58,17 +78,23 @@ def parse(source: Source) -> ast.Module | Problem:
         return _too_nested(source)
     except (ValueError, OverflowError, SystemError) as error:  # half characters, and what else C code may find
         return Problem(source.path, 0, 0, f"cannot be parsed: {' '.join(str(error).split())}", SYNTAX)
-    tree: ast.Module = parsed
-    return tree
 
 
-def _compiled(text: str) -> Any:
+def _tree(text: str) -> object:
+    return compile(text, "<source>", "exec", PyCF_ONLY_AST, dont_inherit=True)
+
+
+def _symbols(text: str) -> object:
+    return symtable(text, "<source>", "exec")
+
+
+def _quietly(compiled: Callable[[str], object], text: str) -> object:
     collects = gc.isenabled()
     gc.disable()  # a tree holds no cycles; looking for them doubles the time for a large one
     try:
         with warnings.catch_warnings():  # an invalid escape sequence is no business of ours
             warnings.simplefilter("ignore")
-            return compile(text, "<source>", "exec", PyCF_ONLY_AST, dont_inherit=True)
+            return compiled(text)
     finally:
         if collects:
             gc.enable()

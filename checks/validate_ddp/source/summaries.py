@@ -225,12 +225,11 @@ class Summaries:
         """Note a problem where the file does not parse, without making a summary of it."""
         source = self.source(file)
         if source is not None and file not in self._bodies:
-            from validate_ddp.source.parsing import parse
-            from validate_ddp.source.text import Problem
+            from validate_ddp.source.parsing import problem_of
 
-            tree = parse(source)
-            if isinstance(tree, Problem):
-                self.problems[file] = tree._replace(path=self.shown(file))
+            problem = problem_of(source)
+            if problem is not None:
+                self.problems[file] = problem._replace(path=self.shown(file))
 
     def follows(self, file: str) -> bool:
         """Whether an imported file, or anything in its folder that it imports, can do what rules ask about."""

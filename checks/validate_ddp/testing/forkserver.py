@@ -115,7 +115,7 @@ class Server:
         if message[0] == "spawn":
             _, world, rank, size = message
             descriptors = self.parent.descriptors(6)
-            pid = self.fork_rank(rank, size, descriptors)
+            pid = self.fork_rank(world, rank, size, descriptors)
             self.worlds.setdefault(world, []).append(pid)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -146,7 +146,7 @@ class Server:
         die_with_parent(this)
         return 0
 
-    def fork_rank(self, rank: int, size: int, descriptors: list[int]) -> int:
+    def fork_rank(self, world: int, rank: int, size: int, descriptors: list[int]) -> int:
         """Forks one rank, which never returns from here."""
         pid = self.fork()
         if pid:
@@ -157,7 +157,7 @@ class Server:
             from .rank import Rank
 
             jobs, probe = (from_descriptor(descriptor) for descriptor in descriptors[:2])
-            Rank(rank, size, self.port, jobs, probe, Files(*descriptors[2:])).serve()
+            Rank(rank, size, self.port, jobs, probe, Files(*descriptors[2:])).serve(f"world{world}")
         except BaseException:  # noqa: BLE001 - nothing may run on in a copy of this process
             traceback.print_exc()
         os._exit(70)

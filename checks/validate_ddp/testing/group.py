@@ -72,8 +72,12 @@ class Group:
         """Makes the group for a next job like this one; why that failed, else an empty string. Collective."""
         if job.isolation != GROUP or not job.backend:
             return ""
+        return self.make_ahead(job.backend, f"after{job.serial}")
+
+    def make_ahead(self, backend: str, key: str) -> str:
+        """Makes a group that no job has asked for yet; why that failed, else an empty string. Collective."""
         try:
-            self.make(job.backend, f"after{job.serial}")
+            self.make(backend, key)
         except Exception as error:  # noqa: BLE001 - told; the world is replaced, and with it every rank's group
             return f"no new process group could be made: {error}"
         self.kind, self.settings = AHEAD, group_settings()

@@ -81,9 +81,10 @@ class Rank:
         self.streams = [Stream(1, files.stdout), Stream(2, files.stderr)]
         self.coverage = Coverage()
 
-    def serve(self) -> None:
-        """The loop. Ends the process."""
-        dirty = ""
+    def serve(self, name: str) -> None:
+        """The loop. Ends the process. name: of the world, the same for all its ranks and for no other world."""
+        # The first group of a process takes ten times as long as later ones: it is made before there is a job.
+        dirty = self.group.make_ahead("gloo", name)
         serial = 0
         try:
             while True:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from .capture import content
-from .outcome import PROCESS, Failure, Idle, Job, Reply, WorldError, WorldTimeout, death, named
+from .outcome import GROUP, PROCESS, Failure, Idle, Job, Reply, WorldError, WorldTimeout, death, named
 from .server import Forkserver
 from .stacks import DUMP_SIGNAL, Where, from_dump
 from .transport import Closed, wait_readable
@@ -38,7 +38,7 @@ class WorldProcesses:
         self.waiting = set(range(size))
         """Ranks that have not said that they are idle."""
         self.context = b""
-        self.group = ("", "")
+        self.group = (GROUP, "gloo")
         """The group that the ranks have when they are idle: isolation and backend of the jobs that can use it."""
         self.last_title = ""
         self.why_dead = ""

@@ -1,0 +1,128 @@
+"""LoRA: linear layers stay as they are, and a product of two narrow matrices beside each of them is trained.
+
+    y = x W' + b + (alpha / rank) x A' B'      A (rank, inputs), B (outputs, rank)
+
+B begins at zero, so the model begins as it was. Hu et al. 2021, https://arxiv.org/abs/2106.09685.
+
+The layers keep the names of what they replace: weights of a run without LoRA fit, and `layer.lora_A.weight` is the name
+under which peft saves, but for its prefix (see `checkpoint/adapter.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .config import ConfigError, LoraConfig
+from .randomness import seed_of
+
+__all__ = ["LoraLinear", "inject_lora", "is_adapter", "merge_lora", "merged", "targeted"]
+
+_SHOWN = 24
+"""Names of layers in a message."""
+DEFAULT = LoraConfig(rank=32)
+
+
+class LoraLinear(nn.Linear):
+    """A linear layer, frozen, with LoRA beside it. Shares weight and bias with the layer that it replaces."""
+
+    def __init__(self, base: nn.Linear, config: LoraConfig, generator: torch.Generator) -> None:
+        # Without storage: the parameters are those of the base.
+        super().__init__(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
+        self.weight, self.bias = base.weight, base.bias
+        placed = {"device": base.weight.device, "dtype": base.weight.dtype}
+        first = torch.empty(config.rank, base.in_features)
+        nn.init.kaiming_uniform_(first, a=math.sqrt(5), generator=generator)  # as the paper's code and peft
+        self.lora_A = _matrix(first.to(**placed))
+        self.lora_B = _matrix(torch.zeros(base.out_features, config.rank, **placed))
+        self.dropout = nn.Dropout(config.dropout)
+        self.scale = config.scale
+        self.train(base.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., inputs) to (..., outputs)."""
+        return F.linear(x, self.weight, self.bias) + self.lora_B(self.lora_A(self.dropout(x))) * self.scale
+
+
+def inject_lora(module: nn.Module, config: LoraConfig = DEFAULT, *, seed: int = 0) -> list[str]:
+    """Puts LoRA into the module and freezes everything else of it; returns the names of the layers. Local; every rank.
+
+    Before the module is wrapped and before there is an optimizer. A depends on the seed and the layer's name: it is
+    the same on all ranks, and no global generator is moved. ``ConfigError`` where no layer is named by the targets.
+    """
+    layers = _linear_layers(module)
+    names = [name for name in layers if targeted(name, config)]
+    if not names:
+        wanted = f"lora.targets {', '.join(config.targets)}" + f" within {config.within}" * bool(config.within)
+        there = list(layers)
+        more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+        raise ConfigError(
+            f"{wanted}: no linear layer has such a name; there are {', '.join(there[:_SHOWN]) or 'none'}{more}"
+        )
+    module.requires_grad_(False)
+    for name in names:
+        generator = torch.Generator().manual_seed(seed_of(seed, "lora", name))
+        _replace(module, layers[name], LoraLinear(layers[name], config, generator))
+    return names
+
+
+def merge_lora(module: nn.Module) -> list[str]:
+    """Adds LoRA to the weights and takes it out; returns the names of the layers. Local; not for a wrapped module.
+
+    The module computes what it did, but for rounding, as fast as without LoRA. Its parameters stay frozen.
+    """
+    found = {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLinear)}
+    for layer in found.values():
+        plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+        whole = merged(layer.weight, layer.lora_A.weight, layer.lora_B.weight, layer.scale)
+        plain.weight, plain.bias = nn.Parameter(whole, requires_grad=False), layer.bias
+        _replace(module, layer, plain.train(layer.training))
+    return list(found)
+
+
+@torch.no_grad()
+def merged(weight: Tensor, first: Tensor, second: Tensor, scale: float) -> Tensor:
+    """W + scale B A, in float32 at least until it is rounded to W's type. Local."""
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    return (weight.to(wide) + scale * (second.to(wide) @ first.to(wide))).to(weight.dtype)
+
+
+def targeted(name: str, config: LoraConfig) -> bool:
+    """Whether a layer's name ends with one of the targets, by whole parts, and is within what LoRA is restricted to."""
+    inside = not config.within or name.startswith(f"{config.within}.") or name == config.within
+    return inside and any(name == each or name.endswith(f".{each}") for each in config.targets)
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a weight's name is that of LoRA's A or B."""
+    return re.search(r"(^|\.)lora_[AB]\.weight$", name) is not None
+
+
+def _matrix(weight: Tensor) -> nn.Linear:
+    """A layer of this weight, (outputs, inputs)."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    layer.weight = nn.Parameter(weight)
+    return layer
+
+
+def _linear_layers(module: nn.Module) -> Mapping[str, nn.Linear]:
+    """By name. No subclass: what is derived from Linear may be there for its weight alone (MultiheadAttention's)."""
+    return {name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear and name}
+
+
+def _replace(module: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Everywhere: a layer that is used in two places is one layer."""
+    for parent, name in list(_places(module, old)):
+        setattr(parent, name, new)
+
+
+def _places(module: nn.Module, wanted: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    for parent in module.modules():
+        for name, child in parent._modules.items():
+            if child is wanted:
+                yield parent, name

@@ -1,0 +1,128 @@
+"""The curves of a run from the log of rank zero, however long it is: read bit by bit, thinned, in bounded memory.
+
+Torch-free. A log of a million lines is read once; later calls read what was appended since.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..records import log_path, numbers
+
+__all__ = ["History"]
+
+VERSION = 1
+"""Of what ``History.as_dict`` gives; a change that a reader has to know of makes it 2."""
+_AT_ONCE = 16 << 20
+"""Bytes that one call reads at most."""
+
+
+class Thinned:
+    """Points in order of step, at most ``most``: when there are more, every other goes. Local."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.stride = most, 1
+        self.points: list[dict[str, Any]] = []
+        self._seen = 0
+        self._last: dict[str, Any] | None = None
+
+    def add(self, point: dict[str, Any]) -> None:
+        """One more; those at its step or later are of before a resume, and are dropped."""
+        while self.points and self.points[-1]["step"] >= point["step"]:
+            self.points.pop()
+        if self._seen % self.stride == 0:
+            self.points.append(point)
+        self._seen, self._last = self._seen + 1, point
+        if len(self.points) > self.most:
+            del self.points[1::2]
+            self.stride *= 2
+
+    @property
+    def all(self) -> list[dict[str, Any]]:
+        """The points; the newest is always among them."""
+        newest = self._last
+        return self.points if newest is None or self.points[-1:] == [newest] else [*self.points, newest]
+
+
+class History:
+    """What was logged of the run in ``folder``. Local; one caller at a time.
+
+    most: points of a curve, and evaluations on some data, that are kept.
+    """
+
+    def __init__(self, folder: Path, *, most: int = 2000) -> None:
+        self.path, self.most = log_path(folder, 0), most
+        self._forget()
+
+    def _forget(self) -> None:
+        self._read, self._file = 0, (0, 0)
+        self._damaged, self._complete = 0, True
+        self._intervals = Thinned(self.most)
+        self._evaluations: dict[str, Thinned] = {}
+
+    def update(self) -> None:
+        """Reads what was appended, at most 16 MiB at once. Whatever goes wrong with the file, it counts as empty."""
+        try:
+            with open(self.path, "rb") as file:
+                state = os.fstat(file.fileno())
+                if (state.st_dev, state.st_ino) != self._file or state.st_size < self._read:
+                    self._forget()  # another file, or one that was cut
+                    self._file = state.st_dev, state.st_ino
+                file.seek(self._read)
+                content = file.read(_AT_ONCE)
+                self._complete = self._read + len(content) >= state.st_size
+        except OSError:
+            self._forget()
+            return
+        whole = content.rfind(b"\n") + 1  # a line without its end is being written
+        if not whole and len(content) == _AT_ONCE:
+            whole = len(content)  # no line of ours is as long
+        self._read += whole
+        for line in content[:whole].splitlines():
+            self._add(line)
+
+    def _add(self, line: bytes) -> None:
+        try:
+            record = numbers(json.loads(line))
+            step, kind = int(record["step"]), record["kind"]
+            if kind == "interval":
+                point = {name: record.get(name) for name in ("time", "lr", "samples_per_second")}
+                self._intervals.add({"step": step, **point, "metrics": dict(record["metrics"])})
+            elif kind == "evaluation":
+                evaluations = self._evaluations.setdefault(record["data"], Thinned(self.most))
+                evaluations.add({"step": step, "metrics": dict(record["metrics"])})
+        except (ValueError, KeyError, TypeError):
+            self._damaged += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """The curves as columns: each has a value for each of `steps`, None where that interval lacks it.
+
+        `intervals` has `step`, `time`, `lr`, `samples_per_second` and `metrics` by name, `every`: one of how many
+        intervals is in it; `evaluations` by data, each with `step` and `metrics`. `complete`: the log was read to its
+        end; `damaged`: lines that were left out.
+        """
+        points = self._intervals.all
+        return {
+            "version": VERSION,
+            "intervals": {
+                **{name: [each[name] for each in points] for name in ("step", "time", "lr", "samples_per_second")},
+                "metrics": _columns(points),
+                "every": self._intervals.stride,
+            },
+            "evaluations": {
+                data: {"step": [each["step"] for each in found.all], "metrics": _columns(found.all)}
+                for data, found in self._evaluations.items()
+            },
+            "complete": self._complete,
+            "damaged": self._damaged,
+        }
+
+
+def _columns(points: list[dict[str, Any]]) -> dict[str, list[float | None]]:
+    """The metrics of the points by name, the loss first."""
+    found = {name for each in points for name in each["metrics"]}
+    names = sorted(found, key=lambda name: (name != "loss", name))
+    return {name: [each["metrics"].get(name) for each in points] for name in names}

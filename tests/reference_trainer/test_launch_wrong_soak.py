@@ -1,0 +1,183 @@
+"""Each launch, started wrong in each way: it ends in bounded time, with one line that says what. `make soak` prints it.
+
+torchrun and torch.distributed.launch set the ranks' environment and host the store: what goes wrong there is told by
+their agent, in its own words, and only that it ends is asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.runtime, pytest.mark.soak]
+
+START = 4
+"""Seconds for which ranks wait for each other (dist.start_timeout)."""
+LIMIT = START + 25
+"""Seconds to the end of all processes, imports of torch on a busy machine included."""
+TRAIN = ["-m", "reference_trainer", "train", "--device", "cpu", "--steps", "2", "--dist.start-timeout", str(START)]
+FAR = "192.0.2.1"
+"""An address for documentation, which is nobody's (RFC 5737)."""
+
+
+class Seen(NamedTuple):
+    """What became of a wrong launch."""
+
+    seconds: float
+    codes: list[int]
+    output: str
+
+    @property
+    def lines(self):
+        """What the trainer said of it: without the start of the line that names it or the rank."""
+        starts = ("reference-trainer: error: ", "rank ")
+        return [line for line in self.output.splitlines() if line.startswith(starts) and "waits for" not in line]
+
+
+def plain(rank, size, host, port):
+    values = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": host, "MASTER_PORT": port}
+    return {name: str(value) for name, value in values.items()}
+
+
+def accelerate(rank, size, host, port):
+    return {**plain(rank, size, host, port), "ACCELERATE_MIXED_PRECISION": "no"}
+
+
+def slurm(rank, size, host, port):
+    step = {"PROCID": rank, "LOCALID": rank, "STEP_NUM_TASKS": size, "STEP_TASKS_PER_NODE": size, "JOB_ID": 4711}
+    named = {f"SLURM_{name}": str(value) for name, value in step.items()}
+    return {**named, "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": host, "MASTER_PORT": str(port)}
+
+
+ENVIRONMENTS = {"plain": plain, "accelerate": accelerate, "slurm": slurm}
+DROPPED = {"plain": "LOCAL_RANK", "accelerate": "WORLD_SIZE", "slurm": "SLURM_STEP_NODELIST"}
+FAULTS = {
+    "half an environment": r"not set|not LOCAL_RANK",
+    "far MASTER_ADDR": "cannot reach rank 0 at",
+    "busy port": "Address already in use; choose another port",
+    "3 ranks, batch 64": "cannot be shared by 3 ranks: it must be divisible by their number; 4 or 2 ranks can",
+    "a rank missing": "not all of 2 ranks arrived",
+}
+table: list[tuple[str, str, Seen]] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shown():
+    """The table of all cells, when they are done."""
+    yield
+    print("\nlaunch        fault                  seconds  codes         what is said")
+    for launch, fault, seen in table:
+        said = seen.lines[0] if seen.lines else "(the agent's own words)"
+        codes = " ".join(map(str, seen.codes))
+        print(f"{launch:<13} {fault:<22} {seen.seconds:7.1f}  {codes:<12}  {said[:150]}")
+
+
+@pytest.fixture
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def run(folder, *processes):
+    """Starts all and waits. processes: (words after the interpreter, variables)."""
+    theirs = ("RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC", "SLURM_", "ACCELERATE_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    clean |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    output, start = Path(folder) / "output", time.monotonic()
+    with open(output, "wb") as file:
+        started = [
+            subprocess.Popen(
+                [sys.executable, *words], env=clean | environ, stdout=file, stderr=subprocess.STDOUT, cwd=folder
+            )
+            for words, environ in processes
+        ]
+        try:
+            codes = [each.wait(max(0.1, start + 120 - time.monotonic())) for each in started]
+        finally:
+            for each in started:
+                each.kill()
+    return Seen(time.monotonic() - start, codes, output.read_text(errors="replace"))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("launch", ENVIRONMENTS)
+def test_ranks_with_a_wrong_environment_end_soon_with_one_line(launch, fault, port, tmp_path):
+    environment, train = ENVIRONMENTS[launch], [*TRAIN, "--run-dir", str(tmp_path / "run")]
+    with socket.create_server(("", 0)) as other:
+        if fault == "half an environment":
+            environ = environment(0, 2, "127.0.0.1", port)
+            del environ[DROPPED[launch]]
+            seen = run(tmp_path, (train, environ))
+        elif fault == "far MASTER_ADDR":
+            seen = run(tmp_path, (train, environment(1, 2, FAR, port)))
+        elif fault == "busy port":
+            seen = run(tmp_path, (train, environment(0, 2, "127.0.0.1", other.getsockname()[1])))
+        elif fault == "3 ranks, batch 64":
+            train += ["--global-batch", "64"]
+            seen = run(tmp_path, *[(train, environment(rank, 3, "127.0.0.1", port)) for rank in range(3)])
+        else:
+            seen = run(tmp_path, (train, environment(0, 2, "127.0.0.1", port)))
+    table.append((launch, fault, seen))
+    assert seen.seconds < LIMIT
+    assert set(seen.codes) == {2}, seen.output
+    assert len(seen.lines) == 1, seen.output
+    assert re.search(FAULTS[fault], seen.lines[0]), seen.lines
+    assert "Traceback" not in seen.output
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("launch", ["run", "launch"])
+def test_torchrun_ends_soon_too(launch, fault, port, tmp_path):
+    module, train = ["-m", f"torch.distributed.{launch}"], [*TRAIN, "--run-dir", str(tmp_path / "run")]
+    static = ["--nproc-per-node", "1", "--master-port", str(port)]
+    soon = ["--rdzv-conf", f"timeout={START},read_timeout={START}"]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        if fault == "half an environment":  # all is set anew: nothing is wrong
+            options = ["--standalone", "--nproc-per-node", "2"]
+        elif fault == "far MASTER_ADDR":
+            options = [*static, *soon, "--nnodes", "2", "--node-rank", "1", "--master-addr", FAR]
+        elif fault == "busy port":
+            options = [*static[:2], "--master-port", str(other.getsockname()[1])]
+        elif fault == "3 ranks, batch 64":
+            options = ["--standalone", "--nproc-per-node", "3"]
+            train += ["--global-batch", "64"]
+        else:
+            options = [*static, *soon, "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1"]
+        stray = {"RANK": "0"} if fault == "half an environment" else {}
+        seen = run(tmp_path, ([*module, *options, *train], stray))
+    table.append((f"torch {launch}", fault, seen))
+    assert seen.seconds < LIMIT + 20
+    assert (seen.codes == [0]) == (fault == "half an environment"), seen.output
+    if fault in ("3 ranks, batch 64", "a rank missing"):  # the trainer's own, once
+        assert len([line for line in seen.lines if FAULTS[fault] in line]) == 1, seen.output
+
+
+def test_two_agents_come_to_the_weights_of_one(port, tmp_path):
+    train = [*TRAIN, "--run-dir"]
+    train[train.index("--dist.start-timeout") + 1] = "300"
+    module = ["-m", "torch.distributed.run"]
+    one = [*module, "--standalone", "--nproc-per-node", "2", *train, str(tmp_path / "one")]
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "two"]
+    two = [*module, "--nnodes", "2", "--nproc-per-node", "1", *meeting, *train, str(tmp_path / "two")]
+    for processes in ([one], [two, two]):
+        seen = run(tmp_path, *[(words, {}) for words in processes])
+        assert set(seen.codes) == {0}, seen.output
+    from reference_trainer.metrics import log_path, read_log
+
+    hashes = {
+        record["sha256"]
+        for name in ("one", "two")
+        for rank in range(2)
+        for record in read_log(log_path(tmp_path / name, rank))
+        if record.get("event") == "weights"
+    }
+    assert len(hashes) == 1

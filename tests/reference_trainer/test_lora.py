@@ -1,0 +1,335 @@
+"""LoRA: begins as the model it is put into, trains alone, is equal on all ranks; leaves merged, or as an adapter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from validate_ddp.testing import assert_replicas_equal  # noqa: E402
+
+import reference_trainer  # noqa: E402
+from reference_trainer.checkpoint import CheckpointError, export, export_adapter, export_merged, latest  # noqa: E402
+from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
+from reference_trainer.checkpoint.weights import MODEL, read  # noqa: E402
+from reference_trainer.commands.export import run as export_command  # noqa: E402
+from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, EmaConfig, LoraConfig  # noqa: E402
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.lora import LoraLinear, inject_lora, merge_lora  # noqa: E402
+from reference_trainer.objectives import Loss, Objective  # noqa: E402
+from reference_trainer.trainer import Trainer  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+WIDTH = 8
+LAYERS = [f"blocks.{n}.{end}" for n in (0, 1) for end in ("ffn.0", "ffn.2", *(f"self_attn.{x}" for x in "koqv"))]
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x):
+        return self.o(F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x)))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.self_attn = Attention()
+        self.ffn = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, x):
+        x = x + self.self_attn(x)
+        return x + self.ffn(x)
+
+
+class Transformer(nn.Module):
+    """Images (n, 64) as 8 tokens of 8."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        x = x.unflatten(1, (8, WIDTH))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x).flatten(1)
+
+
+class Rebuild(Objective):
+    """The images as they are, less one half."""
+
+    def __init__(self, seed=0):
+        torch.manual_seed(seed)
+        self.module = Transformer()
+
+    def loss(self, forward, batch):
+        image = batch.data["image"]
+        return Loss(F.mse_loss(forward(image), image - 0.5, reduction="sum"), {}, {})
+
+    def evaluate(self, module, batch):
+        return {"error": self.loss(module, batch).sum}
+
+
+LORA = LoraConfig(rank=2, alpha=3.0)
+CONFIG = Config(
+    precision="float64",
+    steps=5,
+    global_batch=12,
+    lora=LORA,
+    ema=EmaConfig(0.5),
+    data=DataConfig(train_samples=60, validation_samples=10),
+)
+
+
+def trained(config, folder, until=None, seed=0):
+    """Goes on from what is in ``folder``, and saves there; returns the state. Collective: every rank."""
+    world = World.current()
+    trainer = Trainer(config, world, objective=Rebuild(seed))
+    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
+        checkpoints.begin(trainer.state)
+        for _ in trainer.steps():
+            if trainer.state.step == until:
+                break
+        checkpoints.save(trainer.state)
+    return trainer.state.state_dict()
+
+
+def same(a, b):
+    """Bit by bit."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+# The module.
+
+
+def test_a_module_with_new_lora_computes_what_it_did_and_trains_a_and_b_alone():
+    module, plain, x = Rebuild().module, Rebuild().module, torch.randn(3, 64)
+    assert sorted(reference_trainer.inject_lora(module)) == LAYERS
+    assert torch.equal(module(x), plain(x))
+    trained = {name: each for name, each in module.named_parameters() if each.requires_grad}
+    assert sorted(trained) == sorted(f"{layer}.lora_{which}.weight" for layer in LAYERS for which in "AB")
+    assert trained["blocks.0.ffn.0.lora_A.weight"].shape == (32, WIDTH)
+    assert trained["blocks.0.ffn.0.lora_B.weight"].shape == (2 * WIDTH, 32)
+    # What was there keeps its names.
+    assert dict.fromkeys(plain.state_dict()).items() <= dict.fromkeys(module.state_dict()).items()
+
+
+def test_a_depends_on_seed_and_layer_and_on_no_global_generator():
+    def of(seed):
+        module = Rebuild().module
+        torch.manual_seed(123 + seed)
+        before = torch.get_rng_state()
+        inject_lora(module, LORA, seed=seed)
+        assert torch.equal(torch.get_rng_state(), before)
+        return [layer.lora_A.weight for layer in module.modules() if isinstance(layer, LoraLinear)]
+
+    first, again, other = of(1), of(1), of(2)
+    assert same(first, again) and not torch.equal(first[0], other[0])
+    assert not torch.equal(first[0], first[1])
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        (LoraConfig(1, targets=("q",)), ["blocks.0.self_attn.q", "blocks.1.self_attn.q"]),
+        (LoraConfig(1, targets=("q", "ffn.2"), within="blocks.1"), ["blocks.1.ffn.2", "blocks.1.self_attn.q"]),
+        (LoraConfig(1, targets=("head",)), ["head"]),
+        (LoraConfig(1, targets=("blocks.0.ffn.0",)), ["blocks.0.ffn.0"]),
+    ],
+)
+def test_targets_are_ends_of_names_by_whole_parts_within_a_part(config, layers):
+    assert sorted(inject_lora(Rebuild().module, config)) == layers
+
+
+@pytest.mark.parametrize("config", [LoraConfig(1, targets=("n",)), LoraConfig(1, targets=("q",), within="block")])
+def test_targets_that_name_nothing_are_told_with_the_layers_that_there_are(config):
+    with pytest.raises(ConfigError) as told:
+        inject_lora(Rebuild().module, config)
+    line = str(told.value)
+    assert line.startswith(f"lora.targets {config.targets[0]}") and "\n" not in line
+    assert "there are blocks.0.self_attn.q, " in line and line.endswith(", head")
+
+
+def test_a_layer_in_two_places_gets_one_lora_and_what_is_derived_from_linear_none():
+    module = nn.ModuleDict({"q": nn.Linear(4, 4), "attention": nn.MultiheadAttention(4, 1)})
+    module["k"] = module["q"]
+    assert inject_lora(module, LoraConfig(1, targets=("q", "k", "out_proj"))) == ["q"]
+    assert module["k"] is module["q"] and isinstance(module["q"], LoraLinear)
+    assert merge_lora(module) == ["q"] and type(module["k"]) is nn.Linear and module["k"] is module["q"]
+
+
+def test_dropout_is_of_loras_input_alone_and_off_in_evaluation():
+    layer = nn.ModuleDict({"q": nn.Linear(64, 4)})
+    inject_lora(layer, LoraConfig(2, dropout=0.9, targets=("q",)))
+    lora, x = layer["q"], torch.randn(1, 64)
+    with torch.no_grad():
+        lora.lora_B.weight.normal_()
+    assert not torch.equal(lora(x), lora(x))
+    layer.eval()
+    expected = F.linear(x, lora.weight, lora.bias) + lora.lora_B(lora.lora_A(x))
+    torch.testing.assert_close(lora(x), expected)
+
+
+def test_merged_weights_are_w_and_alpha_by_r_times_b_a():
+    module, x = Rebuild().module, torch.randn(3, 64)
+    inject_lora(module, LORA)
+    with torch.no_grad():
+        for layer in module.modules():
+            if isinstance(layer, LoraLinear):
+                layer.lora_B.weight.normal_()
+    layer = module.blocks[0].ffn[0]
+    expected, out = layer.weight + 1.5 * layer.lora_B.weight @ layer.lora_A.weight, module(x)
+    assert sorted(merge_lora(module)) == LAYERS
+    torch.testing.assert_close(module.blocks[0].ffn[0].weight, expected, check_stride=False)
+    torch.testing.assert_close(module(x), out, rtol=0, atol=1e-5)
+    assert module.state_dict().keys() == Rebuild().module.state_dict().keys()
+
+
+# A run.
+
+
+def test_two_ranks_train_lora_as_one_does_and_leave_the_rest_alone(worlds, tmp_path):
+    alone = trained(CONFIG, tmp_path / "one")
+    base = Rebuild().module.double().state_dict()
+    for rank in worlds.run(trained, CONFIG, tmp_path / "two", world_size=2):
+        for name, weight in rank["model"].items():
+            torch.testing.assert_close(weight, alone["model"][name], rtol=0, atol=1e-12)
+        assert all(torch.equal(rank["model"][name], weight) for name, weight in base.items())
+    assert alone["model"]["blocks.1.self_attn.q.lora_B.weight"].abs().max() > 0
+
+
+@pytest.mark.world_size([1, 2])
+def test_a_resumed_lora_run_is_the_uninterrupted_one_bit_by_bit(world, tmp_path):
+    config = replace(CONFIG, precision="float32", lora=replace(LORA, dropout=0.5))
+    whole = trained(config, tmp_path / "whole")
+    trained(config, tmp_path / "parts", until=2)
+    last = trained(config, tmp_path / "parts")
+    assert same(last, whole)
+    assert_replicas_equal({name: last[name] for name in ("model", "ema", "optimizer")})
+
+
+def test_fine_tuning_begins_with_the_weights_of_a_run_without_lora(tmp_path):
+    base = trained(replace(CONFIG, lora=LoraConfig()), tmp_path / "base")["model"]
+    config = replace(CONFIG, checkpoint=CheckpointConfig(init_from=str(tmp_path / "base")))
+    tuned = trained(config, tmp_path / "tuned", seed=1)["model"]
+    assert all(torch.equal(tuned[name], weight) for name, weight in base.items()) and tuned.keys() > base.keys()
+    # And with those of a run with it.
+    config = replace(CONFIG, checkpoint=CheckpointConfig(init_from=str(tmp_path / "tuned")))
+    trainer = Trainer(config, World(), objective=Rebuild(2))
+    with RunCheckpoints(tmp_path / "again", config, trainer.plan, World()) as checkpoints:
+        checkpoints.begin(trainer.state)
+    assert same(dict(trainer.state.objective.module.state_dict()), tuned)
+    plain = replace(config, lora=LoraConfig())
+    trainer = Trainer(plain, World(), objective=Rebuild(2))
+    told = pytest.raises(CheckpointError, match=r"it has in addition .*--lora merged gives weights without\)$")
+    with RunCheckpoints(tmp_path / "plain", plain, trainer.plan, World()) as checkpoints, told:
+        checkpoints.begin(trainer.state)
+
+
+def test_half_of_lora_in_a_file_is_a_file_that_does_not_fit(tmp_path):
+    module = Rebuild().module
+    inject_lora(module, LORA)
+    state = module.state_dict()
+    del state["blocks.0.ffn.0.lora_A.weight"]
+    reference_trainer.save(state, tmp_path / "weights.pt")
+    with pytest.raises(CheckpointError, match=r"it has no blocks.0.ffn.0.lora_A.weight$"):
+        reference_trainer.checkpoint.initialise(module, tmp_path / "weights.pt")
+
+
+# Out of a run.
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of LoRA in float32: its folder, its module."""
+    folder, config = tmp_path_factory.mktemp("lora"), replace(CONFIG, precision="float32")
+    trainer = Trainer(config, World(), objective=Rebuild())
+    with RunCheckpoints(folder, config, trainer.plan, World()) as checkpoints:
+        checkpoints.begin(trainer.state)
+        for _ in trainer.steps():
+            pass
+        checkpoints.save(trainer.state)
+    return folder, trainer
+
+
+@pytest.mark.parametrize("ema", [False, True])
+def test_merged_weights_go_into_the_model_without_lora_and_compute_the_same(run, tmp_path, ema, capsys):
+    folder, trainer = run
+    out = tmp_path / "merged.safetensors"
+    assert export_command([str(folder), str(out), "--lora", "merged", *(["--ema"] if ema else [])]) == 0
+    assert capsys.readouterr().out.endswith(f"{'averaged ' * ema}weights, with LoRA in them, of {latest(folder)}\n")
+    plain, x = Transformer(), torch.randn(5, 64)
+    plain.load_state_dict(read(out))
+    module = trainer.state.objective.module
+    with torch.no_grad():
+        if ema:
+            with trainer.state.ema.swapped(module):
+                expected = module(x)
+        else:
+            expected = module(x)
+        torch.testing.assert_close(plain(x), expected, rtol=0, atol=1e-6)
+        assert not torch.allclose(Rebuild().module(x), expected, rtol=0, atol=1e-4)
+
+
+def test_an_adapter_is_a_folder_with_the_names_of_peft(run, tmp_path):
+    folder, trainer = run
+    assert export_adapter(folder, tmp_path / "adapter") == latest(folder)
+    assert sorted(each.name for each in (tmp_path / "adapter").iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    found, module = read(tmp_path / "adapter" / "adapter_model.safetensors"), trainer.state.objective.module
+    expected = {f"base_model.model.{name}": each for name, each in module.state_dict().items() if "lora_" in name}
+    assert len(expected) == 2 * len(LAYERS) and same(found, expected)
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["target_modules"]) == (2, 3.0, LAYERS)
+
+
+def test_what_cannot_be_exported_is_told_and_leaves_nothing(run, tmp_path):
+    folder, _ = run
+    plain = tmp_path / "plain"
+    trained(replace(CONFIG, lora=LoraConfig(), steps=1, ema=EmaConfig()), plain)
+    for write in (export_merged, export_adapter):
+        with pytest.raises(CheckpointError, match=r"was trained without LoRA \(lora.rank is 0\)"):
+            write(plain, tmp_path / "out")
+        (tmp_path / "there").mkdir(exist_ok=True)
+        with pytest.raises(CheckpointError, match="there is there already"):
+            write(folder, tmp_path / "there")
+        export(folder, tmp_path / f"{write.__name__}.safetensors")
+        with pytest.raises(CheckpointError, match="is no run and no checkpoint"):
+            write(tmp_path / f"{write.__name__}.safetensors", tmp_path / "out")
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
+    assert export_merged(latest(folder) / MODEL, tmp_path / "out.safetensors") == latest(folder)
+
+
+def test_peft_loads_the_adapter_and_computes_the_same(run, tmp_path):
+    peft = pytest.importorskip("peft")
+    folder, trainer = run
+    export_adapter(folder, tmp_path / "adapter")
+    loaded = peft.PeftModel.from_pretrained(Rebuild().module, str(tmp_path / "adapter")).eval()
+    module, x = trainer.state.objective.module.eval(), torch.randn(50, 64)
+    with torch.no_grad():
+        expected, found = module(x), loaded(x)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        assert not torch.allclose(Rebuild().module(x), expected, rtol=0, atol=1e-3)
+    print(f"largest difference to peft: {(found - expected).abs().max():.3g}")
+    again = loaded.merge_and_unload()
+    torch.testing.assert_close(again.blocks[0].ffn[0].weight, _merged(module), rtol=0, atol=1e-6)
+
+
+def _merged(module):
+    layer = module.blocks[0].ffn[0]
+    return layer.weight + layer.scale * layer.lora_B.weight @ layer.lora_A.weight

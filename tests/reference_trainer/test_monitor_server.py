@@ -1,0 +1,201 @@
+"""The server of a run: three addresses, read-only, for this machine's names only, and no request is left unanswered."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import resource
+import socket
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from reference_trainer.monitor.reading import MonitorError, read_run
+from reference_trainer.monitor.server import MonitorServer, content_policy
+from reference_trainer.records import log_path, read_log
+
+from .monitored import heartbeat, logged, write
+
+ADDRESSES = ("/", "/api/training/status", "/api/training/metrics")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "secret").write_text("not of this run")
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    return write(logged(run, [3.0, 2.0]), heartbeat(), heartbeat(1))
+
+
+@pytest.fixture
+def serve():
+    """serve(folder, **options) -> a server under way."""
+    with ExitStack() as stack:
+
+        def start(folder, **options):
+            server = stack.enter_context(MonitorServer(folder, **options))
+            thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            return server
+
+        yield start
+
+
+def ask(server, address, method="GET", **headers):
+    """(status, headers, body)"""
+    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=30)
+    connection.request(method, address, headers=headers, body=headers.pop("body", None))
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, answer.headers, body
+
+
+def raw(server, text):
+    """What comes back for these bytes."""
+    with socket.create_connection(server.server_address[:2], timeout=30) as connection:
+        connection.sendall(text)
+        found = b""
+        while part := connection.recv(4096):
+            found += part
+    return found
+
+
+def test_the_status_is_what_is_read(serve, folder):
+    code, headers, body = ask(serve(folder), "/api/training/status")
+    found, expected = json.loads(body), read_run(folder)
+    assert (code, headers["Content-Type"]) == (200, "application/json")
+    assert (found["state"], found["step"], found["metrics"]) == ("running", 50, expected.metrics)
+    assert [each["host"] for each in found["ranks"]] == ["node1", "node1"]
+
+
+def test_the_metrics_are_those_in_the_log(serve, folder):
+    _, _, body = ask(serve(folder), "/api/training/metrics?since=0")
+    logs = [each for each in read_log(log_path(folder, 0)) if each["kind"] == "interval"]
+    intervals = json.loads(body)["intervals"]
+    assert intervals["step"] == [each["step"] for each in logs]
+    assert intervals["samples_per_second"] == [each["samples_per_second"] for each in logs]
+    assert intervals["metrics"]["loss"] == [each["metrics"]["loss"] for each in logs]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/../secret", "/%2e%2e/secret", "/..%2fsecret", "/checkpoints", "/metrics/rank00000.jsonl", "/config.json",
+        "//etc/passwd", "/api/training/status/", "/api/training/../training/status", "/index.html", "http://else.org/",
+        "/\\..\\secret", "/api/training/status%00",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_served(serve, folder, address):
+    code, _, body = ask(serve(folder), address, Host="localhost")
+    assert code == 404 and b"not of this run" not in body
+    assert body.decode().count("\n") == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+@pytest.mark.parametrize("address", ["/api/training/status", "/elsewhere"])
+def test_other_methods_are_refused(serve, folder, method, address):
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    code, headers, body = ask(serve(folder), address, method, body=b"x" * 100_000)
+    assert (code, headers["Allow"]) == (405, "GET, HEAD")
+    assert body == b"405 Method Not Allowed: read-only: GET and HEAD\n"
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_head_is_get_without_the_body(serve, folder, address):
+    server = serve(folder)
+    code, headers, body = ask(server, address, "HEAD")
+    assert (code, body) == (200, b"") and int(headers["Content-Length"]) > 100
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("127.0.0.1", 200), ("localhost:9000", 200), ("LOCALHOST", 200), ("[::1]:8765", 200),
+        ("evil.example", 421), ("evil.example:8765", 421), ("127.0.0.1.evil.example", 421), ("localhost@evil", 421),
+        ("", 421), ("node1", 421), ("0.0.0.0", 421),
+    ],
+)  # fmt: skip
+def test_it_answers_to_the_names_of_this_machine_alone(serve, folder, host, code):
+    assert {ask(serve(folder), address, Host=host)[0] for address in ADDRESSES} == {code}
+
+
+def test_a_name_that_is_allowed_is_answered(serve, folder):
+    server = serve(folder, host="0.0.0.0", allow_hosts=["Node1"])
+    assert [ask(server, "/", Host=host)[0] for host in ("node1:8765", "localhost", "node2")] == [200, 200, 421]
+
+
+def test_without_one_host_header_there_is_no_answer(serve, folder):
+    server = serve(folder)
+    assert raw(server, b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 421 ")
+    assert raw(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n").startswith(b"HTTP/1.0 421 ")
+    assert raw(server, b"nonsense\r\n\r\n").count(b"400 Bad Request") == 1
+    assert ask(server, "/")[0] == 200
+
+
+@pytest.mark.parametrize("address", [*ADDRESSES, "/elsewhere"])
+def test_every_answer_keeps_browsers_from_doing_more(serve, folder, address):
+    server = serve(folder)
+    headers = ask(server, address)[1]
+    policy = headers["Content-Security-Policy"]
+    assert policy == content_policy(ask(server, "/")[2].decode())
+    assert "default-src 'none'" in policy and "unsafe" not in policy and policy.count("'sha256-") == 2
+    assert headers["X-Content-Type-Options"] == "nosniff" and headers["Cache-Control"] == "no-store"
+    assert "Access-Control-Allow-Origin" not in headers and headers["Server"] == "reference-trainer"
+
+
+def test_a_run_that_goes_away_is_said_and_comes_back(serve, folder, monkeypatch):
+    monkeypatch.setattr("reference_trainer.monitor.server._FRESH", 0.0)
+    server = serve(folder)
+    folder.rename(folder.parent / "moved")
+    code, _, body = ask(server, "/api/training/status")
+    assert (code, body.count(b"\n")) == (503, 1) and b"is not there" in body
+    (folder.parent / "moved").rename(folder)
+    assert ask(server, "/api/training/status")[0] == 200
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(MonitorError, match="holds no run"):
+        MonitorServer(tmp_path)
+
+
+def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_threads(serve, folder):
+    server = serve(folder)
+    room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 400  # the server takes 256 of them
+    count = min(1000, room)
+    request = b"GET /api/training/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with ExitStack() as stack:
+        # All are connected and have asked before the first answer is read.
+        asked = [
+            stack.enter_context(socket.create_connection(server.server_address[:2], timeout=60)) for _ in range(count)
+        ]
+        for each in asked:
+            each.sendall(request)
+        most = sum(each.name.startswith("request") for each in threading.enumerate())
+
+        def answer(connection):
+            found = b""
+            while part := connection.recv(65536):
+                found += part
+            head, _, body = found.partition(b"\r\n\r\n")
+            return head.split(b"\r\n")[0], json.loads(body)["step"]
+
+        with ThreadPoolExecutor(16) as pool:
+            answers = Counter(pool.map(answer, asked))
+    assert answers == {(b"HTTP/1.0 200 OK", 50): count}
+    assert count >= 500 and 0 < most <= 64
+
+
+def test_clients_that_connect_and_are_silent_hold_nobody_up_for_long(serve, folder, monkeypatch):
+    monkeypatch.setattr("reference_trainer.monitor.server.Handler.timeout", 0.2)
+    server = serve(folder)
+    with ExitStack() as stack:
+        for _ in range(150):
+            stack.enter_context(socket.create_connection(server.server_address[:2]))
+        assert ask(server, "/")[0] == 200

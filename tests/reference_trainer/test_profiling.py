@@ -1,0 +1,80 @@
+"""The profiler's window: a trace a rank, one table, nothing else changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reference_trainer import plots  # noqa: E402
+from reference_trainer.checkpoint import latest  # noqa: E402
+from reference_trainer.checkpoint.weights import MODEL, read  # noqa: E402
+from reference_trainer.config import Config, DataConfig, ProfileConfig  # noqa: E402
+from reference_trainer.launch import World  # noqa: E402
+from reference_trainer.profiling import ProfileWindow  # noqa: E402
+from reference_trainer.trainer import Trainer  # noqa: E402
+
+pytestmark = pytest.mark.runtime
+
+CONFIG = Config(
+    steps=5,
+    global_batch=32,
+    data=DataConfig(train_samples=100, validation_samples=10),
+    profile=ProfileConfig(start=2, steps=2),
+)
+
+
+def ran(config, folder):
+    """A whole run here; what it printed."""
+    import contextlib
+    import io
+
+    plots.plot_run = lambda folder: None  # a second of imports
+    world, said = World.current(), io.StringIO()
+    with contextlib.redirect_stderr(said):
+        Trainer(replace(config, run_dir=str(folder)), world).run()
+    return said.getvalue()
+
+
+def test_each_rank_leaves_a_trace_of_these_steps_and_rank_zero_prints_one_table(worlds, tmp_path):
+    said = worlds.run(ran, CONFIG, tmp_path / "profiled", world_size=2)
+    assert sorted(each.name for each in (tmp_path / "profiled" / "profile").iterdir()) == [
+        "rank00000.json",
+        "rank00001.json",
+    ]
+    for rank in range(2):
+        trace = json.loads((tmp_path / "profiled" / "profile" / f"rank0000{rank}.json").read_text())
+        names = [event["name"] for event in trace["traceEvents"] if event.get("ph") == "X"]
+        # Two steps, each with the optimizer once.
+        assert sum(name.startswith("Optimizer.step#AdamW") for name in names) == 2
+        assert "DistributedDataParallel.forward" in names
+    assert [text.count("Self CPU time total") for text in said] == [1, 0]
+    assert f"all of it in {tmp_path / 'profiled' / 'profile' / 'rank00000.json'}" in said[0].replace("\n", "")
+
+    said = worlds.run(ran, replace(CONFIG, profile=ProfileConfig()), tmp_path / "plain", world_size=2)
+    assert not (tmp_path / "plain" / "profile").exists() and "CPU time" not in said[0]
+    with_it, without = (read(latest(tmp_path / name) / MODEL) for name in ("profiled", "plain"))
+    assert all(torch.equal(with_it[name], weight) for name, weight in without.items())
+
+
+@pytest.mark.parametrize(
+    ("start", "steps", "done", "until", "closed"),
+    [(0, 2, 0, 5, [2]), (3, 1, 0, 5, [4]), (2, 9, 0, 4, [4]), (2, 9, 5, 7, [7]), (2, 2, 4, 9, []), (2, 0, 0, 9, [])],
+)
+def test_the_window_is_of_the_runs_own_steps_wherever_it_begins_and_ends(
+    monkeypatch, start, steps, done, until, closed
+):
+    seen, at = [], [done]
+    monkeypatch.setattr(ProfileWindow, "_close", lambda self, _: seen.append(at[0]) or setattr(self, "_profile", None))
+    monkeypatch.setattr(
+        "reference_trainer.profiling.profile", lambda **_: type("P", (), {"start": lambda self: None})()
+    )
+    config = ProfileConfig(start, steps)
+    with ProfileWindow(config, Path("x"), World(), tell=print, done=done) as window:
+        for at[0] in range(done + 1, until + 1):
+            window.after(at[0])
+    assert seen == closed

@@ -1,0 +1,92 @@
+"""One process or several, replicas or not: what was not launched for a strategy is refused by its name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from reference_trainer.config import Config, ConfigError, DistConfig
+from reference_trainer.launch import World, refuse_strategy
+
+RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "where"),
+    [
+        ("fsdp", "torchtitan, or Accelerate's own loop"),
+        ("FSDP2", "torchtitan"),
+        ("deepspeed", "the deepspeed launcher"),
+        ("model_parallel", "Megatron-LM"),
+        ("tensor_parallel", "torchtitan"),
+    ],
+)
+def test_what_splits_a_model_is_refused_by_name_with_where_to_go(strategy, where):
+    with pytest.raises(ConfigError) as told:
+        DistConfig(strategy=strategy)
+    line = str(told.value)
+    assert line.startswith(f"dist.strategy is {strategy}, which splits the model") and where in line
+    assert "\n" not in line
+
+
+def test_a_strategy_that_nobody_knows_is_refused():
+    with pytest.raises(ConfigError, match=r"dist\.strategy is 'horovod'; it is ddp, dp or single"):
+        DistConfig(strategy="horovod")
+
+
+@pytest.mark.parametrize("strategy", ["dp", "single"])
+def test_several_ranks_of_what_is_one_process_are_refused_before_they_meet(strategy):
+    # Nobody listens at that port: it would wait for the other rank.
+    with pytest.raises(
+        ConfigError, match=f"dist.strategy is {strategy}, which is one process, but 2 ranks were launched"
+    ):
+        World.from_env(RANK, dist=DistConfig(strategy=strategy))
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_data_parallel_with_fewer_than_two_gpus_is_refused(gpus):
+    with pytest.raises(
+        ConfigError, match=f"for two or more GPUs in one process, and this one has {gpus}; leave it out"
+    ):
+        refuse_strategy("dp", world_size=1, gpus=gpus)
+    refuse_strategy("dp", world_size=1, gpus=2)
+    for strategy in ("ddp", "single"):
+        refuse_strategy(strategy, world_size=1, gpus=gpus)
+    refuse_strategy("ddp", world_size=2, gpus=gpus)
+
+
+@pytest.mark.runtime
+def test_data_parallel_on_this_machine_without_gpus_ends_in_one_line(tmp_path):
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "reference_trainer", "train", "--dist.strategy", "dp", "--device", "cpu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and not list(tmp_path.iterdir())
+    assert done.stderr == (
+        "reference-trainer: error: dist.strategy is dp, which is for two or more GPUs in one process, and this one has "
+        "0; leave it out\n"
+    )
+
+
+@pytest.mark.runtime
+def test_the_plan_of_data_parallel_counts_gpus_where_a_batch_is_given_for_each():
+    pytest.importorskip("torch")
+    from reference_trainer.trainer import make_plan
+
+    config = Config(batch_size=8, accumulation=2, epochs=1, dist=DistConfig(strategy="dp"))
+    plan = make_plan(config, samples=640, world_size=1, gpus=4)
+    ranks = make_plan(Config(batch_size=8, accumulation=2, epochs=1), samples=640, world_size=4, gpus=1)
+    assert plan.effective_batch_size == ranks.effective_batch_size == 64
+    assert plan.optimizer_steps == ranks.optimizer_steps == 10 and plan.world_size == 1
+    whole = Config(global_batch=64, epochs=1, dist=DistConfig(strategy="dp"))
+    assert make_plan(whole, samples=640, world_size=1, gpus=4).effective_batch_size == 64
+
+
+@pytest.mark.runtime
+def test_data_parallel_is_what_the_module_is_wrapped_in():
+    torch = pytest.importorskip("torch")
+    from reference_trainer.trainer import wrap
+
+    assert isinstance(wrap(torch.nn.Linear(1, 1), World(), "dp"), torch.nn.DataParallel)
+    assert type(wrap(torch.nn.Linear(1, 1), World(), "single")) is torch.nn.Linear
