@@ -144,6 +144,9 @@ class Slope(Objective):
         self.job.strike("evaluation", self.job.step, self.world.rank)
         return {"error": (module(batch.data["x"]) - 2 * batch.data["x"]).abs().sum()}
 
+    def draw(self, module, folder, step):
+        self.job.strike("drawing", step, self.world.rank)
+
 
 def slow_and_faulty_saving(job: Job, world: World) -> None:
     """Makes each fsync take the pace, and fail if the fault lies there: a save is then under way."""
