@@ -10,6 +10,7 @@ To read it, in this order:
     randomness.py    noise that belongs to a sample
     state.py         everything that training moves;  checkpoint/  how it is saved, and found again;  buckets.py  why
                      a resumed run is the uninterrupted one bit by bit
+    monitor/         heartbeats of the ranks, and how a run is watched: status, API, page
 The rest: config.py (every setting), schedule.py, ema.py, evaluate.py, metrics.py, generators.py, doctor.py, cli.py.
 
 Names are imported when they are asked for, so that `plan` and `--help` import no torch.

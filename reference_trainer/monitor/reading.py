@@ -274,7 +274,7 @@ def _from_log(folder: Path, now: float, problems: list[str]) -> RunStatus:
     if state == "finished" and step is not None and total is not None and step < total:
         state, message = "stopped", str(last.get("warning", {}).get("message", ""))
     evaluations = {name.split(" ", 1)[1]: each for name, each in last.items() if name.startswith("evaluation ")}
-    known = {name: start.get(name) for name in ("host", "pid", "device")}
+    known: dict[str, Any] = {name: start.get(name) for name in ("host", "pid", "device")}
     return RunStatus(
         name=folder.resolve().name,
         state=state,
