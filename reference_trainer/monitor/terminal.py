@@ -120,8 +120,8 @@ def _ranks(ranks: Sequence[RankStatus]) -> Table:
     for each in ranks:
         host = _NONE if each.host is None else f"{each.host} ({each.pid})"
         step = _NONE if each.step is None else f"{each.step:,}"
-        device = [_percent(each.device_percent)]
-        device.append(f"{_bytes(each.device_memory_bytes)} of {_bytes(each.device_total_bytes)}")
+        memory = [_bytes(value) for value in (each.device_memory_bytes, each.device_total_bytes) if value is not None]
+        device = [_percent(each.device_percent), " of ".join(memory) or _NONE]
         table.add_row(
             f"{each.rank}",
             Text(each.state, _STYLES.get(each.state, "cyan")),
