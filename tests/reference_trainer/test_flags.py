@@ -131,6 +131,8 @@ ELSEWHERE = {
     "data.path": "test_tensor_file.py",
     "club.path": "test_estimator.py: on several ranks what is sent differs, and nothing else",
     "club.check_every": "test_estimator.py",
+    "log.heartbeat": "test_monitor_heartbeat.py: how often a rank writes, and never at 0",
+    "log.tensorboard": "test_tensorboard.py: there are scalars, or none",
     "checkpoint.save_every": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",
     "checkpoint.keep": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",
     "checkpoint.best": "test_resume_settings.py::test_the_best_checkpoint_is_kept_and_survives_a_resume",
