@@ -56,6 +56,15 @@ def test_help_plan_and_refusals_import_nothing_heavy(words, code):
     assert json.loads(done.stdout.strip().splitlines()[-1]) == [code, []]
 
 
+def test_ranks_that_cannot_share_the_batch_are_refused_before_torch_is_imported_once_a_machine():
+    for rank, lines in (("0", 1), ("1", 0)):
+        launch = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "3", "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+        words = [sys.executable, "-c", SCRIPT, "train", "--global-batch", "64"]
+        done = subprocess.run(words, env={**os.environ, **launch}, capture_output=True, text=True, timeout=60)
+        assert json.loads(done.stdout.strip().splitlines()[-1]) == [2, []]
+        assert done.stderr.count("\n") == lines and ("2 or 4 ranks can" in done.stderr) == bool(lines)
+
+
 def test_importing_the_package_imports_no_torch_and_every_name_is_there():
     script = "import sys, reference_trainer; print('torch' in sys.modules, sorted(reference_trainer.__all__))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

@@ -64,7 +64,7 @@ FAULTS = {
     "half an environment": r"not set|not LOCAL_RANK",
     "far MASTER_ADDR": "cannot reach rank 0 at",
     "busy port": "Address already in use; choose another port",
-    "3 ranks, batch 64": "cannot be shared by 3 ranks: it must be divisible by their number; 4 or 2 ranks can",
+    "3 ranks, batch 64": "cannot be shared by 3 ranks: it must be divisible by their number; 2 or 4 ranks can",
     "a rank missing": "not all of 2 ranks arrived",
 }
 table: list[tuple[str, str, Seen]] = []
