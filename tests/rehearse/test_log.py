@@ -69,6 +69,6 @@ def test_a_replay_reports_and_gives_the_exit_code(
     assert cli.main(["run", "--replay", str(path), "--report", str(report)]) == 1
     assert "train.py:33:1: error DDP312 double-wrap" in capsys.readouterr().out
     document = json.loads(report.read_text())
-    assert [(each["code"], each["kinds"]) for each in document["findings"]] == [("DDP312", ["rehearsal"])]
+    assert [(each["code"], each["evidence_kinds"]) for each in document["findings"]] == [("DDP312", ["rehearsal"])]
     assert document["rules"]["DDP312"] == {"name": "double-wrap", "verdict": "violated"}
     assert document["facts"]["world_size"] == 2

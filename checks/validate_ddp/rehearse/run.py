@@ -54,6 +54,8 @@ class Run:
     def __init__(self, events: list[Event]) -> None:
         self.plan: dict[str, Any] = events[0].get("plan", {}) if events else {}
         self.cwd: str = events[0].get("cwd", "") if events else ""
+        self.read: list[Any] | None = events[0].get("read") if events else None
+        """What the static check has found before the run, as plain data; None where it was left out."""
         self.outcome = "cut off"
         self.seconds = 0.0
         self.by_rank: dict[int, list[Event]] = {}
