@@ -72,7 +72,8 @@ class Rehearsal:
     batch of a rank. accumulation: backwards a step. effective_batch_size: rows a step, over all ranks and
     micro-batches. reductions_per_step: backwards that reduce gradients. replicas_equal: whether the parameters under
     DDP were equal on all ranks after each step. rules: by code "violated", "held" or "not observed". failure: the rank
-    that failed first. seconds: wall time. ``str`` of it is the report that ``validate-ddp run`` prints.
+    that failed first. faults: of validate-ddp itself, which did not change the run. seconds: wall time. ``str`` of it
+    is the report that ``validate-ddp run`` prints.
     """
 
     outcome: str
@@ -90,6 +91,7 @@ class Rehearsal:
     checkpoints: tuple[Checkpoint, ...]
     rules: Mapping[str, str]
     failure: Failure | None
+    faults: tuple[str, ...]
     seconds: float
     report: str
 
@@ -199,6 +201,7 @@ def observed(judged: Judged) -> Rehearsal:
         checkpoints=tuple(Checkpoint(each["path"], tuple(each["ranks"])) for each in found["checkpoints"]),
         rules={code: verdict.word for code, verdict in judged.verdicts.items()},
         failure=judged.failure,
+        faults=tuple(f"{each['where']}: {each['message']}" for each in judged.run.faults),
         seconds=judged.run.seconds,
         report=show.as_text(judged, Options()),
     )  # fmt: skip

@@ -10,6 +10,7 @@ import uuid
 from dataclasses import asdict, replace
 from typing import Any
 
+from validate_ddp.cli import UsageError
 from validate_ddp.rehearse.log import VERSION, Event, Log
 from validate_ddp.rehearse.parent.listener import Listener
 from validate_ddp.rehearse.parent.processes import Processes
@@ -35,16 +36,16 @@ def supervise(plan: Plan, log: Log, view: View, **start: Any) -> str:
     if outcome == "spawns":
         # Four processes would each start ranks of their own: begin again with the one that people start by hand.
         view.note("the script spawns its own ranks: started again as one process")
-        log.events.clear()
-        if log.file is not None:
-            log.file.seek(0)
-            log.file.truncate()
+        log.restart()
         outcome = _once(replace(plan, launcher="single"), log, view, start)
     return outcome
 
 
 def _once(plan: Plan, log: Log, view: View, start: dict[str, Any]) -> str:
-    folder = tempfile.mkdtemp(prefix="validate-ddp-", dir=_short_folder())
+    try:
+        folder = tempfile.mkdtemp(prefix="validate-ddp-", dir=_short_folder())
+    except OSError as error:
+        raise UsageError(f"no folder for temporary files can be written: {error.strerror or error}") from error
     try:
         listener = Listener(folder)
         try:
