@@ -1,7 +1,7 @@
 """Ranks that are killed, crash, leave, hang or raise at any moment, and a command that is interrupted.
 
 Always a verdict in bounded time, always the right one, and nothing left behind. `VALIDATE_DDP_SOAK_REHEARSALS=40` makes
-that many runs instead of 200.
+that many runs instead of 200, `VALIDATE_DDP_SOAK_SEED=9` others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pytest
 pytestmark = [pytest.mark.runtime, pytest.mark.soak]
 
 RUNS = int(os.environ.get("VALIDATE_DDP_SOAK_REHEARSALS", "200"))
+SEED = int(os.environ.get("VALIDATE_DDP_SOAK_SEED", "8"))
 BOUND = 90
 """Seconds after which a run has no verdict; `--timeout` is a third of that."""
 
@@ -127,7 +128,7 @@ def expected(kind: str, place: str) -> set[tuple[int, str]]:
 
 
 def test_every_fault_has_a_verdict_and_leaves_nothing(tmp_path: Path) -> None:
-    draw = random.Random(8)
+    draw = random.Random(SEED)
     (tmp_path / "train.py").write_text(SCRIPT)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -164,7 +165,7 @@ def test_every_fault_has_a_verdict_and_leaves_nothing(tmp_path: Path) -> None:
         while left_over(mark) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not left_over(mark), told
-        assert not list(scratch.iterdir()), told
+        assert not list(scratch.glob("validate-ddp-*")), told
         assert shared_memory() <= before, told
         seen[f"{kind}: {verdict[1] or 'interrupted'}"] += 1
     print(f"\n{RUNS} runs, each with a verdict, the longest in {longest:.1f} s")

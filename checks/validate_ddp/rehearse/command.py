@@ -12,6 +12,7 @@ from validate_ddp.cli import BAD_INPUT, FOUND, INTERRUPTED, OK, UsageError, colo
 from validate_ddp.rehearse import log as logs
 from validate_ddp.rehearse import reading, show
 from validate_ddp.rehearse.as_json import as_json
+from validate_ddp.rehearse.differential import differential
 from validate_ddp.rehearse.options import Options
 from validate_ddp.rehearse.options import read as read_options
 from validate_ddp.rehearse.outcome import Judged, judge
@@ -48,7 +49,9 @@ def _rehearsed(options: Options) -> Judged:
     read = reading.read(file, settings) if options.static and file is not None else None
     try:
         with _view(options, read or ()) as view:
-            supervise(plan, log, view, read=None if read is None else reading.plain(read))
+            outcome = supervise(plan, log, view, read=None if read is None else reading.plain(read))
+            if options.differential and outcome != "interrupted":
+                differential(plan, log, view)
     finally:
         log.close()
     return judge(log.events, reading.wanted(settings, os.getcwd()))

@@ -42,6 +42,7 @@ def facts(run: Run) -> Facts:
         "reductions_per_step": reductions,
         "samples": _samples(run),
         "replicas": _replicas(run, main),
+        "differential": run.differential,
         "devices": {str(rank): sorted({event["index"] for event in run.of(rank, "device")}) for rank in run.ranks},
         "checkpoints": _checkpoints(run),
         "changed_for_the_rehearsal": list(run.shim),

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from validate_ddp.catalogue import SEVERITIES
+from validate_ddp.rehearse import differential as comparing
 from validate_ddp.rehearse import reading, show
 from validate_ddp.rehearse.facts import first_epoch
 from validate_ddp.rehearse.log import Log
@@ -132,6 +133,7 @@ def rehearse(
     hang: float = 30.0,
     env: Mapping[str, str] | None = None,
     static: bool = True,
+    differential: bool = False,
 ) -> Rehearsal:
     """Runs an unmodified training script on CPU ranks, and returns what was seen; as ``validate-ddp run``.
 
@@ -141,6 +143,7 @@ def rehearse(
     script: path of the file, or ``"-m package.train"``. nproc: ranks a node. args: the script's own. max_steps: ends
     each iteration over a loader after so many batches. stop_after: ends the run after so many optimizer steps.
     timeout, hang: seconds. env: more of the environment of every rank. static: whether the script is read first.
+    differential: whether the first step is compared with that of one process, in two short runs more (DDP316).
 
     Raises FileNotFoundError for a script that is not there, ValueError for a number below 1, and KeyboardInterrupt.
     """
@@ -162,10 +165,10 @@ def rehearse(
         hang=hang,
         environment=tuple((env or {}).items()),
     )
-    return observed(judged_run(plan, static))
+    return observed(judged_run(plan, static, differential))
 
 
-def judged_run(plan: Plan, static: bool) -> Judged:
+def judged_run(plan: Plan, static: bool, compare: bool) -> Judged:
     """Rehearses a plan, and judges it. Raises KeyboardInterrupt."""
     file = reading.file_of(plan.script)
     settings = reading.settings_for(file)
@@ -173,6 +176,8 @@ def judged_run(plan: Plan, static: bool) -> Judged:
     read = reading.plain(reading.read(file, settings)) if static and file is not None else None
     if supervise(plan, log, Plain(), read=read) == "interrupted":
         raise KeyboardInterrupt
+    if compare:
+        comparing.differential(plan, log, Plain())
     return judge(log.events, reading.wanted(settings, os.getcwd()))
 
 

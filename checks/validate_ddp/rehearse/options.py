@@ -23,7 +23,8 @@ Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are
 
 class Options(NamedTuple):
     """plan: None with ``replay``. log, report, replay: paths. static: whether the script is read first. live:
-    whether a terminal may show a table while the run goes on."""
+    whether a terminal may show a table while the run goes on. differential: whether the first step is compared with
+    that of one process."""
 
     plan: Plan | None
     fail_on: str
@@ -33,6 +34,7 @@ class Options(NamedTuple):
     color: str
     static: bool = True
     live: bool = True
+    differential: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
@@ -78,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add("--nnodes", type=_positive, default=1, metavar="N", help="nodes, each with ranks of its own, on this machine")
     add("--max-steps", type=_positive, metavar="N", help="end each iteration over a loader after N batches")
     add("--stop-after", type=_positive, metavar="N", help="end the run after N optimizer steps")
+    add("--differential", action="store_true", help="compare the first step with that of one process (two runs more)")
     add("--timeout", type=_seconds, default=600.0, metavar="S", help="end the run after S seconds (600)")
     add("--hang", type=_seconds, default=60.0, metavar="S", help="a rank that stood still so long is stuck (60)")
     add("--env", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="environment of every rank")
@@ -105,7 +108,9 @@ def read(arguments: list[str]) -> Options:
         plan = _plan(args, rest)
     elif rest:
         raise UsageError("--replay starts nothing: it takes no script")
-    return Options(plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live)
+    return Options(
+        plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential
+    )
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> Plan:

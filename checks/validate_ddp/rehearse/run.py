@@ -63,6 +63,8 @@ class Run:
         self.shim: dict[str, None] = {}
         self.faults: list[Event] = []
         self.where: dict[int, Site] = {}
+        self.differential: Event | None = None
+        """How the first step compares with that of one process, where that was asked for."""
         self.stop: Event | None = None
         """The event of a hang or a time-out, with what each rank was doing."""
         self._build(events)
@@ -85,6 +87,8 @@ class Run:
                 self.codes[event["rank_of"]] = event["code"]
             elif kind in ("hang", "timeout"):
                 self.stop = event
+            elif kind == "differential" and process is None:
+                self.differential = event
             elif kind == "fault":
                 self.faults.append(event)
             elif kind == "shim":

@@ -105,6 +105,14 @@ def fact_rows(judged: Judged) -> list[tuple[str, Any]]:
     if replicas:
         told = "equal after each of" if replicas["equal"] else f"apart from step {replicas['first_difference']} on, of"
         rows.append(("parameters of the ranks", f"{told} {plural(replicas['steps_compared'], 'step')}"))
+    compared = found["differential"]
+    if compared:
+        told = (
+            f"{compared['relative']:.1g} of its norm away"
+            if compared["compared"]
+            else f"not compared: {compared['why']}"
+        )
+        rows.append(("first gradient against one process", told))
     for each in found["checkpoints"]:
         ranks = ", ".join(map(str, each["ranks"]))
         rows.append(("saved", f"{shown_path(judged.run, each['path'])} by rank {ranks}"))
