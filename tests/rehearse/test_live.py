@@ -15,6 +15,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 from validate_ddp.rehearse.live import LiveView
+from validate_ddp.rehearse.log import Log
+from validate_ddp.rehearse.parent.supervisor import supervise
+from validate_ddp.rehearse.parent.view import Plain
+from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.screens import Screens
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pseudo-terminals")
@@ -74,6 +78,35 @@ def test_a_rank_prints_to_a_terminal_and_whole_lines_come_out() -> None:
     os.close(far)
     screens.close()
     assert printed[1:] == [(1, "3/3")] and not screens.screens
+
+
+class Broken(Plain):
+    """A view that fails at the first event, and gives each rank a terminal."""
+
+    def __init__(self) -> None:
+        self.screens = Screens(80, lambda rank, line: None)
+
+    def output(self, rank: int | None) -> int | None:
+        return self.screens.open(rank)
+
+    def readable(self) -> list[int]:
+        return list(self.screens.screens)
+
+    def read(self, descriptor: int) -> bool:
+        raise ZeroDivisionError("of the view")
+
+
+def test_a_view_that_fails_changes_nothing_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print('x' * 300_000)\nprint('end')\n")  # more than a terminal holds unread
+    log = Log(None)
+    assert supervise(Plan(("train.py",), nproc_per_node=1, timeout=20), log, Broken()) == "finished"
+    assert [event["message"] for event in log.events if event["event"] == "fault"] == [
+        "view: ZeroDivisionError: of the view"
+    ]
+    assert capfdbinary.readouterr().out.endswith(b"end\n")
 
 
 def on_a_terminal(folder: Path, **environment: str) -> str:

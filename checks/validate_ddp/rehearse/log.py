@@ -40,6 +40,10 @@ class Log:
             self.file = None
             self.events.append(_fault(self.path, error))
 
+    def tell(self, message: str) -> None:
+        """A fault of the command itself, as an event after the next one."""
+        self.late.append({"event": "fault", "where": "command", "message": message})
+
     def restart(self) -> None:
         """Forgets all events: the run begins again."""
         self.events.clear()

@@ -15,7 +15,7 @@ from validate_ddp.rehearse.log import VERSION, Event, Log
 from validate_ddp.rehearse.parent.listener import Listener
 from validate_ddp.rehearse.parent.processes import Processes
 from validate_ddp.rehearse.parent.stillness import Stillness
-from validate_ddp.rehearse.parent.view import View
+from validate_ddp.rehearse.parent.view import Guarded, View
 from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.watch import SETTLED, Watch
 
@@ -32,6 +32,7 @@ def supervise(plan: Plan, log: Log, view: View, **start: Any) -> str:
     view: what is shown meanwhile. start: more fields of the log's first event, ``start``. Its last one is
     ``finish``.
     """
+    view = Guarded(view, lambda error: log.tell(f"view: {type(error).__name__}: {error}"))
     outcome = _once(plan, log, view, start)
     if outcome == "spawns":
         # Four processes would each start ranks of their own: begin again with the one that people start by hand.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from validate_ddp.rehearse.log import Event
 
@@ -62,3 +64,63 @@ class Plain:
 
     def tick(self) -> None:
         return
+
+
+class Guarded:
+    """Another view, whose faults never change the run: after the first one, remarks are plain, and what ranks print is
+    passed on as it comes.
+
+    fault: told of it once.
+    """
+
+    def __init__(self, view: View, fault: Callable[[Exception], None]) -> None:
+        self.view = view
+        self.fault = fault
+        self.broken = False
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        if not self.broken:
+            try:
+                return getattr(self.view, name)(*arguments)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+                self.broken = True
+                self.fault(error)
+        return None
+
+    def began(self, events: list[Event]) -> None:
+        self._call("began", events)
+
+    def event(self, rank: int, event: Event) -> None:
+        self._call("event", rank, event)
+
+    def ended(self, rank: int | None, code: int) -> None:
+        self._call("ended", rank, code)
+
+    def note(self, text: str) -> None:
+        self._call("note", text)
+        if self.broken:
+            Plain().note(text)
+
+    def output(self, rank: int | None) -> int | None:
+        given: int | None = self._call("output", rank)
+        return given
+
+    def readable(self) -> list[int]:
+        return self._call("readable") or []
+
+    def read(self, descriptor: int) -> bool:
+        goes_on = self._call("read", descriptor)
+        if not self.broken:
+            return bool(goes_on)
+        try:
+            data = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:  # its rank has gone
+            return False
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return bool(data)
+
+    def tick(self) -> None:
+        self._call("tick")
