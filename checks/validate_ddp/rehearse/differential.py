@@ -11,7 +11,7 @@ from typing import Any
 
 from validate_ddp.rehearse.log import Event, Log
 from validate_ddp.rehearse.parent.supervisor import supervise
-from validate_ddp.rehearse.parent.view import View
+from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.run import Run
 
@@ -30,36 +30,36 @@ def differential(plan: Plan, log: Log, view: View) -> None:
     view.note("differential: the first step again, on all ranks and in one process")
     event: Event = {}
     for float64 in (True, False):
-        event = _pair(replace(plan, stop_after=1, max_steps=None, launcher=run.plan["launcher"]), view, float64)
+        event = _pair(replace(plan, stop_after=1, max_steps=None, launcher=run.plan["launcher"]), float64)
         if event["compared"]:
             break
     log.add(event)
 
 
-def _pair(plan: Plan, view: View, float64: bool) -> Event:
+def _pair(plan: Plan, float64: bool) -> Event:
     folder = tempfile.mkdtemp(prefix="validate-ddp-")
     try:
         both = replace(plan, differential=folder, float64=float64)
-        event = _compared(both, view, folder)
+        event = _compared(both, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return {"event": "differential", "float64": float64, **event}
 
 
-def _compared(plan: Plan, view: View, folder: str) -> dict[str, Any]:
-    ranks = _run(plan, view)
+def _compared(plan: Plan, folder: str) -> dict[str, Any]:
+    ranks = _run(plan)
     if ranks.outcome not in _ENDED_WELL:
-        return _not(f"the first step on {plan.world_size} ranks failed")
+        return _not(f"the first step on {plan.world_size} ranks failed{_why(ranks)}")
     told = {rank: _first_step(ranks, rank) for rank in ranks.ranks}
     why = _unfit(ranks, told)
     if why:
         return _not(why)
     with open(os.path.join(folder, "batches.json"), "w", encoding="utf-8") as file:
         json.dump(_joined(told), file)
-    one = _run(replace(plan, nproc_per_node=1, nnodes=1), view)
+    one = _run(replace(plan, nproc_per_node=1, nnodes=1))
     found = [event for _, event in one.each("differential")]
     if one.outcome not in _ENDED_WELL or not found:
-        return _not("the first step in one process failed")
+        return _not(f"the first step in one process failed{_why(one)}")
     if not found[0]["compared"]:
         return _not("one process holds other parameters")
     why = _other_inputs(ranks, told, one)
@@ -83,9 +83,24 @@ def _not(why: str) -> dict[str, Any]:
     return {"compared": False, "why": why}
 
 
-def _run(plan: Plan, view: View) -> Run:
+def _why(run: Run) -> str:
+    raised = [event for _, event in run.each("exception")]
+    return f": {raised[0]['kind']}: {raised[0]['message']}".split("\n")[0] if raised else f" ({run.outcome})"
+
+
+class _Silent(Plain):
+    """What the script prints it has printed before; that a model cannot be widened is no news either."""
+
+    def note(self, text: str) -> None:
+        return
+
+    def output(self, rank: int | None) -> int | None:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _run(plan: Plan) -> Run:
     log = Log(None)
-    if supervise(plan, log, view) == "interrupted":
+    if supervise(plan, log, _Silent()) == "interrupted":
         raise KeyboardInterrupt
     return Run(log.events)
 
@@ -144,7 +159,7 @@ def _other_inputs(ranks: Run, told: dict[int, list[Event]], one: Run) -> str:
         for column, values in enumerate(whole):
             if values != [value for part in parts for value in part[column]]:
                 return "a sample has other contents each time that it is read, as by random augmentation"
-    starts = [
+    starts: list[Any] = [
         next((event["before"] for event in events if event["event"] == "parameters"), None)
         for events in (told[ranks.ranks[0]], alone)
     ]
@@ -154,5 +169,5 @@ def _other_inputs(ranks: Run, told: dict[int, list[Event]], one: Run) -> str:
 
 
 def _names(run: Run) -> list[str]:
-    held = next((event["names"] for _, event in run.each("parameters")), [])
+    held: list[Any] = next((event["names"] for _, event in run.each("parameters")), [])
     return [name[1] if name else "" for name in held]

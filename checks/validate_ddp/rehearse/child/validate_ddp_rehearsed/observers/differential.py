@@ -24,6 +24,7 @@ def install(session: Any) -> None:
         ddp = session.torch.nn.parallel.DistributedDataParallel
         around(ddp, "__init__", session.fault, observer.wrapping, observer.wrapped)
         observer.feed()
+        observer.keep_gradients()
         module = __import__("sys").modules["torch.optim.optimizer"]
         module.register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: guarded(session.fault, "differential", observer.stepping, optimizer)
@@ -135,6 +136,33 @@ class _Differential:
         patch(iterator, "_next_index", joined)
         around(iterator, "_next_index", self.session.fault, lambda args, kwargs: args[0], loaders.drawn)
 
+    def keep_gradients(self) -> None:
+        """In one process a gather gives what it was given, with its gradient: that is the loss of the whole batch."""
+        if self.table is None:
+            return
+        dist, torch = self.torch.distributed, self.torch
+
+        def all_gather(original: Any) -> Any:
+            def gathered(tensor_list: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+                work = original(tensor_list, tensor.detach(), *args, **kwargs)
+                if tensor.requires_grad and torch.is_grad_enabled():
+                    tensor_list[0] = tensor
+                return work
+
+            return gathered
+
+        def into_tensor(original: Any) -> Any:
+            def gathered(output_tensor: Any, input_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+                work = original(output_tensor, input_tensor.detach(), *args, **kwargs)
+                if input_tensor.requires_grad and torch.is_grad_enabled() and not kwargs.get("async_op"):
+                    output_tensor.copy_(input_tensor.reshape(output_tensor.shape))
+                return work
+
+            return gathered
+
+        patch(dist, "all_gather", all_gather)
+        patch(dist, "all_gather_into_tensor", into_tensor)
+
     def stepping(self, optimizer: Any) -> None:
         if self.told:
             return
@@ -146,7 +174,7 @@ class _Differential:
             if torch.distributed.get_rank() == 0:
                 torch.save(grads, self.path("gradients.pt"))
             return
-        theirs = torch.load(self.path("gradients.pt"), weights_only=True)
+        theirs: list[Any] = torch.load(self.path("gradients.pt"), weights_only=True)
         pairs = [
             (at, a, b) for at, (a, b) in enumerate(zip(theirs, grads, strict=False)) if a is not None and b is not None
         ]
@@ -154,7 +182,8 @@ class _Differential:
         if not pairs or not same:
             self.session.emit("differential", compared=False)
             return
-        many, one = (torch.cat([pair[side].reshape(-1) for pair in pairs]) for side in (1, 2))
+        many = torch.cat([a.reshape(-1) for _, a, _ in pairs])
+        one = torch.cat([b.reshape(-1) for _, _, b in pairs])
         size = float(one.norm())
         apart = [(float((a - b).norm()), at) for at, a, b in pairs]
         self.session.emit(
