@@ -152,9 +152,9 @@ def _other_inputs(ranks: Run, told: dict[int, list[Event]], one: Run) -> str:
     if len(mine) != len(theirs[0]):
         return f"one process takes {len(mine)} batches for its first step, a rank {len(theirs[0])}"
     for at, event in enumerate(mine):
-        parts = [each[at].get("rows") for each in theirs]
+        parts: list[Any] = [each[at].get("rows") for each in theirs]
         whole = event.get("rows")
-        if whole is None or any(part is None or len(part) != len(whole) for part in parts):
+        if not whole or any(part is None or len(part) != len(whole) for part in parts):
             return "the contents of the first batches are not known"
         for column, values in enumerate(whole):
             if values != [value for part in parts for value in part[column]]:

@@ -32,17 +32,17 @@ def supervise(plan: Plan, log: Log, view: View, **start: Any) -> str:
     view: what is shown meanwhile. start: more fields of the log's first event, ``start``. Its last one is
     ``finish``.
     """
-    view = Guarded(view, lambda error: log.tell(f"view: {type(error).__name__}: {error}"))
-    outcome = _once(plan, log, view, start)
+    guarded = Guarded(view, lambda error: log.tell(f"view: {type(error).__name__}: {error}"))
+    outcome = _once(plan, log, guarded, start)
     if outcome == "spawns":
         # Four processes would each start ranks of their own: begin again with the one that people start by hand.
-        view.note("the script spawns its own ranks: started again as one process")
+        guarded.note("the script spawns its own ranks: started again as one process")
         log.restart()
-        outcome = _once(replace(plan, launcher="single"), log, view, start)
+        outcome = _once(replace(plan, launcher="single"), log, guarded, start)
     return outcome
 
 
-def _once(plan: Plan, log: Log, view: View, start: dict[str, Any]) -> str:
+def _once(plan: Plan, log: Log, view: Guarded, start: dict[str, Any]) -> str:
     try:
         folder = tempfile.mkdtemp(prefix="validate-ddp-", dir=_short_folder())
     except OSError as error:
@@ -65,7 +65,7 @@ def _once(plan: Plan, log: Log, view: View, start: dict[str, Any]) -> str:
 class _Run:
     """One start of the processes, until all are gone."""
 
-    def __init__(self, plan: Plan, log: Log, view: View, listener: Listener, folder: str) -> None:
+    def __init__(self, plan: Plan, log: Log, view: Guarded, listener: Listener, folder: str) -> None:
         self.plan, self.log, self.view, self.listener = plan, log, view, listener
         self.began = time.monotonic()
         self.single = plan.launcher == "single"
@@ -97,6 +97,7 @@ class _Run:
         finally:
             self.processes.end()
             self._drain()
+            self.view.finish()
 
     def _tick(self) -> str | None:
         for event in self.listener.receive(_TICK):

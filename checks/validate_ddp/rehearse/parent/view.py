@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -77,6 +78,7 @@ class Guarded:
         self.view = view
         self.fault = fault
         self.broken = False
+        self.descriptors: list[int] = []
 
     def _call(self, name: str, *arguments: Any) -> Any:
         if not self.broken:
@@ -106,11 +108,22 @@ class Guarded:
         return given
 
     def readable(self) -> list[int]:
-        return self._call("readable") or []
+        self.descriptors = self._call("readable") or []
+        return self.descriptors
+
+    def finish(self) -> None:
+        """After the ranks have gone: what they have printed last, where the other view no longer takes it."""
+        if self.broken:
+            for descriptor in self.descriptors:
+                while select.select([descriptor], [], [], 0)[0] and self.read(descriptor):
+                    pass
+                os.close(descriptor)
 
     def read(self, descriptor: int) -> bool:
         goes_on = self._call("read", descriptor)
         if not self.broken:
+            if not goes_on:
+                self.descriptors.remove(descriptor)  # closed by the other view
             return bool(goes_on)
         try:
             data = os.read(descriptor, 1 << 16)
