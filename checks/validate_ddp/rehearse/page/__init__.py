@@ -9,7 +9,7 @@ from validate_ddp import __version__
 from validate_ddp.catalogue import ERROR, WARNING
 from validate_ddp.catalogue.registry import name_of
 from validate_ddp.rehearse import show
-from validate_ddp.rehearse.joined import CONTRADICTED
+from validate_ddp.rehearse.joined import CONTRADICTED, RUN
 from validate_ddp.rehearse.outcome import Judged
 from validate_ddp.rehearse.page.findings import article
 from validate_ddp.rehearse.page.markup import element, text
@@ -61,11 +61,14 @@ def _head(judged: Judged, title: str, sections: list[tuple[str, str, str]]) -> s
 
 def _verdict(judged: Judged) -> str:
     severities = [finding.severity for finding in judged.findings]
+    shown = [each.finding.severity for each in judged.reported if RUN in each.kinds]
     ended = show.ended(judged)
     if ended:
         head, kind = ended, "bad"
-    elif ERROR in severities:
+    elif ERROR in shown:
         head, kind = "The training is not right", "bad"
+    elif ERROR in severities:
+        head, kind = "Reading found errors that the run has not shown", "bad"
     elif WARNING in severities:
         head, kind = "The training ran, with warnings", "warn"
     else:
