@@ -7,18 +7,21 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from validate_ddp.catalogue import Finding
-from validate_ddp.cli import BAD_INPUT, FOUND, INTERRUPTED, OK, UsageError, colored, columns
+from validate_ddp.catalogue import SEVERITIES, Finding
+from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
+from validate_ddp.config import Settings
 from validate_ddp.rehearse import log as logs
 from validate_ddp.rehearse import reading, show
 from validate_ddp.rehearse.as_json import as_json
 from validate_ddp.rehearse.differential import differential
+from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.options import Options
 from validate_ddp.rehearse.options import read as read_options
 from validate_ddp.rehearse.outcome import Judged, judge
 from validate_ddp.rehearse.page import as_html
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
+from validate_ddp.rehearse.plan import Plan
 
 FAILED = 3
 
@@ -26,26 +29,23 @@ FAILED = 3
 def main(arguments: Sequence[str]) -> int:
     """0 nothing at or above ``--fail-on``, 1 findings, 2 bad usage, 3 the script itself failed or timed out."""
     options = read_options(list(arguments))
-    judged = _replayed(options.replay) if options.replay is not None else _rehearsed(options)
+    if options.replay is not None:
+        events = logs.read(options.replay)
+        settings = reading.settings_for(reading.file_of(tuple(events[0].get("plan", {}).get("script") or ())))
+    else:
+        assert options.plan is not None  # the parser gives one where nothing is replayed
+        file = reading.file_of(options.plan.script)
+        settings = reading.settings_for(file)
+        events = _rehearsed(options.plan, options, file, settings)
+    judged = judge(events, reading.wanted(settings, events[0].get("cwd", "")))
     if judged.run.outcome == "interrupted":
         return INTERRUPTED
     _report(judged, options)
-    return _code(judged, options.fail_on)
+    return _code(judged, options.fail_on or settings.fail_on)
 
 
-def _replayed(path: str) -> Judged:
-    events = logs.read(path)
-    plan = events[0].get("plan", {})
-    settings = reading.settings_for(reading.file_of(tuple(plan.get("script") or ())))
-    return judge(events, reading.wanted(settings, events[0].get("cwd", "")))
-
-
-def _rehearsed(options: Options) -> Judged:
-    plan = options.plan
-    assert plan is not None  # the parser gives one where nothing is replayed
+def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[Event]:
     log = logs.Log(options.log)
-    file = reading.file_of(plan.script)
-    settings = reading.settings_for(file)
     read = reading.read(file, settings) if options.static and file is not None else None
     try:
         with _view(options, read or ()) as view:
@@ -54,7 +54,7 @@ def _rehearsed(options: Options) -> Judged:
                 differential(plan, log, view)
     finally:
         log.close()
-    return judge(log.events, reading.wanted(settings, os.getcwd()))
+    return log.events
 
 
 @contextmanager
@@ -90,10 +90,9 @@ def _code(judged: Judged, fail_on: str) -> int:
         return FAILED
     if judged.run.outcome == "hang":
         return FOUND  # whatever the findings that explain it: ranks that wait for ever are one
-    return FOUND if _counts(judged.findings, fail_on) else OK
-
-
-def _counts(findings: tuple[Finding, ...], fail_on: str) -> bool:
-    from validate_ddp.cli import exit_code
-
-    return exit_code(findings, fail_on) not in (OK, BAD_INPUT)
+    return (
+        FOUND
+        if fail_on != "never"
+        and any(SEVERITIES.index(finding.severity) >= SEVERITIES.index(fail_on) for finding in judged.findings)
+        else OK
+    )

@@ -22,12 +22,12 @@ Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are
 
 
 class Options(NamedTuple):
-    """plan: None with ``replay``. log, report, replay: paths. static: whether the script is read first. live:
-    whether a terminal may show a table while the run goes on. differential: whether the first step is compared with
-    that of one process."""
+    """plan: None with ``replay``. fail_on: None for that of the settings. log, report, replay: paths. static: whether
+    the script is read first. live: whether a terminal may show a table while the run goes on. differential: whether the
+    first step is compared with that of one process."""
 
     plan: Plan | None
-    fail_on: str
+    fail_on: str | None
     log: str | None
     report: str | None
     replay: str | None
@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     add("--launcher", choices=("auto", "env", "single"), default="auto", help="how ranks are started (auto)")
     add("--no-shim", dest="shim", action="store_false", help="leave CUDA as it is: on a machine with GPUs")
     add("--no-static", dest="static", action="store_false", help="do not read the script before it is run")
-    add("--fail-on", choices=FAIL_ON, default="error", help="least severity that gives exit code 1 (error)")
+    add("--fail-on", choices=FAIL_ON, help="least severity that gives exit code 1 (error)")
     add("--report", metavar="FILE", help="write the report there too: FILE.html or FILE.json")
     add("--log", metavar="FILE", help="keep the events, for --replay")
     add("--replay", metavar="LOG", help="judge the events of an earlier run; nothing is started")
