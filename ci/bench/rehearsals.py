@@ -48,7 +48,18 @@ def expected(script: Path) -> set[tuple[str, int]]:
 def rehearse(script: Path, folder: Path, *options: str) -> tuple[dict[str, Any], int, float]:
     """The report of a run as JSON, its exit code, and seconds."""
     report = folder / "report.json"
-    command = [sys.executable, "-m", "validate_ddp", "run", "--timeout", "90", *options, "--report", str(report)]
+    command = [
+        sys.executable,
+        "-m",
+        "validate_ddp",
+        "run",
+        "--no-static",
+        "--timeout",
+        "90",
+        *options,
+        "--report",
+        str(report),
+    ]
     began = time.monotonic()
     done = subprocess.run([*command, str(script)], cwd=folder, capture_output=True, text=True)
     seconds = time.monotonic() - began

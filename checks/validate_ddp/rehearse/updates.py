@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from validate_ddp.rehearse.log import Event
@@ -60,19 +61,27 @@ def differing(run: Run, number: int, count: int, what: str, wrapped: bool) -> li
     count: of the step, from 1. what: "grads" or "params". wrapped: of those under DDP, or of the others. Nothing where
     ranks do not hold the same parameters, as with sharded ones.
     """
+    return [at for at, equal in _compared(run, number, count, what, wrapped) if not equal]
+
+
+def agree(run: Run, number: int, count: int, what: str, wrapped: bool) -> bool:
+    """Whether ranks were seen to agree on all that ``differing`` compares; False where there is nothing to compare."""
+    compared = list(_compared(run, number, count, what, wrapped))
+    return bool(compared) and all(equal for _, equal in compared)
+
+
+def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> Iterator[tuple[int, bool]]:
+    """Positions of an optimizer's parameters that every rank has told of at a step, and whether all ranks agree."""
     told = [parameters(run, rank).get(number) for rank in run.ranks]
     if len(told) < 2 or any(each is None or each["shapes"] != (told[0] or {})["shapes"] for each in told):
-        return []
+        return
     steps = [_step(run, rank, number, count) for rank in run.ranks]
     if any(step is None or not step.get(what) for step in steps):
-        return []
-    names = (told[0] or {})["names"]
-    found = []
-    for at, name in enumerate(names):
+        return
+    for at, name in enumerate((told[0] or {})["names"]):
         values = {step[what][at] for step in steps if step is not None}
-        if (name is not None) is wrapped and len(values) > 1 and None not in values:
-            found.append(at)
-    return found
+        if (name is not None) is wrapped and None not in values:
+            yield at, len(values) == 1
 
 
 def _step(run: Run, rank: int, number: int, count: int) -> Event | None:

@@ -27,6 +27,7 @@ _SHIM = (
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "failures",
+    "differential",
 )  # fmt: skip
 
 current: Session | None = None
