@@ -128,7 +128,7 @@ class Recorded:
         ]  # fmt: skip
         self.add(
             rank, "step", optimizer=number, count=len(before) + 1, grads=options.get("grads", [1, 1]),
-            params=options.get("params", [2, 2]), site=self.site(27), rates=[0.1],
+            params=options.get("params", [2, 2]), site=self.site(27), rates=options.get("rates", [0.1]),
         )  # fmt: skip
 
     def read(self, code: str, line: int, path: str = "train.py", end_line: int | None = None) -> None:

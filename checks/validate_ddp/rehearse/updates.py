@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
@@ -75,20 +76,24 @@ def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> It
     told = [parameters(run, rank).get(number) for rank in run.ranks]
     if len(told) < 2 or any(each is None or each["shapes"] != (told[0] or {})["shapes"] for each in told):
         return
-    steps = [_step(run, rank, number, count) for rank in run.ranks]
-    if any(step is None or not step.get(what) for step in steps):
+    steps = taken(run, number, count)
+    if len(steps) < len(run.ranks) or any(not step.get(what) for step in steps):
         return
     for at, name in enumerate((told[0] or {})["names"]):
-        values = {step[what][at] for step in steps if step is not None}
+        values = {step[what][at] for step in steps}
         if (name is not None) is wrapped and None not in values:
             yield at, len(values) == 1
 
 
-def _step(run: Run, rank: int, number: int, count: int) -> Event | None:
-    for event in run.of(rank, "step"):
-        if event["optimizer"] == number and event["count"] == count:
-            return event
-    return None
+_taken: WeakKeyDictionary[Run, dict[tuple[int, int, int], Event]] = WeakKeyDictionary()
+
+
+def taken(run: Run, number: int, count: int) -> list[Event]:
+    """One step of an optimizer on each rank that has taken it."""
+    index = _taken.get(run)
+    if index is None:
+        index = _taken[run] = {(rank, event["optimizer"], event["count"]): event for rank, event in run.each("step")}
+    return [index[rank, number, count] for rank in run.ranks if (rank, number, count) in index]
 
 
 def holds_wrapped(run: Run, rank: int, number: int) -> bool:

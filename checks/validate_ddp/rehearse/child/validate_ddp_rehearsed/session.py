@@ -24,6 +24,7 @@ _SHIM = (
     "batch_norm",
     "compiling",
     "data_parallel",
+    "attention",
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "failures",
