@@ -225,19 +225,23 @@ def test_a_lock_that_another_program_took_without_its_name_is_told_too(tmp_path)
 def test_a_child_that_outlives_the_job_does_not_keep_the_directory_locked(tmp_path):
     # As loader workers do for some seconds, when their rank is killed.
     lock = RunLock(tmp_path)
-    read, write = os.pipe()
+    (end, keep_alive), (begun, begins) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(write)
-        os.read(read, 1)
+        os.close(keep_alive)
+        os.write(begins, b"x")
+        os.read(end, 1)
         os._exit(0)
-    os.close(read)
-    with pytest.raises(CheckpointError, match="in use"):
-        RunLock(tmp_path)  # the child gave up its copy, not the lock
-    lock.release()
-    RunLock(tmp_path).release()
-    os.close(write)
-    os.waitpid(child, 0)
+    try:
+        os.read(begun, 1)  # by now it has closed its copy
+        with pytest.raises(CheckpointError, match="in use"):
+            RunLock(tmp_path)  # which was not the lock
+        lock.release()
+        RunLock(tmp_path).release()
+    finally:
+        for each in (end, keep_alive, begun, begins):
+            os.close(each)
+        os.waitpid(child, 0)
 
 
 # What is kept.
