@@ -1,4 +1,4 @@
-"""Each launch comes to the same weights; started wrong in each way it ends in bounded time, with one line on what it was.
+"""Each launch comes to the same weights; started wrong in each way it ends in bounded time, with a line that says what.
 
 torchrun and torch.distributed.launch set the ranks' environment and host the store: what goes wrong there is told by
 their agent, in its own words, and only that it ends is asserted. `make soak` prints the table of launches and faults.
