@@ -5,7 +5,7 @@ RUN/metrics/rank00000.jsonl has one JSON object a line, each with `version`, `ra
     interval      means over the steps since the last one: `metrics`, equal on all ranks; `lr`; `steps`, `seconds`,
                   `samples_per_second` over all ranks; `memory_bytes`, the most that this rank has used so far
     evaluation    `data` ("validation", "test") and `metrics`
-    event         `event` ("start", "end", "error", ...) and what belongs to it
+    event         `event` ("start", "plan", "note", "warning", "weights", "end", "error") and what belongs to it
 A run that goes on from a checkpoint goes on in these files: the steps after the checkpoint come again.
 Numbers that are not finite are the strings "nan", "inf" and "-inf", which JSON lacks; `read_log` turns them back.
 """

@@ -67,7 +67,7 @@ def test_blocks_computed_again_give_the_same_gradients(name):
 
 
 def losses(config):
-    """Of each step, over its samples; the scale of fp16 is one at which no gradient overflows and no step is left out."""
+    """Of each step, over its samples. The scale of fp16 is one at which no gradient overflows: no step is left out."""
     trainer = Trainer(config, World())
     if trainer.state.scaler is not None:
         trainer.state.scaler.load_state_dict({**trainer.state.scaler.state_dict(), "scale": 1024.0})
