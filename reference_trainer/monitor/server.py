@@ -90,7 +90,7 @@ class MonitorServer(ThreadingHTTPServer):
             "/api/training/metrics": ("application/json", Kept(metrics)),
         }
         self.policy = content_policy(page.decode())
-        self.names = {each.lower() for each in (*LOOPBACK, *allow_hosts)}
+        self.names = {*LOOPBACK, *map(host_name, allow_hosts)}
         if ":" in host:
             self.address_family = socket.AF_INET6
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
@@ -163,8 +163,7 @@ class Handler(BaseHTTPRequestHandler):
     def _is_for_us(self) -> bool:
         """Whether the Host header is one name that the server answers to; its port may be that of a tunnel."""
         given = self.headers.get_all("Host", [])
-        name = re.sub(r":\d*$", "", given[0].strip()).strip("[]").lower() if len(given) == 1 else ""
-        return name in self.server.names
+        return len(given) == 1 and host_name(given[0]) in self.server.names
 
     def _take_in_body(self) -> None:
         """Reads what was sent along: a connection that is closed before that is reset, and the answer is lost."""
@@ -194,6 +193,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a page asks every few seconds."""
+
+
+def host_name(given: str) -> str:
+    """The name in a Host header, without its port, as names are compared."""
+    return re.sub(r"(?<=[^:]):\d*$", "", given.strip()).strip("[]").lower()
 
 
 def content_policy(page: str) -> str:

@@ -127,7 +127,7 @@ def test_it_answers_to_the_names_of_this_machine_alone(serve, folder, host, code
 
 
 def test_a_name_that_is_allowed_is_answered(serve, folder):
-    server = serve(folder, host="0.0.0.0", allow_hosts=["Node1"])
+    server = serve(folder, host="0.0.0.0", allow_hosts=["Node1:8765"])
     assert [ask(server, "/", Host=host)[0] for host in ("node1:8765", "localhost", "node2")] == [200, 200, 421]
 
 
