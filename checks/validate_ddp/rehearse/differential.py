@@ -65,7 +65,9 @@ def _compared(plan: Plan, folder: str) -> dict[str, Any]:
     why = _other_inputs(ranks, told, one)
     if why:
         return _not(why)
-    site = next((event["site"] for event in told[ranks.ranks[0]] if event["event"] == "backward"), None)
+    backwards = [event for event in told[ranks.ranks[0]] if event["event"] == "backward"]
+    # A script may compute other gradients beside; the one that is reduced is the step's.
+    site = next((event["site"] for event in reversed(backwards) if event["armed"]), None)
     frame = list(site.own) if site is not None else None
     names = _names(ranks)
     worst = found[0]["worst"]
