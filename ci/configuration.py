@@ -89,6 +89,8 @@ def _kind(hint: Any) -> str:
     if origin is typing.Literal:
         return ", ".join(f"`{option}`" for option in options)
     if origin is tuple:
+        if typing.get_origin(options[0]) is typing.Literal:
+            return f"some of {_kind(options[0])}"
         return f"{_kind(options[0])}s" if options[-1] is Ellipsis else f"{len(options)} {_kind(options[0])}s"
     if options:
         return f"{_kind(next(option for option in options if option is not type(None)))}, or none"

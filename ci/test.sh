@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/install.sh .venv dev,runtime,trainer
+# Stealing work keeps the tests of a file together, which share worlds and processes.
 # Ranks on gloo share the cores: one thread each, or they fight.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-exec .venv/bin/python -m pytest -n auto "$@"
+exec .venv/bin/python -m pytest -n auto --dist worksteal "$@"

@@ -6,7 +6,9 @@ Exit codes: 0 done; 1 a check of `doctor` failed, or training broke off (`status
 from __future__ import annotations
 
 import os
+import select
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
@@ -20,6 +22,9 @@ from .plan import PlanError
 __all__ = ["main", "run"]
 
 INTERRUPTED = 130
+STAND_BACK = 5.0
+"""Seconds for which a rank that says nothing stays: torchrun ends all ranks when the first has ended, which must not be
+before the one that speaks has spoken. It seldom lasts that long: that one's end is the end of all."""
 _COMMANDS = ("train", "plan", "doctor", "status", "serve", "export")
 """Each is a module of `commands`, imported when it is asked for."""
 
@@ -55,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UsageError, ConfigError, PlanError, LaunchError, MonitorError) as error:
         # What is wrong with the settings is wrong on every rank: once a machine is enough to be read.
         if isinstance(error, LaunchError) or _is_local_main(os.environ):
-            print(f"reference-trainer: error: {' '.join(str(error).split())}", file=sys.stderr)
+            print(f"reference-trainer: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        else:
+            time.sleep(STAND_BACK)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -78,21 +85,20 @@ def run() -> NoReturn:
 
         traceback.print_exc()
         code = FAILED
-    if not _is_read():
-        os._exit(code or FAILED)
-    sys.stderr.flush()
-    if code != OK:
+    if _is_read():
+        for stream in (sys.__stdout__, sys.__stderr__):
+            if stream is not None:  # closed, as a daemon's
+                stream.flush()
+    if code != OK or not _is_read():
         os._exit(code)
     sys.exit(code)
 
 
 def _is_read() -> bool:
     """Whether standard output still has a reader: `train --help | head -5` leaves none."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return False
-    return True
+    poll = select.poll()
+    poll.register(1, 0)  # what has gone wrong is told without being asked for
+    return not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def without_local_rank(words: list[str]) -> list[str]:

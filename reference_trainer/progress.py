@@ -1,11 +1,16 @@
-"""Progress of a run on standard error, rank zero only: a bar on a terminal, a line an interval elsewhere."""
+"""Progress of a run on standard error, rank zero only: a bar on a terminal, a line an interval elsewhere.
+
+Rich is imported with this module and not when something is shown: its import draws from Python's global generator, and
+a run that is resumed would draw once more than the uninterrupted one.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 __all__ = ["Progress", "console"]
 
@@ -15,8 +20,6 @@ _NO_TERMINAL = 120
 
 def console(file: Any = None, *, stderr: bool = False) -> Console:
     """Where people read: colours on a terminal only, and none under NO_COLOR. Local."""
-    from rich.console import Console
-
     made = Console(file=file, stderr=stderr, highlight=False, soft_wrap=True)
     return made if made.is_terminal else Console(file=made.file, highlight=False, soft_wrap=True, width=_NO_TERMINAL)
 
@@ -30,9 +33,6 @@ class Progress:
         self._bar: Any = None
         if not shown:
             return
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
         self._console = console(file, stderr=file is None)
         if self._console.is_terminal:
             left = TimeRemainingColumn(elapsed_when_finished=True)

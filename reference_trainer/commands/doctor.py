@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..config import DistConfig
 from ..launch import World
-from .parse import FAILED, OK, UsageError, parse
+from .parse import FAILED, OK, UsageError, needs, parse
 
 if TYPE_CHECKING:
     from ..doctor import Verdict
@@ -42,6 +42,7 @@ def run(words: list[str]) -> int:
     options = parse(DoctorOptions, words, "doctor")
     if not (options.max_latency > 0 and options.timeout > 0):
         raise UsageError("--max-latency and --timeout must be above 0")
+    needs("torch", "numpy", "safetensors")
     with World.from_env(dist=options.dist, device=options.device) as world:
         from ..doctor import diagnose
 

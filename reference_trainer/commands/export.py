@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .parse import OK, parse
+from .parse import OK, needs, parse
 
 __all__ = ["ExportOptions", "run"]
 
@@ -32,6 +32,7 @@ def run(words: list[str]) -> int:
         if len(words) > 2 * place and not words[2 * place].startswith("-"):
             words = [*words[: 2 * place], name, *words[2 * place :]]
     options = parse(ExportOptions, words, "export")
+    needs("torch", "numpy", "safetensors")
     from ..checkpoint import export, export_adapter, export_merged
 
     write, what = {

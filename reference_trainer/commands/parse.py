@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from importlib.util import find_spec
 from typing import TypeVar
 
-__all__ = ["BAD_INPUT", "FAILED", "OK", "HelpShown", "UsageError", "parse"]
+__all__ = ["BAD_INPUT", "FAILED", "OK", "HelpShown", "UsageError", "needs", "parse"]
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 """Exit codes: done; a check failed, or training broke off; bad input, told in one line."""
@@ -20,6 +22,13 @@ class HelpShown(Exception):
     """The help of a command was asked for and printed."""
 
 
+def needs(*packages: str) -> None:
+    """Refuses, in one line, to begin without these packages; imports none of them. Local."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} missing: pip install 'validate-ddp[trainer]'")
+
+
 def parse(kind: type[T], words: list[str], command: str, *, default: T | None = None, description: str = "") -> T:
     """The options as their dataclass; ``UsageError`` with tyro's reason in one line.
 
@@ -28,10 +37,9 @@ def parse(kind: type[T], words: list[str], command: str, *, default: T | None = 
     import contextlib
     import io
 
-    try:
-        import tyro
-    except ImportError as error:
-        raise UsageError("tyro is missing: pip install 'validate-ddp[trainer]'") from error
+    needs("tyro", "rich")
+    import tyro
+
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
@@ -62,4 +70,5 @@ def _reason(box: str) -> str:
         name = head.removeprefix("Error parsing ")
         # A dataclass says by itself which setting it refuses; an option's reason needs its name.
         text = f"{name}: {rest}" if name.startswith("-") else rest
+    text = re.sub(r"no type matching (.+?) could be instantiated from \['(.*)'\]\.?", r"'\2' is no \1", text)
     return text or "the options could not be read"

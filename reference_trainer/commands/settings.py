@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..config import Config, ConfigError
-from ..config.fields import types_of, unchecked
+from ..config.fields import nearest, types_of, unchecked
 from ..config.files import RIVALS, Layer, Setting, merged, read_layers, typed
 from ..config.older import OLDER_FLAGS, OLDER_NAMES, OLDER_SECTIONS, SWITCHES, Renamed, in_new_form
 from ..launch import detect
@@ -65,7 +65,7 @@ def config_of(words: Words, command: str, environ: Mapping[str, str] | None = No
     try:
         config = parse(Config, words.options, command, default=base, description=HELP)
     except (UsageError, ConfigError) as error:
-        raise UsageError(_with_places(str(error), settings, named)) from None
+        raise UsageError(_with_hint(_with_places(str(error), settings, named), list(types))) from None
     if renamed.told and detect(environ).rank == 0:
         print(f"reference-trainer: {renamed}", file=sys.stderr)
     return config
@@ -142,6 +142,13 @@ def _heads(names: Sequence[str]) -> Iterator[str]:
     for name in names:
         parts = name.split(".")[:-1]
         yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def _with_hint(message: str, names: Sequence[str]) -> str:
+    """The message, with the option that may have been meant by one that there is not."""
+    unknown = re.search(r"Unrecognized options: --([\w.-]+)", message)
+    hint = nearest(unknown[1].replace("-", "_"), names) if unknown else ""
+    return message.replace(" (", f"; {hint} (", 1) if hint.startswith("did you mean") else message
 
 
 def _with_places(message: str, settings: Layer, named: set[str]) -> str:

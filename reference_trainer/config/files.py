@@ -99,7 +99,7 @@ def _compose(path: Path, chain: tuple[Path, ...]) -> Node | None:
     try:
         import yaml
     except ImportError as error:
-        raise ConfigError("PyYAML is missing: pip install 'validate-ddp[trainer]'") from error
+        raise ConfigError("PyYAML missing: pip install 'validate-ddp[trainer]'") from error
     asked = f"{chain[-1]}: its defaults name " if chain else ""
     try:
         return yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)

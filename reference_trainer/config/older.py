@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .error import ConfigError
@@ -50,7 +50,7 @@ class Renamed:
 
     def add(self, older: str, name: str = "", value: object = None) -> None:
         """An older name, the setting that it is now ("" where there is none), and its value."""
-        new = f"{name}={_shown(value)}" if name else "nothing to set, the launcher says it"
+        new = f"{name}={value}" if name else "nothing to set"
         self.told.append(f"{older} -> {new}")
 
     def __str__(self) -> str:
@@ -71,17 +71,17 @@ def in_new_form(layer: Layer, renamed: Renamed, *, launched: Callable[[], bool])
         else:
             now = (OLDER_NAMES.get(older, older), setting)
         if now is not None:
-            _put(found, *now, layer)
+            _put(found, *now)
         if now is None or now[0] != older:
             renamed.add(older, *((now[0], now[1].value) if now else ()))
     if _ENABLED in layer or _DTYPE in layer:
         setting = _precision(layer)
-        _put(found, "precision", setting, layer)
+        _put(found, "precision", setting)
         renamed.add("distributed.mixed_precision", "precision", setting.value)
     return found
 
 
-def _put(found: Layer, name: str, setting: Setting, layer: Layer) -> None:
+def _put(found: Layer, name: str, setting: Setting) -> None:
     """Sets the name, once."""
     first = found.get(name)
     if first is not None:
@@ -111,12 +111,12 @@ def _precision(layer: Layer) -> Setting:
         raise ConfigError(f"{dtype.place}: {_DTYPE} without enabled; give precision, such as bf16, in place of both")
     if not _is_on(_ENABLED, enabled):
         return Setting("float32", enabled.place)
-    if dtype is None or dtype.value not in _PRECISIONS:
+    if dtype is None or str(dtype.value) not in _PRECISIONS:
         told = "nothing" if dtype is None else repr(dtype.value)
         raise ConfigError(
             f"{(dtype or enabled).place}: {_DTYPE} is {told}; it must be bf16 or fp16 where it is enabled"
         )
-    return Setting(_PRECISIONS[dtype.value], dtype.place)
+    return Setting(_PRECISIONS[str(dtype.value)], dtype.place)
 
 
 def _is_on(name: str, setting: Setting) -> bool:
@@ -124,9 +124,3 @@ def _is_on(name: str, setting: Setting) -> bool:
     if text not in _YES + _NO:
         raise ConfigError(f"{setting.place}: {name} is {setting.value!r}; it must be true or false")
     return text in _YES
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{','.join(str(each) for each in value)}]"
-    return str(value)

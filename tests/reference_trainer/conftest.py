@@ -93,7 +93,7 @@ def arguments(folder: Path, settings: dict) -> list[str]:
     return [str(folder), *(f"{name}={value}" for name, value in settings.items())]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fork_server() -> Iterator[subprocess.Popen]:
     process = subprocess.Popen(
         [sys.executable, str(HERE / "forking.py")],

@@ -12,7 +12,9 @@ import pytest
 
 pytest.importorskip("tyro")
 import reference_trainer
+from reference_trainer import cli
 from reference_trainer.cli import main, without_local_rank
+from reference_trainer.commands import parse
 from reference_trainer.config import Config
 
 PLAN = ["plan", "--samples", "170180", "--gpus", "2", "--epochs", "5"]
@@ -43,7 +45,7 @@ def no_launcher(monkeypatch):
     [
         (["--help"], 0),
         (PLAN, 0),
-        ([*PLAN, "--format", "json"], 0),
+        (["plan", "seed=1", "--format", "json"], 0),
         (["train", "--help"], 0),
         (["doctor", "--help"], 0),
         (["train", "--steps", "3", "--epochs", "4"], 2),
@@ -54,6 +56,14 @@ def test_help_plan_and_refusals_import_nothing_heavy(words, code):
     done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.strip().splitlines()[-1]) == [code, []]
+
+
+def test_ranks_that_cannot_share_the_batch_are_refused_before_torch_is_imported():
+    words = [sys.executable, "-c", SCRIPT, "train", "--global-batch", "64"]
+    launch = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+    done = subprocess.run(words, env={**os.environ, **launch}, capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == [2, []]
+    assert "2 or 4 ranks can" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_importing_the_package_imports_no_torch_and_every_name_is_there():
@@ -114,10 +124,13 @@ class Output(io.StringIO):
     [
         (["frob"], "unknown command 'frob'; there are train, plan, doctor"),
         (["plan", "--epochs", "1"], "--samples is missing"),
-        (["plan", "--samples", "many", "--epochs", "1"], "--samples: "),
+        (["plan", "--samples", "many", "--epochs", "1"], "--samples: 'many' is no {None}|INT ("),
         (["plan", "--samples", "64", "--gpus", "3", "--global-batch", "64", "--epochs", "1"], "2 or 4 ranks can"),
         ([*PLAN, "--steps-per-second", "0"], "steps_per_second is 0.0"),
-        (["train", "--setps", "3"], "Unrecognized options: --setps"),
+        (
+            ["train", "--setps", "3"],
+            "Unrecognized options: --setps, 3; did you mean steps?",
+        ),
         (["train", "--steps"], "'--steps'"),
         (["train", "--optim.lr", "-1"], "optim.lr is -1.0; it must be above 0"),
         (["train", "--optim.schedule", "cubic"], "invalid choice 'cubic'"),
@@ -143,10 +156,39 @@ def test_half_a_launch_is_one_line_and_exit_code_2(monkeypatch, capsys):
     assert "half a launch: RANK set, but not LOCAL_RANK" in capsys.readouterr().err
 
 
-def test_settings_that_are_wrong_on_every_rank_are_told_once_a_machine(monkeypatch, capsys):
+def test_settings_that_are_wrong_on_every_rank_are_told_once_a_machine_and_the_others_leave_later(monkeypatch, capsys):
+    waited = []
+    monkeypatch.setattr(cli.time, "sleep", waited.append)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert main(["train", "--optim.lr", "-1"]) == 2
-    assert capsys.readouterr().err == ""
+    assert (capsys.readouterr().err, waited) == ("", [cli.STAND_BACK])
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["train"], "safetensors"),
+        (["doctor"], "torch"),
+        (["export", "a", "b"], "numpy"),
+        (PLAN, "tyro"),
+    ],
+    ids=words_of,
+)
+def test_a_package_that_is_missing_is_one_line_before_anything_begins(words, missing, monkeypatch, capsys):
+    monkeypatch.setattr(parse, "find_spec", lambda name: None if name == missing else name)
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        f"reference-trainer: error: {missing} missing: pip install 'validate-ddp[trainer]'\n"
+    )
+
+
+def test_output_that_nobody_reads_to_its_end_ends_the_command_in_silence():
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "reference_trainer", "plan", "--help"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_no_command_shows_the_help_and_is_bad_input(capsys):

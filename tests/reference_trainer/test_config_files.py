@@ -105,7 +105,7 @@ def test_a_word_after_an_option_is_its_value_and_no_override():
         ({"run": "defaults: {a: b}\n"}, "", "run.yaml:1: defaults must be"),
         ({"run": "a: [\n"}, "", "run.yaml:2: it is not YAML"),
         ({"run": "- 3\n"}, "", "run.yaml:1: settings are wanted"),
-        ({"run": "[" * 5000}, "", "run.yaml: it is nested too deeply"),
+        ({"run": "[" * 1500}, "", "run.yaml: it is nested too deeply"),
         ({"run": "optim:\n  lrs: 3\n"}, "", "run.yaml:2: there is no setting optim.lrs; did you mean optim.lr?"),
         ({"run": "optin:\n  lr: 3\n"}, "", "run.yaml:1: there is no section optin; did you mean optim?"),
         ({"run": "optim: 3\n"}, "", "run.yaml:1: optim is a section"),
@@ -143,7 +143,7 @@ def test_without_pyyaml_a_file_is_refused_and_overrides_work(monkeypatch, capsys
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert main(["plan", "seed=3", "--format", "json"]) == 0
     assert main(["train", "--config", "run.yaml"]) == 2
-    assert "PyYAML is missing: pip install 'validate-ddp[trainer]'" in capsys.readouterr().err
+    assert "PyYAML missing: pip install 'validate-ddp[trainer]'" in capsys.readouterr().err
 
 
 def test_every_field_has_a_type_that_can_be_read_from_its_own_text():

@@ -159,6 +159,15 @@ def test_the_digits_are_split_in_disjoint_parts_and_every_image_is_the_rendering
     assert len(seen) == len(images) and set(seen) == set(originals)
 
 
+def test_the_digits_are_those_that_scikit_learn_gives(monkeypatch):
+    images, digits = load()
+    found = pytest.importorskip("sklearn.datasets").load_digits()
+    assert torch.equal(images, torch.from_numpy(found.images / 16.0).float())
+    assert torch.equal(digits, torch.from_numpy(found.target).long())
+    monkeypatch.setattr("reference_trainer.digits.FILE", "moved")
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip((images, digits), load(), strict=True))
+
+
 def test_the_renderings_are_four_different_pictures():
     images, _ = load()
     four = render(images[:1].expand(4, 8, 8), torch.arange(4))

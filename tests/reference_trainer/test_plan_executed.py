@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 torch = pytest.importorskip("torch")
-from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
+from hypothesis import assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -89,10 +89,18 @@ def configurations(draw):
     return world_size, samples, config
 
 
-@given(configurations())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_trainer_executes_exactly_its_plan(worlds, configuration):
-    world_size, samples, config = configuration
+@pytest.mark.parametrize("examples", [40, pytest.param(400, marks=pytest.mark.soak)])
+def test_the_trainer_executes_exactly_its_plan(worlds, examples):
+    @given(configurations())
+    @settings(max_examples=examples, deadline=None)
+    def planned_is_executed(configuration):
+        compare(worlds, *configuration)
+
+    planned_is_executed()
+
+
+def compare(worlds, world_size, samples, config):
+    """Runs a configuration, and holds what was executed against its plan."""
     ranks = worlds.run(executed, config, samples, world_size=world_size)
     plan: Plan = ranks[0]["plan"]
     size = plan.effective_batch_size

@@ -15,6 +15,7 @@ from validate_ddp.testing import assert_only_rank_zero_writes, assert_replicas_e
 
 from reference_trainer.checkpoint import RunCheckpoints, latest  # noqa: E402
 from reference_trainer.checkpoint.weights import EMA, MODEL, fingerprint, read  # noqa: E402
+from reference_trainer.cli import main  # noqa: E402
 from reference_trainer.config import Config, DataConfig, EmaConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import read_log  # noqa: E402
@@ -82,9 +83,12 @@ def test_one_process_alone_has_no_process_group():
     assert next(trainer.steps()).sums and not torch.distributed.is_initialized()
 
 
-def train(folder, *launcher):
-    """`reference-trainer train` for 20 steps in float64, as a user starts it; the saved weights and the log."""
-    command = [sys.executable, *launcher, "-m", "reference_trainer", "train", "--run-dir", "run"]
+WORDS = ["train", "--run-dir", "run", "--precision", "float64", "--steps", "20"]
+
+
+def train_by_torchrun(folder):
+    """The command on two ranks, as a user starts it."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     root = Path(__file__).resolve().parents[2]
     environment = {
         **os.environ,
@@ -92,7 +96,7 @@ def train(folder, *launcher):
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        [*command, "--precision", "float64", "--steps", "20"],
+        [*torchrun, "-m", "reference_trainer", *WORDS],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -100,14 +104,20 @@ def train(folder, *launcher):
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+
+
+def left(folder):
+    """The saved weights, and the log of rank zero."""
     return read(latest(folder / "run") / MODEL), list(read_log(folder / "run" / "metrics" / "rank00000.jsonl"))
 
 
-def test_train_without_a_launcher_and_under_torchrun_gives_the_same_plan_and_weights(tmp_path):
+def test_train_without_a_launcher_and_under_torchrun_gives_the_same_plan_and_weights(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    alone, alone_log = train(tmp_path / "one")
-    pair, pair_log = train(tmp_path / "two", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    monkeypatch.chdir(tmp_path / "one")
+    assert main(WORDS) == 0
+    train_by_torchrun(tmp_path / "two")
+    (alone, alone_log), (pair, pair_log) = left(tmp_path / "one"), left(tmp_path / "two")
     assert alone.keys() == pair.keys()
     for name, weight in alone.items():
         torch.testing.assert_close(pair[name], weight, rtol=0, atol=1e-12, msg=name)

@@ -174,26 +174,7 @@ def test_outside(worlds): worlds.run(broken)
 """
 
 
-def test_failures_show_each_rank_once_with_introspection(suite):
-    result = suite(FAILING)
-    result.assert_outcomes(failed=9)
-    lines = result.stdout
-    lines.fnmatch_lines(
-        ["*--- ranks 0-3 ---*", '>*assert {"a": 1} == {"a": 2}', "E*Differing items:", "E*{'a': 1} != {'a': 2}"]
-    )
-    lines.fnmatch_lines(["*Captured stdout ranks 0-3 call*", "printed"])
-    lines.fnmatch_lines(["*--- rank 0 ---*", "E*assert 0 == 5", "*--- rank 1 ---*", "E*assert 1 == 5"])
-    lines.fnmatch_lines(["*KeyError: 'key'", "*direct cause*", "E*ValueError: from it"])
-    lines.fnmatch_lines(["*rank 1 skipped: alone; rank 0 had returned*"])
-    lines.fnmatch_lines(["FAILED test_it.py::test_all - AssertionError: assert {'a': 1} == {'a': 2}*"])
-    lines.fnmatch_lines(["FAILED test_it.py::test_exits - SystemExit: 3"])
-    lines.fnmatch_lines(["E*test_it.Odd: 1 2"])
-    lines.fnmatch_lines([">*assert_disjoint_cover([[]0, 1], 2)", "E*AssertionError: *"])
-    lines.no_fnmatch_line("*def assert_disjoint_cover*")
-
-
-def test_a_fixture_that_cannot_travel_is_named(suite):
-    result = suite("""
+TRAVEL = """
 @pytest.fixture
 def maker(): return lambda: 3
 
@@ -220,20 +201,9 @@ def test_request(request): pass
 def test_world_in_fixture(uses_world): pass
 
 def test_unmarked(world): pass
-""")
-    result.assert_outcomes(failed=3, errors=2)
-    for line in (
-        "fixture 'maker' cannot travel to the ranks: *",
-        "E*fixture 'shy' came to the ranks, but cannot be unpickled there (ValueError: not me)",
-        "fixture 'request' cannot travel to the ranks: *",
-        "*`world.rank` exists on the ranks only, and fixtures are made in the parent process; use it in the test",
-        "`world` is for tests that run on ranks: add @pytest.mark.world_size(2)",
-    ):
-        result.stdout.fnmatch_lines([line])
+"""
 
-
-def test_wrong_marks_are_refused_in_words(suite):
-    result = suite("""
+MARKS = """
 import unittest
 
 @pytest.mark.world_size(0)
@@ -251,11 +221,51 @@ def test_unknown(): pass
 class TestOld(unittest.TestCase):
     @pytest.mark.world_size(2)
     def test_old(self): pass
-""")
-    result.assert_outcomes(failed=0, errors=5)
-    result.stdout.fnmatch_lines(["*needs a number of ranks from 1, or a list of them, not 0"])
-    result.stdout.fnmatch_lines(["*unknown arguments ?'nproc'?"])
-    result.stdout.fnmatch_lines(["*not unittest.TestCase"])
+"""
+
+PRINTS = """
+@pytest.mark.world_size(2)
+def test_p(world): print("I am", world.rank)
+"""
+
+TOLD = [
+    ["*--- ranks 0-3 ---*", '>*assert {"a": 1} == {"a": 2}', "E*Differing items:", "E*{'a': 1} != {'a': 2}"],
+    ["*Captured stdout ranks 0-3 call*", "printed"],
+    ["*--- rank 0 ---*", "E*assert 0 == 5", "*--- rank 1 ---*", "E*assert 1 == 5"],
+    ["*KeyError: 'key'", "*direct cause*", "E*ValueError: from it"],
+    ["*rank 1 skipped: alone; rank 0 had returned*"],
+    ["FAILED test_failing.py::test_all - AssertionError: assert {'a': 1} == {'a': 2}*"],
+    ["FAILED test_failing.py::test_exits - SystemExit: 3"],
+    ["E*test_failing.Odd: 1 2"],
+    [">*assert_disjoint_cover([[]0, 1], 2)", "E*AssertionError: *"],
+    ["fixture 'maker' cannot travel to the ranks: *"],
+    ["E*fixture 'shy' came to the ranks, but cannot be unpickled there (ValueError: not me)"],
+    ["fixture 'request' cannot travel to the ranks: *"],
+    ["*`world.rank` exists on the ranks only, and fixtures are made in the parent process; use it in the test"],
+    ["`world` is for tests that run on ranks: add @pytest.mark.world_size(2)"],
+    ["*needs a number of ranks from 1, or a list of them, not 0"],
+    ["*unknown arguments ?'nproc'?"],
+    ["*not unittest.TestCase"],
+    ["*Captured stdout rank 0 call*", "I am 0", "*Captured stdout rank 1 call*", "I am 1"],
+]
+
+
+def test_each_failure_and_refusal_is_told_once_in_words_and_output_by_rank(suite, pytester):
+    sources = {"failing": FAILING, "travel": TRAVEL, "marks": MARKS, "prints": PRINTS}
+    pytester.makepyfile(**{f"test_{name}": "import os, pytest\n" + source for name, source in sources.items()})
+    result = suite("", "-rfEP")  # one session for all: each costs an import of torch
+    result.assert_outcomes(failed=9 + 3, errors=2 + 5, passed=1)
+    for lines in TOLD:
+        result.stdout.fnmatch_lines(lines)
+    result.stdout.no_fnmatch_line("*def assert_disjoint_cover*")
+    outcomes = [line.split()[:2] for line in result.outlines if line.startswith(("FAILED test_", "ERROR test_"))]
+    files = [(word, place.partition("::")[0]) for word, place in outcomes]
+    assert {each: files.count(each) for each in files} == {
+        ("FAILED", "test_failing.py"): 9,
+        ("FAILED", "test_travel.py"): 3,
+        ("ERROR", "test_travel.py"): 2,
+        ("ERROR", "test_marks.py"): 5,
+    }
 
 
 PLAIN = """
@@ -304,7 +314,7 @@ def test_fails(world):
     assert list(tmp_path.glob("validate-ddp-*")) == []
 
 
-def test_works_with_xdist_last_failed_and_exitfirst(suite):
+def test_works_with_xdist_failed_first_and_exitfirst(suite):
     source = """
 @pytest.mark.world_size(2)
 @pytest.mark.parametrize("i", range(12))
@@ -316,10 +326,8 @@ def test_many(world, i):
     result.stdout.fnmatch_lines(
         ["*--- ranks 0-1 ---*", "FAILED test_it.py::test_many[[]5] - AssertionError: the sixth*"]
     )
-    result = suite("", "--lf")
-    result.assert_outcomes(failed=1)
-    result = suite("", "-x")
-    result.assert_outcomes(passed=5, failed=1)
+    result = suite("", "--ff", "-x")
+    result.assert_outcomes(failed=1)  # the one that had failed comes first, and is the last
 
 
 def test_import_modes_conftests_and_packages(suite, pytester):
@@ -340,20 +348,21 @@ def test_import_modes_conftests_and_packages(suite, pytester):
     suite("").assert_outcomes(passed=2)
 
 
-def test_coverage_of_the_ranks(suite, pytester):
+def test_coverage_of_the_ranks_and_live_output_without_capture(suite, pytester):
     pytest.importorskip("pytest_cov")
     pytester.makepyfile(
         mine="def f(rank):\n    if rank:\n        return 1\n    return 0\n\n\ndef never():\n    return 2\n"
     )
-    source = "import mine\n@pytest.mark.world_size(2)\ndef test_f(world): assert mine.f(world.rank) == world.rank\n"
-    suite(source, "--cov=mine", "--cov-report=json").assert_outcomes(passed=1)
+    source = """
+import mine
+@pytest.mark.world_size(2)
+def test_f(world):
+    print("I am", world.rank)
+    assert mine.f(world.rank) == world.rank
+"""
+    result = suite(source, "--cov=mine", "--cov-report=json", "-s")
+    result.assert_outcomes(passed=1)
+    assert "I am 0" in result.stdout.str() and "I am 1" in result.stdout.str()
     measured = json.loads((pytester.path / "coverage.json").read_text())["files"]["mine.py"]
     assert measured["missing_lines"] == [8]
     assert not list(pytester.path.glob(".coverage.*"))
-
-
-def test_output_is_live_without_capture_and_sections_name_ranks(suite):
-    source = "@pytest.mark.world_size(2)\ndef test_p(world):\n    print('I am', world.rank)\n"
-    assert "I am 0" in suite(source, "-s").stdout.str()
-    result = suite("", "-rP")
-    result.stdout.fnmatch_lines(["*Captured stdout rank 0 call*", "I am 0", "*Captured stdout rank 1 call*", "I am 1"])

@@ -204,8 +204,7 @@ def test_models_of_ddp_do_not_take_their_world_with_them(pool, two):
 
 
 SCRIPT = """
-import os, sys, time, signal
-import torch.distributed as dist
+import os, sys, time
 from validate_ddp.testing import World
 
 def where(seconds, world):
