@@ -37,7 +37,7 @@ class Regression(Objective):
     def loss(self, forward: Forward, batch: Batch) -> Loss:
         return Loss(self.squared_error(forward, batch), metrics={}, values={})
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         return {"squared_error": self.squared_error(module, batch)}
 
     def squared_error(self, forward: Forward, batch: Batch) -> Tensor:

@@ -108,7 +108,7 @@ class Distillation(Objective):
             loss = loss + self.config.feature * losses["feature_loss"]
         return Loss(loss, {name: value.detach() for name, value in losses.items()} | _hits(out, taught, batch), {})
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """The losses, how often the student is right, and how often the teacher is."""
         x = self.inputs(batch)
         out, taught = module(x), self.ask_teacher(x)

