@@ -1,6 +1,6 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo demonstration test soak agents user-view mutants lint format bench matrix clean
+.PHONY: help demo demonstration test slow soak agents user-view mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
@@ -14,6 +14,9 @@ demonstration:  ## leakage between two encoders with CLUB, without, and with the
 
 test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to pytest
 	@ci/test.sh $(ARGS)
+
+slow:  ## the tests that start whole jobs, seconds each, which `make test` leaves out; .ci/run runs both
+	@ci/test.sh -m slow $(ARGS)
 
 soak:  ## minutes of random kills and faults, in jobs and on warm worlds; ARGS="-k worlds" are passed on to pytest
 	@ci/soak.sh $(ARGS)

@@ -27,13 +27,12 @@ class FakeOutcome(NamedTuple):
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves soaks out unless they are asked for by name: a `-m` of another kind must not start them."""
-    if "soak" in (config.option.markexpr or ""):
-        return
-    soaks = [item for item in items if item.get_closest_marker("soak")]
-    if soaks:
-        items[:] = [item for item in items if item not in soaks]
-        config.hook.pytest_deselected(items=soaks)
+    """Leaves out `slow` tests and `soak`s unless `-m` names them: a `-m` of another kind must not start them."""
+    unnamed = [mark for mark in ("slow", "soak") if mark not in (config.option.markexpr or "")]
+    left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in unnamed)]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 _NAMES = {
