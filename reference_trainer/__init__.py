@@ -5,7 +5,8 @@ To read it, in this order:
     trainer.py       a run: what is built, and what happens when
     plan.py          which samples, how many steps: arithmetic;  data.py  the stream that follows it
     launch.py        which rank this is, under any launcher;  collectives.py  what ranks say to each other
-    objectives/      what is trained; disentangle.py is one
+    objectives/      what is trained: disentangle.py, flow_matching.py, distillation.py, lens.py; and your own, in 40
+                     lines: examples/own_objective.py
     club.py          CLUB over the global batch, with estimator.py and variational.py
     randomness.py    noise that belongs to a sample
     state.py         everything that training moves;  checkpoint/  how it is saved, and found again;  buckets.py  why
@@ -13,7 +14,7 @@ To read it, in this order:
     precision.py     bf16 and fp16;  finite.py  steps that are not taken;  lora.py  a narrow part that is trained
     scripts/         launch.sh for one machine, submit.sbatch for SLURM;  monitor/  a run as it is seen from outside
 The rest: config/ (every setting), machines.py, nccl_variables.py, schedule.py, ema.py, evaluate.py, metrics.py,
-generators.py, profiling.py, activation_checkpointing.py, doctor.py, cli.py with commands/.
+generators.py, profiling.py, activation_checkpointing.py, pictures.py, rank_zero.py, doctor.py, cli.py with commands/.
 
 Names are imported when they are asked for, so that `plan` and `--help` import no torch.
 """

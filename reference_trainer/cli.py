@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
@@ -21,6 +22,9 @@ from .plan import PlanError
 __all__ = ["main", "run"]
 
 INTERRUPTED = 130
+STAND_BACK = 5.0
+"""Seconds for which a rank that says nothing stays: torchrun ends all ranks when the first has ended, which must not be
+before the one that speaks has spoken. It seldom lasts that long: that one's end is the end of all."""
 _COMMANDS = ("train", "plan", "doctor", "status", "serve", "export")
 """Each is a module of `commands`, imported when it is asked for."""
 
@@ -56,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UsageError, ConfigError, PlanError, LaunchError, MonitorError) as error:
         # What is wrong with the settings is wrong on every rank: once a machine is enough to be read.
         if isinstance(error, LaunchError) or _is_local_main(os.environ):
-            print(f"reference-trainer: error: {' '.join(str(error).split())}", file=sys.stderr)
+            print(f"reference-trainer: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        else:
+            time.sleep(STAND_BACK)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED

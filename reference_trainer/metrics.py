@@ -26,6 +26,7 @@ from .plan import Plan
 from .plan_table import table
 from .progress import Progress
 from .records import VERSION, RankLog, log_path, read_log
+from .tensorboard import Scalars, require_tensorboard
 
 if TYPE_CHECKING:
     from .step import StepResult
@@ -138,12 +139,20 @@ class RunLog:
     """All that a run writes beside its weights; used as a context. ``folder`` is the run directory."""
 
     def __init__(
-        self, folder: Path, plan: Plan, world: World, progress: Progress, heartbeat: Heartbeat, step: int = 0
+        self,
+        folder: Path,
+        plan: Plan,
+        world: World,
+        progress: Progress,
+        heartbeat: Heartbeat,
+        scalars: Scalars | None = None,
+        step: int = 0,
     ) -> None:
         self.folder, self.world = folder, world
         self._lines, self._progress, self._heartbeat = RankLog(folder, world.rank), progress, heartbeat
         self._interval, self._lr, self._step = Interval(world), math.nan, step
         self._stopped = ""
+        self._scalars = scalars
         self.event("start", pid=os.getpid(), launcher=world.launcher, **dataclasses.asdict(place(world)))
         self.event("plan", **dataclasses.asdict(plan))
 
@@ -153,6 +162,8 @@ class RunLog:
 
         folder: from ``run_folder``, which is called if it is not given. step: where the run begins.
         """
+        if config.log.tensorboard:
+            require_tensorboard()
         folder = folder or run_folder(config, world)
         progress = Progress(plan.optimizer_steps, shown=world.is_main)
         places = gather_objects(place(world), world.group)
@@ -172,7 +183,8 @@ class RunLog:
             step=step,
             every={"evaluating": config.eval_every, "saving": config.checkpoint.save_every},
         )
-        log = cls(folder, plan, world, progress, heartbeat, step)
+        scalars = Scalars(folder, step) if config.log.tensorboard and world.is_main else None
+        log = cls(folder, plan, world, progress, heartbeat, scalars, step)
         for line in mismatches(places):
             log.warning(line)
         return log
@@ -204,6 +216,8 @@ class RunLog:
         )
         self._progress.step(step, means.metrics, lr=self._lr, samples_per_second=rate)
         self._heartbeat.say(metrics=means.metrics, lr=self._lr, samples_per_second=rate)
+        if self._scalars is not None:
+            self._scalars.write("training", step, {**means.metrics, "lr": self._lr, "samples_per_second": rate})
         return means.metrics
 
     def evaluation(self, step: int, data: str, metrics: dict[str, float]) -> None:
@@ -212,6 +226,8 @@ class RunLog:
         self._lines.write("evaluation", step, data=data, metrics=metrics)
         self._progress.evaluation(step, data, metrics)
         self._heartbeat.evaluated(data, step, metrics)
+        if self._scalars is not None:
+            self._scalars.write(data, step, metrics)
         if self._interval.is_empty:
             self._interval.restart_clock()
 
@@ -269,6 +285,8 @@ class RunLog:
             first = (str(error).strip().splitlines() or [""])[0]
             self._heartbeat.end("failed", f"{kind.__name__}: {first}")
         self._lines.close()
+        if self._scalars is not None:
+            self._scalars.close()
         if kind is None and self.world.is_main:
             from .plots import plot_run
 

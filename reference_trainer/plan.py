@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["LrScaling", "Plan", "PlanError"]
+__all__ = ["LrScaling", "Plan", "PlanError", "rows_per_rank"]
 
 LrScaling = Literal["none", "linear", "sqrt"]
 
@@ -72,7 +72,7 @@ class Plan:
             raise PlanError(f"epochs is {epochs} and steps is {steps}; give exactly one of them")
         if not 0 < lr < math.inf:
             raise PlanError(f"lr is {lr}; it must be above 0")
-        rows = _rows(global_batch, batch_size, world_size, accumulation)
+        rows = rows_per_rank(global_batch, batch_size, world_size, accumulation)
         effective = rows * world_size * accumulation
         positions = samples * repeat
         per_epoch = positions // effective if drop_last else -(-positions // effective)
@@ -141,8 +141,8 @@ class Plan:
         return range(start, start + self.batch_size)
 
 
-def _rows(global_batch: int | None, batch_size: int | None, world_size: int, accumulation: int) -> int:
-    """Samples of a micro-step on one rank."""
+def rows_per_rank(global_batch: int | None, batch_size: int | None, world_size: int, accumulation: int) -> int:
+    """Samples of a micro-step on one rank; ``PlanError`` where the global batch cannot be shared evenly. Local."""
     if (global_batch is None) == (batch_size is None):
         raise PlanError(f"global_batch is {global_batch} and batch_size is {batch_size}; give exactly one of them")
     if batch_size is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,8 +77,6 @@ class Snapshot:
         if self.ema is not None:
             weights.write(self.ema, folder / weights.EMA)
         write_pickle(self.training, folder / _TRAINING)
-        for path in folder.iterdir():  # safetensors' own are for the owner alone
-            shutil.copymode(folder / _TRAINING, path)
 
     @classmethod
     def read(cls, folder: Path) -> Snapshot:

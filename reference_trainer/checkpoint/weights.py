@@ -44,7 +44,10 @@ def write(tensors: Mapping[str, Any], path: Path) -> None:
         plain[name] = on_cpu.clone() if storage in seen else on_cpu
         seen.add(storage)
     try:
+        path.touch()
+        mode = path.stat().st_mode
         safetensors.torch.save_file(plain, path, metadata={"format": "pt"})
+        path.chmod(mode)  # safetensors' own is for the owner alone
     except SafetensorError as error:
         raise OSError(0, str(error).rpartition("I/O error: ")[2], str(path)) from error
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from ..config import Config, ConfigError
-from ..launch import World, with_accelerate
-from ..plan import PlanError
+from ..launch import World, detect, with_accelerate
+from ..plan import PlanError, rows_per_rank
 from .parse import BAD_INPUT, FAILED, OK, needs
 from .settings import config_of, read_words
 
@@ -19,6 +19,8 @@ def run(words: list[str]) -> int:
     """Trains; returns the exit code. Collective under a launcher: every rank."""
     config = with_accelerate(config_of(read_words(words), "train"), os.environ)
     needs("torch", "numpy", "safetensors")
+    # Known before the ranks meet, and before torch is imported.
+    rows_per_rank(config.global_batch_or_default, config.batch_size, detect(os.environ).world_size, config.accumulation)
     with World.from_env(dist=config.dist, device=config.device) as world:
         from ..faults import Watch
         from ..finite import NonFiniteError

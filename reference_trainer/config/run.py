@@ -61,7 +61,8 @@ class Config:
     """How often a sample occurs in an epoch."""
     nonfinite: Literal["stop", "skip"] = "stop"
     """A step whose loss or gradient is not finite is not taken. Then "stop", for it does not heal as a rule; or "skip",
-    and go on: such a step counts as attempted, and advances neither the schedule nor the average."""
+    and go on: such a step counts as attempted, and advances neither the schedule nor the average. What a loss scale
+    that is too large does to gradients in fp16 is skipped under both."""
     log_every: int = 20
     """Optimizer steps between log lines."""
     eval_every: int = 0

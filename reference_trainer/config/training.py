@@ -165,6 +165,9 @@ class LogConfig:
     heartbeat: float = 5.0
     """Seconds between the heartbeats of a rank; 0 for none. `status` and `serve` call a run stale after three."""
 
+    tensorboard: bool = False
+    """Write the numbers of the log as TensorBoard scalars too, in `run_dir`/tensorboard; needs the package."""
+
     def __post_init__(self) -> None:
         require(self.heartbeat >= 0, f"log.heartbeat is {self.heartbeat}; it must not be negative")
 

@@ -112,25 +112,26 @@ def _ranks(ranks: Sequence[RankStatus]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    gpu = any(each.device_total_bytes is not None for each in ranks)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name, right in (
-        ("rank", True), ("state", False), ("step", True), ("heartbeat", True), ("host", False), ("device", False),
-        ("CPU", True), ("memory", True), ("device busy", True), ("device memory", True),
-    ):  # fmt: skip
-        table.add_column(name, justify="right" if right else "left")
+    names = ["rank", "state", "step", "heartbeat", "host", "device", "CPU", "memory", *["busy", "GPU memory"] * gpu]
+    for name in names:
+        table.add_column(name, justify="left" if name in ("state", "host", "device") else "right")
     for each in ranks:
+        host = _NONE if each.host is None else f"{each.host} ({each.pid})"
+        step = _NONE if each.step is None else f"{each.step:,}"
         memory = [_bytes(value) for value in (each.device_memory_bytes, each.device_total_bytes) if value is not None]
+        device = [_percent(each.device_percent), " of ".join(memory) or _NONE]
         table.add_row(
             f"{each.rank}",
             Text(each.state, _STYLES.get(each.state, "cyan")),
-            _NONE if each.step is None else f"{each.step:,}",
+            step,
             _NONE if each.age is None else _ago(each.age),
-            _NONE if each.host is None else f"{each.host} ({each.pid})",
+            host,
             each.device or _NONE,
             _percent(each.cpu_percent),
             _bytes(each.memory_bytes),
-            _percent(each.device_percent),
-            " of ".join(memory) or _NONE,
+            *device * gpu,
         )
     return table
 

@@ -21,6 +21,7 @@ from ..checkpoint.manifest import CheckpointError
 from ..config import Config
 from ..digits import CLASSES, PIXELS
 from ..launch import World
+from ..precision import Precision
 from ..randomness import seed_of
 from ..rank_zero import from_rank_zero
 
@@ -84,7 +85,7 @@ class Recipe:
 
     def file(self, config: Config, folder: Path) -> Path:
         """Where a run keeps the one that it has trained: the name tells it from any that is trained otherwise."""
-        about = [asdict(self), config.seed, config.precision, asdict(config.data)]
+        about = [asdict(self), config.seed, config.precision, config.data.path, config.data.train_samples]
         return folder / f"{self.name}-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]}.safetensors"
 
 
@@ -92,13 +93,12 @@ def frozen(recipe: Recipe, config: Config, world: World, samples: Callable[[], t
     """The classifier, on this rank's device, in evaluation mode, without gradients. Collective: every rank.
 
     samples: inputs (n, 64) and digits (n,) to train it on, if that is needed. Rank zero loads or trains, and sends the
-    weights to all: machines of different kinds would train different last bits. ``CheckpointError`` on all ranks where
-    the file does not fit.
+    weights to all: machines of different kinds would train different last bits. ``ConfigError`` on all ranks where the
+    file does not fit.
     """
-    dtype = torch.float64 if config.precision == "float64" else torch.float32
     with torch.random.fork_rng([]):
         torch.manual_seed(seed_of(config.seed, recipe.name))
-        model = Classifier(recipe.hidden).to(dtype)
+        model = Classifier(recipe.hidden).to(Precision.of(config.precision).weights)
 
     def make() -> dict[str, Tensor]:
         kept = recipe.file(config, Path(config.run_dir)) if config.run_dir else None

@@ -128,9 +128,9 @@ class ConsistencyLens(Objective):
         """A group for each part that is trained, with its own learning rate and weight decay."""
         groups = []
         for part in _PARTS:
-            if part in self.config.train:
-                group: dict[str, Any] = {"params": list(getattr(self.module, part).parameters())}
-                group["lr_factor"] = getattr(self.config, f"{part}_lr")
+            trained = [each for each in getattr(self.module, part).parameters() if each.requires_grad]
+            if trained:
+                group: dict[str, Any] = {"params": trained, "lr_factor": getattr(self.config, f"{part}_lr")}
                 decay = getattr(self.config, f"{part}_weight_decay")
                 groups.append(group if decay is None else group | {"weight_decay": decay})
         return groups

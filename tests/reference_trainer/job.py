@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 from reference_trainer import plots
-from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, DistConfig
+from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, DistConfig, LogConfig
 from reference_trainer.faults import Watch
 from reference_trainer.launch import World
 from reference_trainer.objectives import Loss, Objective
@@ -53,6 +53,8 @@ class Job:
     """Saves that go well before the fault in saving."""
     timeout: float = 60.0
     """Of a collective, after the first step."""
+    heartbeat: float = 5.0
+    """Seconds between those of a rank."""
     folder: Path = Path()
     hold_gil: float = 0.0
     """Seconds for which the rank holds the GIL at that step."""
@@ -144,6 +146,9 @@ class Slope(Objective):
         self.job.strike("evaluation", self.job.step, self.world.rank)
         return {"error": (module(batch.data["x"]) - 2 * batch.data["x"]).abs().sum()}
 
+    def draw(self, module, folder, step):
+        self.job.strike("drawing", step, self.world.rank)
+
 
 def slow_and_faulty_saving(job: Job, world: World) -> None:
     """Makes each fsync take the pace, and fail if the fault lies there: a save is then under way."""
@@ -183,6 +188,7 @@ def main(run_dir: str, *arguments: str) -> None:
         eval_batch=job.eval_batch,
         data=DataConfig(workers=job.workers),
         checkpoint=CheckpointConfig(save_every=job.save_every, keep=1000),
+        log=LogConfig(heartbeat=job.heartbeat),
         dist=DistConfig(start_timeout=300, train_timeout=job.timeout),
     )
     with World.from_env(dist=config.dist) as world, Watch(world, folder=job.folder / "faults", brief={ConfigError: 2}):

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("tyro")
 import reference_trainer
+from reference_trainer import cli
 from reference_trainer.cli import main, without_local_rank
 from reference_trainer.commands import parse
 from reference_trainer.config import Config
@@ -55,6 +56,14 @@ def test_help_plan_and_refusals_import_nothing_heavy(words, code):
     done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.strip().splitlines()[-1]) == [code, []]
+
+
+def test_ranks_that_cannot_share_the_batch_are_refused_before_torch_is_imported():
+    words = [sys.executable, "-c", SCRIPT, "train", "--global-batch", "64"]
+    launch = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+    done = subprocess.run(words, env={**os.environ, **launch}, capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == [2, []]
+    assert "2 or 4 ranks can" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_importing_the_package_imports_no_torch_and_every_name_is_there():
@@ -147,10 +156,12 @@ def test_half_a_launch_is_one_line_and_exit_code_2(monkeypatch, capsys):
     assert "half a launch: RANK set, but not LOCAL_RANK" in capsys.readouterr().err
 
 
-def test_settings_that_are_wrong_on_every_rank_are_told_once_a_machine(monkeypatch, capsys):
+def test_settings_that_are_wrong_on_every_rank_are_told_once_a_machine_and_the_others_leave_later(monkeypatch, capsys):
+    waited = []
+    monkeypatch.setattr(cli.time, "sleep", waited.append)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert main(["train", "--optim.lr", "-1"]) == 2
-    assert capsys.readouterr().err == ""
+    assert (capsys.readouterr().err, waited) == ("", [cli.STAND_BACK])
 
 
 @pytest.mark.parametrize(

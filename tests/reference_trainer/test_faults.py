@@ -51,6 +51,7 @@ CASES = [
     ("raise", "loader", 1),
     ("hang", "loader", 1),
     *[(kind, "saving", 0) for kind in ("raise", "kill", "hang")],
+    *[pytest.param(kind, "drawing", 0, marks=pytest.mark.soak) for kind in ("raise", "hang")],
 ]
 """All kinds in all places are in the soak."""
 
@@ -61,7 +62,7 @@ def settings(kind, place, rank, **options):
         "kind": kind,
         "place": place,
         "rank": rank,
-        "eval_every": 2 if place == "evaluation" else 0,
+        "eval_every": {"evaluation": 2, "drawing": 5}.get(place, 0),
         "workers": 1 if place == "loader" else 0,
         "timeout": TIMEOUT if kind == "hang" else 60,
         **options,

@@ -291,6 +291,7 @@ def test_an_adapter_is_a_folder_with_the_names_of_peft(run, tmp_path):
         "adapter_config.json",
         "adapter_model.safetensors",
     ]
+    assert len({each.stat().st_mode for each in (tmp_path / "adapter").iterdir()}) == 1
     found, module = read(tmp_path / "adapter" / "adapter_model.safetensors"), trainer.state.objective.module
     expected = {f"base_model.model.{name}": each for name, each in module.state_dict().items() if "lora_" in name}
     assert len(expected) == 2 * len(LAYERS) and same(found, expected)

@@ -27,8 +27,8 @@ def test_a_run_under_way_is_what_its_ranks_said(tmp_path):
     assert found.eta == pytest.approx(60.0, abs=5)
     assert (found.evaluations["validation"].step, found.evaluations["validation"].metrics) == (40, {"loss": 0.25})
     assert [(each.rank, each.state, each.pid, each.cpu_percent) for each in found.ranks] == [
-        (0, "running", 100, 98.5),
-        (1, "running", 101, 98.5),
+        (0, "running", 100, 97.0),
+        (1, "running", 101, 97.0),
     ]
 
 

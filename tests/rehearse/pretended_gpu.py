@@ -8,6 +8,7 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -76,6 +77,23 @@ def synchronised_norm(rank, world_size):
     torch.testing.assert_close(synced.running_mean, plain.running_mean)
 
 
+def norm_in_a_wrapper(local_rank):
+    """DDP takes a model with SyncBatchNorm, as it does on GPUs."""
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))).cuda()
+    DDP(model, device_ids=[local_rank])(torch.randn(4, 3).cuda()).sum().backward()
+    assert model[0].weight.grad is not None
+
+
+def sharded_attention():
+    """Attention over heads that lie on several ranks against attention over all of them."""
+    mesh = dist.init_device_mesh("cuda", (dist.get_world_size(),))
+    torch.manual_seed(1)
+    whole = [torch.randn(2, 4, 8, 16) for _ in range(3)]
+    shards = [distribute_tensor(each, mesh, [Shard(1)]) for each in whole]
+    got = nn.functional.scaled_dot_product_attention(*shards, is_causal=True).full_tensor()
+    torch.testing.assert_close(got, nn.functional.scaled_dot_product_attention(*whole, is_causal=True))
+
+
 def main():
     local_rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local_rank)
@@ -83,6 +101,8 @@ def main():
     rank, world_size = dist.get_rank(), dist.get_world_size()
     devices()
     synchronised_norm(rank, world_size)
+    norm_in_a_wrapper(local_rank)
+    sharded_attention()
     mean = torch.tensor([float(rank)]).cuda()
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     assert mean.item() == (world_size - 1) / 2

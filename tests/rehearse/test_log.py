@@ -58,8 +58,9 @@ def test_a_full_disk_ends_the_file_and_not_the_run() -> None:
 
 
 def test_a_replay_reports_and_gives_the_exit_code(
-    recorded: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorded: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     recorded.wrapper(line=33, nested=True)
     recorded.every("exit", initialized=False, site=recorded.site(5))
     path = tmp_path / "run.jsonl"
@@ -68,7 +69,11 @@ def test_a_replay_reports_and_gives_the_exit_code(
     report = tmp_path / "report.json"
     assert cli.main(["run", "--replay", str(path), "--report", str(report)]) == 1
     assert "train.py:33:1: error DDP312 double-wrap" in capsys.readouterr().out
+    (tmp_path / "pyproject.toml").write_text('[tool.validate-ddp]\nfail-on = "never"\n')
+    assert cli.main(["run", "--replay", str(path)]) == 0
+    (tmp_path / "pyproject.toml").write_text('[tool.validate-ddp]\nignore = ["double-wrap"]\n')
+    assert cli.main(["run", "--replay", str(path)]) == 0 and "no findings" in capsys.readouterr().out
     document = json.loads(report.read_text())
-    assert [(each["code"], each["kinds"]) for each in document["findings"]] == [("DDP312", ["rehearsal"])]
+    assert [(each["code"], each["evidence_kinds"]) for each in document["findings"]] == [("DDP312", ["rehearsal"])]
     assert document["rules"]["DDP312"] == {"name": "double-wrap", "verdict": "violated"}
     assert document["facts"]["world_size"] == 2

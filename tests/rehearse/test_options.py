@@ -44,6 +44,8 @@ def test_a_module() -> None:
         ("torchrun --nnodes 1:2 --nproc-per-node=2 -m pkg.train x", ("-m", "pkg.train"), ("x",), (2, 2)),
         ("python -m torch.distributed.run --nproc-per-node 3 train.py", ("train.py",), (), (3, 1)),
         ("python3 -u train.py --x", ("train.py",), ("--x",), (2, 1)),
+        ("python -m torch.distributed.launch train.py x", ("train.py",), ("--local-rank=0", "x"), (2, 1)),
+        ("python -m torch.distributed.launch --use_env train.py x", ("train.py",), ("x",), (2, 1)),
         ("accelerate launch --multi_gpu --num_processes 4 --num_machines 2 train.py b", ("train.py",), ("b",), (2, 2)),
         ("accelerate launch --mixed_precision fp16 train.py", ("train.py",), (), (2, 1)),
     ],

@@ -159,6 +159,13 @@ def test_a_folder_for_temporary_files_may_have_any_name(rehearse: Rehearse, tmp_
     assert not list(scratch.iterdir())
 
 
+def test_a_full_disk_under_the_log_is_told_and_ends_nothing(rehearse: Rehearse) -> None:
+    ran = rehearse("print('x' * 9)\n", "--log", "/dev/full")
+    assert ran.code == 0 and ran.out.count("xxxxxxxxx") == 2
+    assert [fault["where"] for fault in ran.report["faults"]] == ["log"]
+    assert "/dev/full: No space left on device" in ran.report["faults"][0]["message"]
+
+
 def test_nothing_is_left_among_the_temporary_files(rehearse: Rehearse, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -28,7 +28,9 @@ def rehearse(folder: Path, *words: str) -> tuple[int, dict[str, Any], str]:
 
 
 def codes(document: dict[str, Any]) -> set[tuple[str, int]]:
-    return {(finding["code"], finding["line"]) for finding in document["findings"] if finding["severity"] != "info"}
+    """What the run itself has shown, be it read before or not."""
+    shown = [finding for finding in document["findings"] if "rehearsal" in finding["evidence_kinds"]]
+    return {(finding["code"], finding["line"]) for finding in shown if finding["severity"] != "info"}
 
 
 def expected(script: Path, code: str) -> tuple[str, int]:
@@ -63,5 +65,31 @@ def test_ranks_that_wait_for_each_other_are_ended_and_both_named(tmp_path: Path)
     code, document, _ = rehearse(tmp_path, str(script), "--timeout", "1800")
     assert code == 1 and document["outcome"] == "hang"
     assert codes(document) == {expected(script, "DDP401")}
+    assert [finding["run_says"] for finding in document["findings"]] == ["confirmed"]
     positions = [row for row in document["positions"] if row.startswith("rank")]
     assert "rank 0 is in all_reduce" in positions[0] and "rank 1 is in barrier" in positions[1]
+
+
+SPAWNING = """import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def work(rank):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29511", rank=rank, world_size=2)
+    if rank == 1:
+        raise ValueError("no data for this rank")
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    mp.spawn(work, nprocs=2)
+"""
+
+
+def test_what_ends_a_spawned_rank_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNING)
+    code, document, output = rehearse(tmp_path, "train.py")
+    assert code == 3, output
+    assert document["failure"]["rank"] == 1 and document["failure"]["place"] == "train.py:9"
+    assert document["failure"]["message"] == "ValueError: no data for this rank"

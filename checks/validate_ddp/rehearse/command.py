@@ -2,45 +2,72 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from validate_ddp.catalogue import Finding
-from validate_ddp.cli import BAD_INPUT, FOUND, INTERRUPTED, OK, UsageError, colored, columns
+from validate_ddp.catalogue import SEVERITIES, Finding
+from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
+from validate_ddp.config import Settings
 from validate_ddp.rehearse import log as logs
-from validate_ddp.rehearse import show
-from validate_ddp.rehearse.options import Options, read
+from validate_ddp.rehearse import reading, show
+from validate_ddp.rehearse.as_json import as_json
+from validate_ddp.rehearse.differential import differential
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.options import Options
+from validate_ddp.rehearse.options import read as read_options
 from validate_ddp.rehearse.outcome import Judged, judge
+from validate_ddp.rehearse.page import as_html
 from validate_ddp.rehearse.parent.supervisor import supervise
+from validate_ddp.rehearse.parent.view import Plain, View
+from validate_ddp.rehearse.plan import Plan
 
 FAILED = 3
 
 
 def main(arguments: Sequence[str]) -> int:
     """0 nothing at or above ``--fail-on``, 1 findings, 2 bad usage, 3 the script itself failed or timed out."""
-    options = read(list(arguments))
+    options = read_options(list(arguments))
     if options.replay is not None:
-        judged = judge(logs.read(options.replay))
+        events = logs.read(options.replay)
+        settings = reading.settings_for(reading.file_of(tuple(events[0].get("plan", {}).get("script") or ())))
     else:
-        judged = _rehearsed(options)
-        if judged.run.outcome == "interrupted":
-            return INTERRUPTED
+        assert options.plan is not None  # the parser gives one where nothing is replayed
+        file = reading.file_of(options.plan.script)
+        settings = reading.settings_for(file)
+        events = _rehearsed(options.plan, options, file, settings)
+    judged = judge(events, reading.wanted(settings, events[0].get("cwd", "")))
+    if judged.run.outcome == "interrupted":
+        return INTERRUPTED
     _report(judged, options)
-    return _code(judged, options.fail_on)
+    return _code(judged, options.fail_on or settings.fail_on)
 
 
-def _rehearsed(options: Options) -> Judged:
-    assert options.plan is not None  # the parser gives one where nothing is replayed
+def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[Event]:
     log = logs.Log(options.log)
+    read = reading.read(file, settings) if options.static and file is not None else None
     try:
-        supervise(options.plan, log, _note)
+        with _view(options, read or ()) as view:
+            outcome = supervise(plan, log, view, read=None if read is None else reading.plain(read))
+            if options.differential and outcome != "interrupted":
+                differential(plan, log, view)
     finally:
         log.close()
-    return judge(log.events)
+    return log.events
 
 
-def _note(text: str) -> None:
-    print(f"validate-ddp: {text}", file=sys.stderr, flush=True)
+@contextmanager
+def _view(options: Options, read: tuple[Finding, ...]) -> Iterator[View]:
+    """A table on a terminal, plain remarks elsewhere."""
+    terminal = sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if not (options.live and terminal):
+        yield Plain()
+        return
+    from validate_ddp.rehearse.live import LiveView
+
+    with LiveView(colored(options.color, terminal), [f"{each.code} {each.path}:{each.line}" for each in read]) as view:
+        yield view
 
 
 def _report(judged: Judged, options: Options) -> None:
@@ -50,9 +77,10 @@ def _report(judged: Judged, options: Options) -> None:
     sys.stdout.write(show.as_text(judged, drawing))
     sys.stdout.flush()
     if options.report is not None:
+        text = as_json(judged) if options.report.endswith(".json") else as_html(judged)
         try:
-            with open(options.report, "w", encoding="utf-8") as file:
-                file.write(show.as_json(judged))
+            with open(options.report, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
         except OSError as error:
             raise UsageError(f"{options.report}: the report cannot be written: {error.strerror or error}") from error
 
@@ -62,10 +90,9 @@ def _code(judged: Judged, fail_on: str) -> int:
         return FAILED
     if judged.run.outcome == "hang":
         return FOUND  # whatever the findings that explain it: ranks that wait for ever are one
-    return FOUND if _counts(judged.findings, fail_on) else OK
-
-
-def _counts(findings: tuple[Finding, ...], fail_on: str) -> bool:
-    from validate_ddp.cli import exit_code
-
-    return exit_code(findings, fail_on) not in (OK, BAD_INPUT)
+    return (
+        FOUND
+        if fail_on != "never"
+        and any(SEVERITIES.index(finding.severity) >= SEVERITIES.index(fail_on) for finding in judged.findings)
+        else OK
+    )

@@ -69,8 +69,9 @@ def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observa
     found: dict[tuple[str, int], Observation] = {}
     for culprit in culprits(run):
         if culprit.code == code:
-            guarded = conditional(culprit.call["site"])
-            site: Site = Site((guarded,)) if guarded else culprit.call["site"]
+            call: Site = culprit.call["site"]
+            guarded = conditional(call)
+            site = Site((guarded,)) if guarded else call
             message = f"{what}: rank {culprit.rank} calls {named(culprit.call)}, rank {culprit.other} " + (
                 f"calls {named(culprit.peer)} at {short(culprit.peer['site'])}"
                 if culprit.peer
@@ -78,7 +79,7 @@ def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observa
             )
             instead = culprit.peer["site"] if culprit.peer else run.where.get(culprit.other)
             notes = (Note(instead, f"where rank {culprit.other} is instead"),) if instead else ()
-            found.setdefault(site.place, Observation(code, severity, site, message, notes, (culprit.rank,)))
+            found.setdefault(site.place, Observation(code, severity, site, message, notes, (culprit.rank,), call))
     return tuple(found.values())
 
 

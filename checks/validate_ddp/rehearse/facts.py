@@ -7,7 +7,7 @@ from typing import Any
 
 from validate_ddp.rehearse.iterations import loader_of, training_turns
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import holds_wrapped, updates
+from validate_ddp.rehearse.updates import agree, common_steps, differing, holds_wrapped, updates
 
 Facts = dict[str, Any]
 
@@ -17,7 +17,8 @@ def facts(run: Run) -> Facts:
 
     batch_size: rows of the largest batch of a rank. accumulation: backwards a step, of the optimizer with most steps.
     effective_batch_size: of all ranks and micro-batches. samples: of the first epoch. reductions_per_step: backwards
-    that reduce. checkpoints: path and ranks that wrote it.
+    that reduce. replicas: whether the parameters under DDP were equal on all ranks after each step that could be
+    compared. checkpoints: path and ranks that wrote it.
     """
     rank = run.ranks[0] if run.ranks else 0
     steps = updates(run, rank)
@@ -40,6 +41,8 @@ def facts(run: Run) -> Facts:
         "epochs": len({(turn.loader, turn.number) for turn in turns}) or None,
         "reductions_per_step": reductions,
         "samples": _samples(run),
+        "replicas": _replicas(run, main),
+        "differential": run.differential,
         "devices": {str(rank): sorted({event["index"] for event in run.of(rank, "device")}) for rank in run.ranks},
         "checkpoints": _checkpoints(run),
         "changed_for_the_rehearsal": list(run.shim),
@@ -64,9 +67,10 @@ def _steps_per_epoch(run: Run, rank: int) -> int | None:
     return _usual(counts)
 
 
-def _samples(run: Run) -> Facts | None:
-    """Of the first iteration over the first training loader, over all ranks."""
-    counts: Counter[int] = Counter()
+def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
+    """Of the first iteration over the first training loader: samples in the data set, the indices that each rank was
+    given, in their order, and whether the iterations were whole. None where indices are not known."""
+    read: dict[int, list[int]] = {}
     length = None
     whole = True
     for rank in run.ranks:
@@ -76,15 +80,43 @@ def _samples(run: Run) -> Facts | None:
         loader = loader_of(run, rank, turn.loader)
         length = loader["length"] if loader else None
         whole = whole and bool(turn.exhausted)
-        for indices in turn.indices:
-            counts.update(indices)
-    if not counts or length is None:
+        read[rank] = [index for indices in turn.indices for index in indices]
+    if not any(read.values()) or length is None:
         return None
+    return length, read, whole
+
+
+def _samples(run: Run) -> Facts | None:
+    epoch = first_epoch(run)
+    if epoch is None:
+        return None
+    length, read, whole = epoch
+    counts = Counter(index for indices in read.values() for index in indices)
     return {
         "in_data_set": length,
         "seen": len(counts),
         "repeated": sum(count > 1 for count in counts.values()),
         "missed": max(0, length - len(counts)) if whole else None,
+    }
+
+
+def _replicas(run: Run, number: int | None) -> Facts | None:
+    """Of the optimizer ``number``; None where no step could be compared."""
+    if number is None or run.world_size < 2 or len(run.ranks) != run.world_size:
+        return None
+    steps = []
+    for count in range(1, common_steps(run, number) + 1):
+        apart = differing(run, number, count, "params", wrapped=True)
+        if apart or agree(run, number, count, "params", wrapped=True):
+            steps.append((count, len(apart)))
+    if not steps:
+        return None
+    first = next((count for count, apart in steps if apart), None)
+    return {
+        "steps_compared": len(steps),
+        "equal": first is None,
+        "first_difference": first,
+        "parameters_apart": [apart for _, apart in steps],
     }
 
 

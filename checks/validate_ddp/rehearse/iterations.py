@@ -40,40 +40,56 @@ class Turn:
 
 
 def turns(run: Run, rank: int) -> list[Turn]:
-    """The iterations of one rank, in the order in which they began; nested ones get what happens within them."""
-    found: list[Turn] = []
-    open_turns: list[Turn] = []
+    """The iterations of one rank, in the order in which they began.
+
+    What happens is that of the batch taken last; of several, where the script takes one of each of several loaders
+    before it does anything. After a loop within a loop it is the outer one's again.
+    """
+    found: dict[tuple[int, int], Turn] = {}
+    unfinished: list[Turn] = []
+    current: list[Turn] = []
+    fresh = True
     for event in run.by_rank.get(rank, ()):
         kind = event["event"]
         if kind == "iteration":
-            turn = Turn(event["loader"], event["turn"], event["site"])
-            found.append(turn)
-            open_turns.append(turn)
+            # One that begins anew has done with what it took before, be it a look at the first batch.
+            unfinished = [turn for turn in unfinished if turn.loader != event["loader"]]
+            current = [turn for turn in current if turn.loader != event["loader"]]
+            turn = found[event["loader"], event["turn"]] = Turn(event["loader"], event["turn"], event["site"])
+            unfinished.append(turn)
         elif kind == "batch":
-            for turn in reversed(open_turns):
-                if (turn.loader, turn.number) == (event["loader"], event["turn"]):
-                    turn.batches.append(Batch(event))
-                    # What lies above was left without an end, by a `break`.
-                    del open_turns[open_turns.index(turn) + 1 :]
-                    break
+            taken = found.get((event["loader"], event["turn"]))
+            if taken is not None:
+                taken.batches.append(Batch(event))
+                current = [taken] if fresh or taken in current else [*current, taken]
+                fresh = False
         elif kind == "iterated":
-            for turn in open_turns[:]:
-                if (turn.loader, turn.number) == (event["loader"], event["turn"]):
-                    turn.exhausted = event["exhausted"]
-                    open_turns.remove(turn)
+            ended = found.get((event["loader"], event["turn"]))
+            if ended is not None:
+                ended.exhausted = event["exhausted"]
+                unfinished = [turn for turn in unfinished if turn is not ended]
+                current = [turn for turn in current if turn is not ended]
+                current = current or [turn for turn in unfinished if turn.batches][-1:]
+                if not current and ended.trains:
+                    current = [ended]  # a loader that fetches ahead ends before its last batch is trained on
         elif kind in ("forward", "inner_forward", "backward", "step"):
-            last = next((turn for turn in reversed(open_turns) if turn.batches), None)
-            if last is not None:
-                batch = last.batches[-1]
+            fresh = True
+            for turn in current:
+                batch = turn.batches[-1]
                 {"backward": batch.backwards, "step": batch.steps}.get(kind, batch.forwards).append(event)
-    return found
+    return list(found.values())
 
 
-def training_turns(run: Run, rank: int) -> list[Turn]:
+def consumed_turns(run: Run, rank: int) -> list[Turn]:
     """Iterations over loaders from which the rank learns: all those of a loader that it ever does."""
     every = turns(run, rank)
     loaders = {turn.loader for turn in every if turn.trains}
     return [turn for turn in every if turn.loader in loaders]
+
+
+def training_turns(run: Run, rank: int) -> list[Turn]:
+    """Iterations in which the rank learns: neither a look at the first batch nor an evaluation of the training data."""
+    return [turn for turn in turns(run, rank) if turn.trains]
 
 
 def loader_of(run: Run, rank: int, number: int) -> Event | None:

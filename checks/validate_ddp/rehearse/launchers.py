@@ -40,8 +40,14 @@ def understood(line: tuple[str, ...], plan: Plan) -> Plan:
     if first == "accelerate" and words[1:2] == ["launch"]:
         return _accelerate(words[2:], plan)
     if first.startswith("python"):
-        if words[1:3] in (["-m", "torch.distributed.run"], ["-m", "torch.distributed.launch"]):
+        if words[1:3] == ["-m", "torch.distributed.run"]:
             return _torchrun(words[3:], plan)
+        if words[1:3] == ["-m", "torch.distributed.launch"]:
+            started = _torchrun(words[3:], plan)
+            if "--use_env" in words or "--use-env" in words:
+                return started
+            # It passes each rank its own; the number is filled in where the rank is started.
+            return replace(started, arguments=("--local-rank=0", *started.arguments))
         if words[1:3] == ["-m", "accelerate.commands.launch"]:
             return _accelerate(words[3:], plan)
         return _script(words[1:], plan, module=False)

@@ -18,6 +18,8 @@ class Log:
 
     def __init__(self, path: str | None) -> None:
         self.events: list[Event] = []
+        self.late: list[Event] = []
+        """Faults to be told after the next event: the first one has to be ``start``."""
         self.file: TextIO | None = None
         self.path = path
         if path is not None:
@@ -28,14 +30,30 @@ class Log:
 
     def add(self, event: Event) -> None:
         """Appends one event. A full disk ends the file, and becomes an event; the run goes on."""
-        self.events.append(event)
+        self.events += [event, *self.late]
+        self.late = []
         if self.file is None:
             return
         try:
             self.file.write(json.dumps(event, separators=(",", ":")) + "\n")
         except OSError as error:
             self.file = None
-            self.events.append({"event": "fault", "where": "log", "message": f"{self.path}: {error.strerror or error}"})
+            self.events.append(_fault(self.path, error))
+
+    def tell(self, message: str) -> None:
+        """A fault of the command itself, as an event after the next one."""
+        self.late.append({"event": "fault", "where": "command", "message": message})
+
+    def restart(self) -> None:
+        """Forgets all events: the run begins again."""
+        self.events.clear()
+        if self.file is not None:
+            try:
+                self.file.seek(0)
+                self.file.truncate()
+            except OSError as error:
+                self.file = None
+                self.late = [_fault(self.path, error)]
 
     def close(self) -> None:
         """Closes the file."""
@@ -43,8 +61,12 @@ class Log:
             try:
                 self.file.close()
             except OSError as error:
-                self.events.append({"event": "fault", "where": "log", "message": f"{self.path}: {error}"})
+                self.events.append(_fault(self.path, error))
             self.file = None
+
+
+def _fault(path: str | None, error: OSError) -> Event:
+    return {"event": "fault", "where": "log", "message": f"{path}: {error.strerror or error}"}
 
 
 def read(path: str) -> list[Event]:

@@ -22,14 +22,19 @@ Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are
 
 
 class Options(NamedTuple):
-    """plan: None with ``replay``. log, report, replay: paths."""
+    """plan: None with ``replay``. fail_on: None for that of the settings. log, report, replay: paths. static: whether
+    the script is read first. live: whether a terminal may show a table while the run goes on. differential: whether the
+    first step is compared with that of one process."""
 
     plan: Plan | None
-    fail_on: str
+    fail_on: str | None
     log: str | None
     report: str | None
     replay: str | None
     color: str
+    static: bool = True
+    live: bool = True
+    differential: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,15 +80,18 @@ def parser() -> argparse.ArgumentParser:
     add("--nnodes", type=_positive, default=1, metavar="N", help="nodes, each with ranks of its own, on this machine")
     add("--max-steps", type=_positive, metavar="N", help="end each iteration over a loader after N batches")
     add("--stop-after", type=_positive, metavar="N", help="end the run after N optimizer steps")
+    add("--differential", action="store_true", help="compare the first step with that of one process (two runs more)")
     add("--timeout", type=_seconds, default=600.0, metavar="S", help="end the run after S seconds (600)")
     add("--hang", type=_seconds, default=60.0, metavar="S", help="a rank that stood still so long is stuck (60)")
     add("--env", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="environment of every rank")
     add("--launcher", choices=("auto", "env", "single"), default="auto", help="how ranks are started (auto)")
     add("--no-shim", dest="shim", action="store_false", help="leave CUDA as it is: on a machine with GPUs")
-    add("--fail-on", choices=FAIL_ON, default="error", help="least severity that gives exit code 1 (error)")
-    add("--report", metavar="FILE.json", help="write the report there too")
+    add("--no-static", dest="static", action="store_false", help="do not read the script before it is run")
+    add("--fail-on", choices=FAIL_ON, help="least severity that gives exit code 1 (error)")
+    add("--report", metavar="FILE", help="write the report there too: FILE.html or FILE.json")
     add("--log", metavar="FILE", help="keep the events, for --replay")
     add("--replay", metavar="LOG", help="judge the events of an earlier run; nothing is started")
+    add("--no-live", dest="live", action="store_false", help="no table while it runs, also on a terminal")
     add("--color", choices=("auto", "always", "never"), default="auto", help="auto; NO_COLOR is honoured")
     return built
 
@@ -93,14 +101,16 @@ def read(arguments: list[str]) -> Options:
     built = parser()
     ours, rest = _split(arguments, built)
     args = built.parse_args(ours)
-    if args.report is not None and not args.report.endswith(".json"):
-        raise UsageError(f"--report {args.report}: only .json is written as yet")
+    if args.report is not None and not args.report.endswith((".html", ".json")):
+        raise UsageError(f"--report {args.report}: the name has to end in .html or .json, which says what is written")
     plan = None
     if args.replay is None:
         plan = _plan(args, rest)
     elif rest:
         raise UsageError("--replay starts nothing: it takes no script")
-    return Options(plan, args.fail_on, args.log, args.report, args.replay, args.color)
+    return Options(
+        plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential
+    )
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> Plan:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from validate_ddp.catalogue import SEVERITIES, Finding, Place, Span
+from validate_ddp.catalogue import Finding, Place, Span
+from validate_ddp.catalogue.plain import from_plain
 from validate_ddp.catalogue.registry import name_of
 from validate_ddp.rehearse.facts import Facts, facts
+from validate_ddp.rehearse.joined import CONTRADICTED, Reported, joined
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.rules import judged
 from validate_ddp.rehearse.run import Run, Site
@@ -33,8 +36,8 @@ class Judged:
     """Everything there is to report of a run."""
 
     run: Run
-    findings: tuple[Finding, ...]
-    observations: tuple[Observation, ...]
+    reported: tuple[Reported, ...]
+    """All findings, those of the static check among them, the most severe first."""
     verdicts: dict[str, Verdict]
     facts: Facts
     failure: Failure | None
@@ -42,21 +45,28 @@ class Judged:
     """Where each rank was when a run was ended, one line each."""
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What counts: all but those that the run contradicts."""
+        return tuple(each.finding for each in self.reported if each.said != CONTRADICTED)
+
+    @property
     def failed(self) -> bool:
         """Whether the script itself failed or timed out."""
         return self.run.outcome in ("failed", "timeout", "cut off")
 
 
-def judge(events: list[Event]) -> Judged:
-    """Judges the events of a run; pure, but for reading the lines of the script."""
+def judge(events: list[Event], keep: Callable[[Finding], bool] | None = None) -> Judged:
+    """Judges the events of a run; pure, but for reading the lines of the script.
+
+    keep: which of the run's findings are wanted; the others are left out. What was read before the run is as it is.
+    """
     run = Run(events)
     verdicts = judged(run)
-    observations = [finding for verdict in verdicts.values() for finding in verdict.findings]
-    observations.sort(key=lambda each: (-SEVERITIES.index(each.severity), each.frame.path, each.frame.line, each.code))
+    shown = [(_finding(run, each), each) for verdict in verdicts.values() for each in verdict.findings]
+    static = tuple(from_plain(Finding, row) for row in run.read or ())
     return Judged(
         run=run,
-        findings=tuple(_finding(run, each) for each in observations),
-        observations=tuple(observations),
+        reported=joined(run, static, [pair for pair in shown if keep is None or keep(pair[0])], verdicts),
         verdicts=verdicts,
         facts=facts(run),
         failure=_failure(run),

@@ -54,6 +54,8 @@ class Run:
     def __init__(self, events: list[Event]) -> None:
         self.plan: dict[str, Any] = events[0].get("plan", {}) if events else {}
         self.cwd: str = events[0].get("cwd", "") if events else ""
+        self.read: list[Any] | None = events[0].get("read") if events else None
+        """What the static check has found before the run, as plain data; None where it was left out."""
         self.outcome = "cut off"
         self.seconds = 0.0
         self.by_rank: dict[int, list[Event]] = {}
@@ -61,6 +63,8 @@ class Run:
         self.shim: dict[str, None] = {}
         self.faults: list[Event] = []
         self.where: dict[int, Site] = {}
+        self.differential: Event | None = None
+        """How the first step compares with that of one process, where that was asked for."""
         self.stop: Event | None = None
         """The event of a hang or a time-out, with what each rank was doing."""
         self._build(events)
@@ -83,6 +87,8 @@ class Run:
                 self.codes[event["rank_of"]] = event["code"]
             elif kind in ("hang", "timeout"):
                 self.stop = event
+            elif kind == "differential" and process is None:
+                self.differential = event
             elif kind == "fault":
                 self.faults.append(event)
             elif kind == "shim":

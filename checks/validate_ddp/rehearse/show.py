@@ -1,20 +1,16 @@
-"""The report of a rehearsal: for people, and as JSON."""
+"""The report of a rehearsal for people, on a terminal."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
-from validate_ddp import __version__
 from validate_ddp.catalogue import Finding
-from validate_ddp.catalogue.registry import name_of
+from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported
 from validate_ddp.rehearse.outcome import Judged, shown_path
 from validate_ddp.report import Options, counts, plural
 from validate_ddp.report.drawing import draw
 from validate_ddp.report.places import Files
 from validate_ddp.report.printable import escape, paint
-
-SCHEMA = 1
 
 
 class _Quoted(NamedTuple):
@@ -38,41 +34,55 @@ def _texts(judged: Judged) -> Any:
     return text
 
 
+def quoted(judged: Judged) -> Files:
+    """The files that findings quote."""
+    return Files(_Quoted(judged.findings, 1, _texts(judged)))  # type: ignore[arg-type]
+
+
 def as_text(judged: Judged, options: Options) -> str:
     """How the script ended, the findings, the facts, the rules, and what was changed for the rehearsal."""
     rows = [*_ending(judged, options)]
-    files = Files(_Quoted(judged.findings, 1, _texts(judged)))  # type: ignore[arg-type]
-    for finding in judged.findings:
-        rows += [*draw(finding, files, options), ""]
+    files = quoted(judged)
+    for each in judged.reported:
+        rows += [*draw(each.finding, files, options, _seen(judged, each)), ""]
     rows += _facts(judged, options)
     rows += _rules(judged, options)
-    rows += _remarks(judged, options)
+    rows += _remarks(judged)
     rows.append(_summary(judged, options))
     return "".join(row + "\n" for row in rows)
 
 
-def _ending(judged: Judged, options: Options) -> list[str]:
+def _seen(judged: Judged, reported: Reported) -> tuple[tuple[str, str], ...]:
+    return () if judged.run.read is None else (("seen", reported.seen),)
+
+
+def ended(judged: Judged) -> str:
+    """How a run ended that did not end well; nothing for one that did."""
     run, failure = judged.run, judged.failure
-    rows: list[str] = []
     if judged.failed and failure is not None:
         who = f"rank {failure.rank}" if failure.rank is not None else "the script"
         where = f" ({failure.place})" if failure.place else ""
-        head = f"the script failed: {who} first: {failure.message.splitlines()[0] if failure.message else ''}{where}"
-        rows += [paint(escape(head), "error", options.color)]
-        rows += [f"    {escape(line)}" for line in failure.traceback.rstrip().splitlines()]
+        return f"the script failed: {who} first: {failure.message.splitlines()[0] if failure.message else ''}{where}"
+    if run.outcome == "timeout":
+        return f"the script was ended after {run.seconds:.0f} s (--timeout)"
+    if run.outcome == "hang":
+        return "the ranks wait, and nothing can let them go on: the run was ended"
+    return f"the run did not come to its end ({run.outcome})" if judged.failed else ""
+
+
+def _ending(judged: Judged, options: Options) -> list[str]:
+    head = ended(judged)
+    rows = [paint(escape(head), "error", options.color)] if head else []
+    if judged.failed and judged.failure is not None:
+        rows += [f"    {escape(line)}" for line in judged.failure.traceback.rstrip().splitlines()]
         rows.append("")
-    elif run.outcome == "timeout":
-        rows += [paint(f"the script was ended after {run.seconds:.0f} s (--timeout)", "error", options.color)]
-    elif run.outcome == "hang":
-        rows += [paint("the ranks wait, and nothing can let them go on: the run was ended", "error", options.color)]
-    elif judged.failed:
-        rows += [paint(f"the run did not come to its end ({run.outcome})", "error", options.color)]
     if judged.positions:
         rows += [*(f"  {escape(row)}" for row in judged.positions), ""]
     return rows
 
 
-def _facts(judged: Judged, options: Options) -> list[str]:
+def fact_rows(judged: Judged) -> list[tuple[str, Any]]:
+    """The observed facts as names and values, None for what was not observed."""
     found = judged.facts
     samples = found["samples"]
     rows = [
@@ -91,9 +101,26 @@ def _facts(judged: Judged, options: Options) -> list[str]:
         missed = "unknown" if samples["missed"] is None else samples["missed"]
         text = f"{samples['seen']} of {samples['in_data_set']} seen, {samples['repeated']} repeated, {missed} missed"
         rows.append(("samples in the first epoch", text))
+    replicas = found["replicas"]
+    if replicas:
+        told = "equal after each of" if replicas["equal"] else f"apart from step {replicas['first_difference']} on, of"
+        rows.append(("parameters of the ranks", f"{told} {plural(replicas['steps_compared'], 'step')}"))
+    compared = found["differential"]
+    if compared:
+        told = (
+            f"{compared['relative']:.1g} of its norm away"
+            if compared["compared"]
+            else f"not compared: {compared['why']}"
+        )
+        rows.append(("first gradient against one process", told))
     for each in found["checkpoints"]:
         ranks = ", ".join(map(str, each["ranks"]))
         rows.append(("saved", f"{shown_path(judged.run, each['path'])} by rank {ranks}"))
+    return rows
+
+
+def _facts(judged: Judged, options: Options) -> list[str]:
+    rows = fact_rows(judged)
     width = max(len(name) for name, _ in rows)
     lines = [
         f"  {name.ljust(width)}  {'not observed' if value is None else escape(str(value))}" for name, value in rows
@@ -122,67 +149,43 @@ def _rules(judged: Judged, options: Options) -> list[str]:
     return [paint("rules", "bold", options.color), *lines, ""]
 
 
-def _remarks(judged: Judged, options: Options) -> list[str]:
+def _remarks(judged: Judged) -> list[str]:
+    changed = ["changed for the rehearsal: " + "; ".join(judged.run.shim)] if judged.run.shim else []
+    return [escape(row) for row in (*changed, *remarks(judged))]
+
+
+def remarks(judged: Judged) -> list[str]:
+    """What was not looked at, and faults of ours."""
+    run = judged.run
     rows = []
-    if judged.run.shim:
-        rows.append("changed for the rehearsal: " + "; ".join(judged.run.shim))
-    if judged.run.truncated:
+    if run.truncated:
         rows.append("cut short on purpose: what needs a whole epoch or run was not looked at")
-    missing = int(judged.run.plan.get("nproc_per_node", 0)) * int(judged.run.plan.get("nnodes", 0)) - len(
-        judged.run.ranks
-    )
-    if missing > 0 and judged.run.plan.get("launcher") != "single":
+    missing = int(run.plan.get("nproc_per_node", 0)) * int(run.plan.get("nnodes", 0)) - len(run.ranks)
+    if missing > 0 and run.plan.get("launcher") != "single":
         rows.append(f"{plural(missing, 'rank')} never reported: torch was not imported, or PYTHONPATH is not honoured")
-    for fault in judged.run.faults[:5]:
+    for fault in run.faults[:5]:
         rows.append(
             f"fault of validate-ddp itself in {fault['where']}: {fault['message']} (the run is not changed by it)"
         )
-    return [escape(row) for row in rows]
+    return rows
+
+
+def counted(judged: Judged) -> str:
+    """How many findings of which severity, and what became of those that reading had found."""
+    run = judged.run
+    where = f"in {run.seconds:.1f} s on {plural(len(run.ranks), 'rank')}"
+    said = [each.said for each in judged.reported if each.read is not None]
+    words = ", ".join(f"{said.count(word)} {word}" for word in (CONFIRMED, NOT_OBSERVED, CONTRADICTED) if word in said)
+    read = f"; of what reading found: {words}" if words else ""
+    if not judged.findings:
+        return f"no findings {where}{read}"
+    parts = [f"{number} {name}" if name == "info" else plural(number, name)
+             for name, number in counts(judged.findings).items() if number]  # fmt: skip
+    return f"{plural(len(judged.findings), 'finding')} ({', '.join(parts)}) {where}{read}"
 
 
 def _summary(judged: Judged, options: Options) -> str:
-    run = judged.run
-    where = f"in {run.seconds:.1f} s on {plural(len(run.ranks), 'rank')}"
-    if not judged.findings:
-        return paint(f"no findings {where}", "good" if not judged.failed else "bold", options.color)
-    parts = [f"{number} {name}" if name == "info" else plural(number, name)
-             for name, number in counts(judged.findings).items() if number]  # fmt: skip
-    return f"{plural(len(judged.findings), 'finding')} ({', '.join(parts)}) {where}"
-
-
-def as_json(judged: Judged) -> str:
-    """One JSON object."""
-    run, failure = judged.run, judged.failure
-    document = {
-        "schema": SCHEMA,
-        "tool": {"name": "validate-ddp", "version": __version__},
-        "plan": run.plan,
-        "outcome": run.outcome,
-        "seconds": run.seconds,
-        "failure": None if failure is None else failure.__dict__,
-        "positions": list(judged.positions),
-        "findings": [
-            _finding_as_json(finding, observation.ranks)
-            for finding, observation in zip(judged.findings, judged.observations, strict=True)
-        ],
-        "facts": judged.facts,
-        "rules": {code: {"name": name_of(code), "verdict": verdict.word} for code, verdict in judged.verdicts.items()},
-        "faults": [{"where": each["where"], "message": each["message"]} for each in run.faults],
-    }
-    return json.dumps(document, indent=2, default=str) + "\n"
-
-
-def _finding_as_json(finding: Finding, ranks: tuple[int, ...]) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "name": finding.name,
-        "severity": finding.severity,
-        "kinds": ["rehearsal"],
-        "path": finding.path,
-        "line": finding.line,
-        "column": finding.column,
-        "end": {"line": finding.end_line, "column": finding.end_column},
-        "message": finding.message,
-        "ranks": list(ranks),
-        "evidence": [{"path": each.path, "line": each.span.line, "note": each.note} for each in finding.evidence],
-    }
+    text = counted(judged)
+    if judged.findings:
+        return text
+    return paint(text, "good" if not judged.failed else "bold", options.color)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
@@ -60,26 +62,38 @@ def differing(run: Run, number: int, count: int, what: str, wrapped: bool) -> li
     count: of the step, from 1. what: "grads" or "params". wrapped: of those under DDP, or of the others. Nothing where
     ranks do not hold the same parameters, as with sharded ones.
     """
+    return [at for at, equal in _compared(run, number, count, what, wrapped) if not equal]
+
+
+def agree(run: Run, number: int, count: int, what: str, wrapped: bool) -> bool:
+    """Whether ranks were seen to agree on all that ``differing`` compares; False where there is nothing to compare."""
+    compared = list(_compared(run, number, count, what, wrapped))
+    return bool(compared) and all(equal for _, equal in compared)
+
+
+def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> Iterator[tuple[int, bool]]:
+    """Positions of an optimizer's parameters that every rank has told of at a step, and whether all ranks agree."""
     told = [parameters(run, rank).get(number) for rank in run.ranks]
     if len(told) < 2 or any(each is None or each["shapes"] != (told[0] or {})["shapes"] for each in told):
-        return []
-    steps = [_step(run, rank, number, count) for rank in run.ranks]
-    if any(step is None or not step.get(what) for step in steps):
-        return []
-    names = (told[0] or {})["names"]
-    found = []
-    for at, name in enumerate(names):
-        values = {step[what][at] for step in steps if step is not None}
-        if (name is not None) is wrapped and len(values) > 1 and None not in values:
-            found.append(at)
-    return found
+        return
+    steps = taken(run, number, count)
+    if len(steps) < len(run.ranks) or any(not step.get(what) for step in steps):
+        return
+    for at, name in enumerate((told[0] or {})["names"]):
+        values = {step[what][at] for step in steps}
+        if (name is not None) is wrapped and None not in values:
+            yield at, len(values) == 1
 
 
-def _step(run: Run, rank: int, number: int, count: int) -> Event | None:
-    for event in run.of(rank, "step"):
-        if event["optimizer"] == number and event["count"] == count:
-            return event
-    return None
+_taken: WeakKeyDictionary[Run, dict[tuple[int, int, int], Event]] = WeakKeyDictionary()
+
+
+def taken(run: Run, number: int, count: int) -> list[Event]:
+    """One step of an optimizer on each rank that has taken it."""
+    index = _taken.get(run)
+    if index is None:
+        index = _taken[run] = {(rank, event["optimizer"], event["count"]): event for rank, event in run.each("step")}
+    return [index[rank, number, count] for rank in run.ranks if (rank, number, count) in index]
 
 
 def holds_wrapped(run: Run, rank: int, number: int) -> bool:

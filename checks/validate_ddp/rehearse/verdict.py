@@ -15,7 +15,8 @@ class Note(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """A defect that a run has shown. ranks: those that show it."""
+    """A defect that a run has shown. ranks: those that show it. call: what was called, where ``site`` is a line on the
+    way to it."""
 
     code: str
     severity: str
@@ -23,6 +24,7 @@ class Observation(NamedTuple):
     message: str
     notes: tuple[Note, ...] = ()
     ranks: tuple[int, ...] = ()
+    call: Site | None = None
 
     @property
     def frame(self) -> Frame:

@@ -11,8 +11,8 @@ from validate_ddp.report.places import Files, Location, location, shown
 from validate_ddp.report.printable import escape, paint
 
 
-def draw(finding: Finding, files: Files, options: Options) -> list[str]:
-    """The rows of a finding, without line ends."""
+def draw(finding: Finding, files: Files, options: Options, notes: tuple[tuple[str, str], ...] = ()) -> list[str]:
+    """The rows of a finding, without line ends. notes: labels and texts to add at its end."""
     place = location(finding)
     evidence = [(item, files.locate(item.path, item.span)) for item in finding.evidence]
     # One gutter for all frames of a finding, so that their code is aligned. One more line may be shown below.
@@ -31,6 +31,7 @@ def draw(finding: Finding, files: Files, options: Options) -> list[str]:
     if finding.fix is not None:
         flags = "--fix" if finding.fix.safe else "--fix --unsafe-fixes"
         rows.append(hand.note("help", f"{finding.fix.title} ({flags})"))
+    rows += [hand.note(label, text) for label, text in notes]
     if options.derivation:
         steps = [*finding.derivation, *([] if finding.confirmed else ["not confirmed on the concrete syntax"])]
         rows += [hand.note("because" if number == 0 else "", step) for number, step in enumerate(steps)]

@@ -8,6 +8,9 @@
     with World(2) as w:                          # without pytest
         w.run(function, 1, key="value")          # -> one result a rank
 
+    run = rehearse("train.py", nproc=2)          # a whole script, observed; see validate_ddp.rehearse.library
+    run.assert_clean()
+
 Processes
     parent          pytest, an xdist worker, or any program; never needs torch.    pool.py, worlds.py, server.py
       forkserver    has imported torch, never ran an operator; forks and reaps.    forkserver.py
@@ -44,6 +47,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from validate_ddp.rehearse.library import Rehearsal, rehearse
+
     from .assertions import (
         assert_disjoint_cover,
         assert_gathers_to,
@@ -59,11 +64,15 @@ if TYPE_CHECKING:
     from .pool import Pool, World
     from .rank import RankWorld
 
-_HOMES = {"Pool": "pool", "World": "pool", "WorldError": "outcome", "WorldTimeout": "outcome", "RankWorld": "rank"}
+_HOMES = {
+    "Pool": ".pool", "World": ".pool", "WorldError": ".outcome", "WorldTimeout": ".outcome", "RankWorld": ".rank",
+    "Rehearsal": "..rehearse.library", "rehearse": "..rehearse.library",
+}  # fmt: skip
 
 __all__ = [
     "Pool",
     "RankWorld",
+    "Rehearsal",
     "World",
     "WorldError",
     "WorldTimeout",
@@ -76,6 +85,7 @@ __all__ = [
     "assert_reshuffles",
     "assert_same_collectives",
     "assert_unwrapped",
+    "rehearse",
 ]
 
 
@@ -85,4 +95,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f".{_HOMES.get(name, 'assertions')}", __name__), name)
+    return getattr(import_module(_HOMES.get(name, ".assertions"), __name__), name)

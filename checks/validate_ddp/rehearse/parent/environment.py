@@ -46,6 +46,8 @@ def base(plan: Plan, folder: str, run: str, port: int) -> dict[str, str]:
             "stop_after": plan.stop_after,
             "shim": plan.shim,
             "timeout": plan.timeout,
+            "differential": plan.differential,
+            "float64": plan.float64,
         }
     )
     return environment

@@ -6,7 +6,7 @@ import json
 import os
 import selectors
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from validate_ddp.rehearse.log import Event
 
@@ -35,6 +35,10 @@ class Listener:
             if key.data is None:
                 self._accept()
                 continue
+            if callable(key.data):
+                if not key.data(key.fd):
+                    self.selector.unregister(key.fd)
+                continue
             number = key.data
             data = self._read(self.sockets[number])
             if data is None:
@@ -50,6 +54,10 @@ class Listener:
                 event = _decoded(line)
                 event["process"] = number
                 yield event
+
+    def also(self, descriptor: int, read: Callable[[int], bool]) -> None:
+        """Waits for a descriptor too: ``read`` is called when something has come there, until it gives False."""
+        self.selector.register(descriptor, selectors.EVENT_READ, read)
 
     def _accept(self) -> None:
         connection, _ = self.server.accept()

@@ -6,16 +6,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from validate_ddp.rehearse.parent import environment
 from validate_ddp.rehearse.plan import Plan
+
+Output = Callable[[int | None], int | None]
+"""For a rank, the descriptor of its standard output and error; None for those of this process."""
 
 
 class Processes:
     """The started ranks. ``ranks`` maps a process id to its rank; None for the one process that spawns its own."""
 
-    def __init__(self, plan: Plan, folder: str, run: str, single: bool) -> None:
+    def __init__(self, plan: Plan, folder: str, run: str, single: bool, output: Output = lambda rank: None) -> None:
         self.run = run
         self.single = single
         self.ranks: dict[int, int | None] = {}
@@ -26,9 +29,18 @@ class Processes:
         for rank in range(1 if single else plan.world_size):
             extra = {} if single else environment.of_rank(plan, rank, port)
             local = None if single else rank % plan.nproc_per_node
-            process = subprocess.Popen(
-                environment.command(plan, local), env={**shared, **extra}, start_new_session=True
-            )
+            screen = output(None if single else rank)
+            try:
+                process = subprocess.Popen(
+                    environment.command(plan, local),
+                    env={**shared, **extra},
+                    start_new_session=True,
+                    stdout=screen,
+                    stderr=screen,
+                )
+            finally:
+                if screen is not None:
+                    os.close(screen)
             self.started.append(process)
             self.ranks[process.pid] = None if single else rank
 

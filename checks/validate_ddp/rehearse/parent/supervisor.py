@@ -7,13 +7,15 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict, replace
+from typing import Any
 
+from validate_ddp.cli import UsageError
 from validate_ddp.rehearse.log import VERSION, Event, Log
 from validate_ddp.rehearse.parent.listener import Listener
 from validate_ddp.rehearse.parent.processes import Processes
 from validate_ddp.rehearse.parent.stillness import Stillness
+from validate_ddp.rehearse.parent.view import Guarded, View
 from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.watch import SETTLED, Watch
 
@@ -23,33 +25,34 @@ _FAILED_GRACE = 2.0
 _EXIT_GRACE = 5.0
 """Seconds for a rank to go once its interpreter has begun to: gloo sometimes hangs there after a correct script."""
 
-Note = Callable[[str], None]
 
-
-def supervise(plan: Plan, log: Log, note: Note) -> str:
+def supervise(plan: Plan, log: Log, view: View, **start: Any) -> str:
     """Runs it and returns how it ended: "finished", "failed", "timeout", "hang", "stopped" or "interrupted".
 
-    note: is given live remarks, one line each. The last event of the log is ``finish``.
+    view: what is shown meanwhile. start: more fields of the log's first event, ``start``. Its last one is
+    ``finish``.
     """
-    outcome = _once(plan, log, note)
+    guarded = Guarded(view, lambda error: log.tell(f"view: {type(error).__name__}: {error}"))
+    outcome = _once(plan, log, guarded, start)
     if outcome == "spawns":
         # Four processes would each start ranks of their own: begin again with the one that people start by hand.
-        note("the script spawns its own ranks: started again as one process")
-        log.events.clear()
-        if log.file is not None:
-            log.file.seek(0)
-            log.file.truncate()
-        outcome = _once(replace(plan, launcher="single"), log, note)
+        guarded.note("the script spawns its own ranks: started again as one process")
+        log.restart()
+        outcome = _once(replace(plan, launcher="single"), log, guarded, start)
     return outcome
 
 
-def _once(plan: Plan, log: Log, note: Note) -> str:
-    folder = tempfile.mkdtemp(prefix="validate-ddp-", dir=_short_folder())
+def _once(plan: Plan, log: Log, view: Guarded, start: dict[str, Any]) -> str:
+    try:
+        folder = tempfile.mkdtemp(prefix="validate-ddp-", dir=_short_folder())
+    except OSError as error:
+        raise UsageError(f"no folder for temporary files can be written: {error.strerror or error}") from error
     try:
         listener = Listener(folder)
         try:
-            log.add({"event": "start", "version": VERSION, "cwd": os.getcwd(), "plan": asdict(plan)})
-            run = _Run(plan, log, note, listener, folder)
+            log.add({"event": "start", "version": VERSION, "cwd": os.getcwd(), "plan": asdict(plan), **start})
+            view.began(log.events)
+            run = _Run(plan, log, view, listener, folder)
             outcome = run.follow()
             log.add({"event": "finish", "outcome": outcome, "seconds": round(time.monotonic() - run.began, 3)})
             return outcome
@@ -62,8 +65,8 @@ def _once(plan: Plan, log: Log, note: Note) -> str:
 class _Run:
     """One start of the processes, until all are gone."""
 
-    def __init__(self, plan: Plan, log: Log, note: Note, listener: Listener, folder: str) -> None:
-        self.plan, self.log, self.note, self.listener = plan, log, note, listener
+    def __init__(self, plan: Plan, log: Log, view: Guarded, listener: Listener, folder: str) -> None:
+        self.plan, self.log, self.view, self.listener = plan, log, view, listener
         self.began = time.monotonic()
         self.single = plan.launcher == "single"
         self.watch = Watch(plan.world_size)
@@ -76,7 +79,9 @@ class _Run:
         self.raised: set[int] = set()
         self.asked: set[int] = set()
         self.answered: set[int] = set()
-        self.processes = Processes(plan, folder, uuid.uuid4().hex, self.single)
+        self.processes = Processes(plan, folder, uuid.uuid4().hex, self.single, view.output)
+        for descriptor in view.readable():
+            listener.also(descriptor, view.read)
         self.stillness = Stillness(plan.hang)
 
     def follow(self) -> str:
@@ -92,10 +97,12 @@ class _Run:
         finally:
             self.processes.end()
             self._drain()
+            self.view.finish()
 
     def _tick(self) -> str | None:
         for event in self.listener.receive(_TICK):
             self._take(event)
+        self.view.tick()
         now = time.monotonic()
         for pid, code in self.processes.poll():
             self._ended(pid, code, now)
@@ -145,6 +152,7 @@ class _Run:
         self.log.add(event)
         if rank is None:
             return
+        self.view.event(rank, event)
         if kind == "stopped":
             self.stopped.add(rank)
         elif kind == "exception":
@@ -163,6 +171,7 @@ class _Run:
 
     def _ended(self, pid: int, code: int, now: float) -> None:
         rank = self.processes.ranks[pid]
+        self.view.ended(rank, code)
         clean = code != 0 and rank in self.leaving and rank not in self.raised
         self.log.add({"event": "ended", "rank_of": rank, "code": code, "after_exit": clean})
         if clean and code < 0:
@@ -225,7 +234,7 @@ class _Run:
         others = [rank for rank, state in self.watch.ranks.items() if not state.ended]
         remark = self.stillness.remark(waits, now)
         if remark:
-            self.note(remark)
+            self.view.note(remark)
         return self.stillness.still(others, now)
 
     def _dump(self, reason: str) -> None:

@@ -54,4 +54,6 @@ def _one_a_place(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
         if spoken:
             verdicts[code] = NOT_OBSERVED  # where ranks have parted, what comes after says nothing
         spoken = True
+    if spoken and "DDP303" in verdicts:
+        verdicts["DDP303"] = NOT_OBSERVED  # it compares step by step: they are not of the same batches any more
     return verdicts

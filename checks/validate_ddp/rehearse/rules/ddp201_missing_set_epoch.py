@@ -26,7 +26,7 @@ def judge(run: Run) -> Verdict:
             sampler = sampler_of(run, rank, loader) if loader else None
             if sampler is None or not sampler["shuffle"]:
                 continue
-            for one, two in pairwise(turns):
+            for epoch, (one, two) in enumerate(pairwise(turns)):
                 first, second = _prefixes(one, two)
                 if len(first) < _ENOUGH:
                     continue
@@ -34,7 +34,7 @@ def judge(run: Run) -> Verdict:
                 if first == second:
                     shown = ", ".join(map(str, first[:5]))
                     message = (
-                        f"epochs {one.number} and {two.number} take the same samples in the same order "
+                        f"epochs {epoch} and {epoch + 1} take the same samples in the same order "
                         f"({shown}, ...): `set_epoch` is not called between them"
                     )
                     notes = (Note(two.site, "the iteration that repeats the one before"),)

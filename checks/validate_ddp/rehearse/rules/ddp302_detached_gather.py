@@ -20,7 +20,7 @@ def judge(run: Run) -> Verdict:
         site = _in_training_step(event["site"], event["backward"])
         severity = INFO if event["own"] else ERROR
         message = f"the loss is made of what `{event['op']}` gathered" + (_OWN if event["own"] else _NONE)
-        found.setdefault(site.place, Observation("DDP302", severity, site, message, (), (rank,)))
+        found.setdefault(site.place, Observation("DDP302", severity, site, message, (), (rank,), event["site"]))
     # Without such an event nothing is known: only gathers of what needs a gradient are followed.
     return Verdict(True, tuple(found.values())) if found else NOT_OBSERVED
 

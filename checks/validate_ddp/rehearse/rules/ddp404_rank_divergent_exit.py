@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
-from validate_ddp.rehearse.iterations import Batch, Turn, training_turns
+from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
 from validate_ddp.rehearse.run import Frame, Run, Site
 from validate_ddp.rehearse.script import departure
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
@@ -15,9 +15,9 @@ def judge(run: Run) -> Verdict:
         return NOT_OBSERVED
     looked = False
     first = run.ranks[0]
-    mine = {(turn.loader, turn.number): turn for turn in training_turns(run, first)}
+    mine = {(turn.loader, turn.number): turn for turn in consumed_turns(run, first)}
     for other in run.ranks[1:]:
-        for turn in training_turns(run, other):
+        for turn in consumed_turns(run, other):
             peer = mine.get((turn.loader, turn.number))
             if peer is None:
                 continue

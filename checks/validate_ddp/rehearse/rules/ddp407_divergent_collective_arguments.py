@@ -29,7 +29,7 @@ from __future__ import annotations
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.culprits import culprits, named, short
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.sequences import Parting, partings, sequences
 from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdict
 
@@ -58,6 +58,9 @@ def _observation(parting: Parting) -> Observation:
         rank = parting.other if one is None else parting.rank
         text = f"rank {rank} calls {named(call)}, which the other rank never comes to"
         return Observation("DDP407", ERROR, call["site"], text, (), (parting.rank, parting.other))
+    if parting.what == "operation" and _comes_before(two["site"], one["site"]):
+        one, two = two, one
+        parting = parting._replace(rank=parting.other, other=parting.rank)
     if parting.what in ("operation", "order", "call"):
         text = f"ranks call different things as number {parting.position + 1} of this group: " + "; ".join(
             f"rank {rank} {named(event)} at {short(event['site'])}"
@@ -69,6 +72,12 @@ def _observation(parting: Parting) -> Observation:
         )
     notes = (Note(two["site"], f"the call of rank {parting.other}"),)
     return Observation("DDP407", ERROR, one["site"], text, notes, (parting.rank, parting.other))
+
+
+def _comes_before(one: Site, other: Site) -> bool:
+    """Whether a call stands earlier in the function of another: where its rank is behind, or has called too much."""
+    mine, theirs = one.own, other.own
+    return (mine.path, mine.function) == (theirs.path, theirs.function) and mine.line < theirs.line
 
 
 def _value(event: Event, what: str) -> str:

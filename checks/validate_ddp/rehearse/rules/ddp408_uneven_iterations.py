@@ -25,7 +25,7 @@ loader = DataLoader(dataset, batch_size=32, sampler=sampler)
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
-from validate_ddp.rehearse.iterations import loader_of, training_turns
+from validate_ddp.rehearse.iterations import consumed_turns, loader_of
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
@@ -39,10 +39,10 @@ def judge(run: Run) -> Verdict:
     if run.world_size < 2 or len(run.ranks) < 2 or not list(run.each("ddp")):
         return NOT_OBSERVED
     first = run.ranks[0]
-    mine = {(turn.loader, turn.number): turn for turn in training_turns(run, first)}
+    mine = {(turn.loader, turn.number): turn for turn in consumed_turns(run, first)}
     looked = False
     for other in run.ranks[1:]:
-        for turn in training_turns(run, other):
+        for turn in consumed_turns(run, other):
             peer = mine.get((turn.loader, turn.number))
             if peer is None or (peer.exhausted is None and turn.exhausted is None):
                 continue

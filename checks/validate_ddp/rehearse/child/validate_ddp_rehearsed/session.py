@@ -24,9 +24,11 @@ _SHIM = (
     "batch_norm",
     "compiling",
     "data_parallel",
+    "attention",
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "failures",
+    "differential",
 )  # fmt: skip
 
 current: Session | None = None

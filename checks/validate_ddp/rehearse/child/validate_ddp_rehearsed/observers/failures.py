@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.process
 import sys
 import traceback
 from typing import Any
 
-from ..patching import guarded
+from ..patching import guarded, patch
 
 
 def install(session: Any) -> None:
@@ -32,3 +34,27 @@ def install(session: Any) -> None:
         former(kind, error, trace)
 
     sys.excepthook = hook
+    _in_processes(session, told)
+
+
+def _in_processes(session: Any, told: Any) -> None:
+    """In ranks that the script starts by itself an exception never comes to the hook: multiprocessing catches it."""
+
+    def reporting(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                guarded(session.fault, "failures", told, type(error), error, error.__traceback__)
+                raise
+
+        return call
+
+    def wrapped(original: Any) -> Any:
+        def _wrap(function: Any, index: int, args: Any, error_file: Any) -> Any:
+            return original(reporting(function), index, args, error_file)
+
+        return _wrap
+
+    patch(multiprocessing.process.BaseProcess, "run", reporting)
+    patch(sys.modules["torch.multiprocessing.spawn"], "_wrap", wrapped)

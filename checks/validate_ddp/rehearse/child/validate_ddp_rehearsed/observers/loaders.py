@@ -15,7 +15,7 @@ _ROWS_OF_ITERATIONS, _ROWS_OF_BATCHES, _SAMPLED = 2, 32, 64
 def install(session: Any) -> None:
     """Local. Events ``loader``, ``sampler``, ``set_epoch``, ``split``, ``iteration``, ``batch`` and ``iterated``."""
     data = session.torch.utils.data
-    observer = _Loaders(session)
+    observer = session.loaders = _Loaders(session)
     around(
         data.DataLoader, "__init__", session.fault, lambda args, kwargs: args[0],
         lambda loader, result: observer.made(loader),

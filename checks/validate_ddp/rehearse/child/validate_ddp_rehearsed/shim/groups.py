@@ -6,7 +6,7 @@ import datetime
 import os
 from typing import Any
 
-from ..patching import everywhere
+from ..patching import everywhere, patch
 
 
 def install(session: Any) -> None:
@@ -124,3 +124,5 @@ def _constructor(session: Any) -> None:
 
     init.__wrapped__ = original  # type: ignore[attr-defined]
     ddp.__init__ = init
+    # It refuses SyncBatchNorm on the CPU, where the shim computes it.
+    patch(ddp, "_passing_sync_batchnorm_handle", lambda original: lambda self, module: None)

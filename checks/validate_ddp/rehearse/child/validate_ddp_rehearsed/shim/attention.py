@@ -1,0 +1,24 @@
+"""Attention over sharded tensors: the CPU's fused kernel knows no shards, so it is computed from its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..patching import patch
+
+
+def install(session: Any) -> None:
+    """Local. Patches ``scaled_dot_product_attention``; tensors that are whole take the kernel that they would."""
+    torch = session.torch
+
+    def by_parts(original: Any) -> Any:
+        def attention(query: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(query).__name__ != "DTensor":
+                return original(query, *args, **kwargs)
+            session.note("attention over DTensors is computed without a fused kernel")
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                return original(query, *args, **kwargs)
+
+        return attention
+
+    patch(torch.nn.functional, "scaled_dot_product_attention", by_parts)

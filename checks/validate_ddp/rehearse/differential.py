@@ -1,0 +1,173 @@
+"""``--differential``: the gradient of the first step on N ranks against that of one process on all their batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+from typing import Any
+
+from validate_ddp.rehearse.log import Event, Log
+from validate_ddp.rehearse.parent.supervisor import supervise
+from validate_ddp.rehearse.parent.view import Plain, View
+from validate_ddp.rehearse.plan import Plan
+from validate_ddp.rehearse.run import Run
+
+_ENDED_WELL = ("finished", "stopped")
+
+
+def differential(plan: Plan, log: Log, view: View) -> None:
+    """Adds the event ``differential`` to the log of a run, from two short runs more: N ranks, and one process.
+
+    Local. Nothing is compared where the first run did not end well, and the event says why.
+    """
+    run = Run(log.events)
+    if run.outcome not in _ENDED_WELL:
+        log.add({"event": "differential", "compared": False, "why": "the run did not come to its end"})
+        return
+    view.note("differential: the first step again, on all ranks and in one process")
+    event: Event = {}
+    for float64 in (True, False):
+        event = _pair(replace(plan, stop_after=1, max_steps=None, launcher=run.plan["launcher"]), float64)
+        if event["compared"]:
+            break
+    log.add(event)
+
+
+def _pair(plan: Plan, float64: bool) -> Event:
+    folder = tempfile.mkdtemp(prefix="validate-ddp-")
+    try:
+        both = replace(plan, differential=folder, float64=float64)
+        event = _compared(both, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"event": "differential", "float64": float64, **event}
+
+
+def _compared(plan: Plan, folder: str) -> dict[str, Any]:
+    ranks = _run(plan)
+    if ranks.outcome not in _ENDED_WELL:
+        return _not(f"the first step on {plan.world_size} ranks failed{_why(ranks)}")
+    told = {rank: _first_step(ranks, rank) for rank in ranks.ranks}
+    why = _unfit(ranks, told)
+    if why:
+        return _not(why)
+    with open(os.path.join(folder, "batches.json"), "w", encoding="utf-8") as file:
+        json.dump(_joined(told), file)
+    one = _run(replace(plan, nproc_per_node=1, nnodes=1))
+    found = [event for _, event in one.each("differential")]
+    if one.outcome not in _ENDED_WELL or not found:
+        return _not(f"the first step in one process failed{_why(one)}")
+    if not found[0]["compared"]:
+        return _not("one process holds other parameters")
+    why = _other_inputs(ranks, told, one)
+    if why:
+        return _not(why)
+    site = next((event["site"] for event in told[ranks.ranks[0]] if event["event"] == "backward"), None)
+    frame = list(site.own) if site is not None else None
+    names = _names(ranks)
+    worst = found[0]["worst"]
+    fields = ("compared", "parameters", "norm_of_ranks", "norm_of_one", "relative", "factor", "beside")
+    return {
+        **{field: found[0].get(field) for field in fields},
+        "place": frame,
+        "worst": names[worst] if worst < len(names) else None,
+        "batch_norms": max((event["batch_norms"] for _, event in ranks.each("ddp")), default=0),
+        "world_size": ranks.world_size,
+    }
+
+
+def _not(why: str) -> dict[str, Any]:
+    return {"compared": False, "why": why}
+
+
+def _why(run: Run) -> str:
+    raised = [event for _, event in run.each("exception")]
+    return f": {raised[0]['kind']}: {raised[0]['message']}".split("\n")[0] if raised else f" ({run.outcome})"
+
+
+class _Silent(Plain):
+    """What the script prints it has printed before; that a model cannot be widened is no news either."""
+
+    def note(self, text: str) -> None:
+        return
+
+    def output(self, rank: int | None) -> int | None:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _run(plan: Plan) -> Run:
+    log = Log(None)
+    if supervise(plan, log, _Silent()) == "interrupted":
+        raise KeyboardInterrupt
+    return Run(log.events)
+
+
+def _first_step(run: Run, rank: int) -> list[Event]:
+    """The events of a rank up to its first optimizer step."""
+    found = []
+    for event in run.by_rank[rank]:
+        found.append(event)
+        if event["event"] == "step":
+            break
+    return found
+
+
+def _batches(events: list[Event]) -> list[Event]:
+    return [event for event in events if event["event"] == "batch"]
+
+
+def _unfit(run: Run, told: dict[int, list[Event]]) -> str:
+    """Why the first step of these ranks cannot be repeated by one process; nothing where it can."""
+    if run.world_size < 2 or len(told) != run.world_size:
+        return "not all ranks reported"
+    if not any(event["event"] == "ddp" for event in told[run.ranks[0]]):
+        return "no DistributedDataParallel before the first step"
+    batches = [_batches(events) for events in told.values()]
+    keys = [[(event["loader"], event["turn"], event["count"]) for event in each] for each in batches]
+    if not keys[0] or any(each != keys[0] for each in keys):
+        return "ranks do not take the same batches of the same loaders before their first step"
+    if any(not event.get("indices") for each in batches for event in each):
+        return "the indices of the first batches are not known, as of an iterable dataset"
+    if any(event["event"] == "draw" for events in told.values() for event in events):
+        return "the script draws random numbers while it trains"
+    return ""
+
+
+def _joined(told: dict[int, list[Event]]) -> dict[str, list[list[int]]]:
+    """By loader and iteration, the indices of each batch: those of all ranks, one after the other."""
+    found: dict[str, list[list[int]]] = {}
+    for events in zip(*(_batches(told[rank]) for rank in sorted(told)), strict=True):
+        key = f"{events[0]['loader']}.{events[0]['turn']}"
+        found.setdefault(key, []).append([index for event in events for index in event["indices"]])
+    return found
+
+
+def _other_inputs(ranks: Run, told: dict[int, list[Event]], one: Run) -> str:
+    """Why the one process has learned from something else; nothing where it has not."""
+    alone = _first_step(one, one.ranks[0])
+    mine, theirs = _batches(alone), [_batches(told[rank]) for rank in sorted(told)]
+    if len(mine) != len(theirs[0]):
+        return f"one process takes {len(mine)} batches for its first step, a rank {len(theirs[0])}"
+    for at, event in enumerate(mine):
+        parts: list[Any] = [each[at].get("rows") for each in theirs]
+        whole = event.get("rows")
+        if not whole or any(part is None or len(part) != len(whole) for part in parts):
+            return "the contents of the first batches are not known"
+        for column, values in enumerate(whole):
+            if values != [value for part in parts for value in part[column]]:
+                return "a sample has other contents each time that it is read, as by random augmentation"
+    starts: list[Any] = [
+        next((event["before"] for event in events if event["event"] == "parameters"), None)
+        for events in (told[ranks.ranks[0]], alone)
+    ]
+    if starts[0] != starts[1]:
+        return "one process starts from other weights: the script does not seed its model"
+    return ""
+
+
+def _names(run: Run) -> list[str]:
+    held: list[Any] = next((event["names"] for _, event in run.each("parameters")), [])
+    return [name[1] if name else "" for name in held]

@@ -1,0 +1,156 @@
+"""The ranks on the page: what each did when, and what each called of a group, position by position."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.outcome import Judged, shown_path
+from validate_ddp.rehearse.page.markup import element, text
+from validate_ddp.rehearse.page.style import SWATCHES
+from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.sequences import partings, sequences
+from validate_ddp.rehearse.watch import signature
+
+_WIDTH, _LEFT, _LANE = 1000, 70, 26
+_FIRST, _BEFORE, _AFTER = 6, 4, 8
+"""Positions of a sequence that are shown: the first, and those round where ranks part."""
+_KINDS = {"forward": "f", "backward": "b", "collective": "c", "joining": "c"}
+
+
+class _Bar(NamedTuple):
+    """A call, or several that lie close together. Times in seconds; end: None for one that never came back."""
+
+    kind: str
+    start: float
+    end: float | None
+    text: str
+    together: int = 1
+
+
+def times(run: Run) -> str:
+    """A lane for each rank: forwards, backwards, collectives and optimizer steps over time."""
+    moments = [event["time"] for rank in run.ranks for event in run.by_rank[rank] if "time" in event]
+    if not moments or max(moments) <= min(moments):
+        return ""
+    began, last = min(moments), max(moments)
+    # Imports and the start of the group take longer than some steps of a small model.
+    work = [event["time"] for _, event in run.each("forward", "inner_forward", "backward", "step", "batch")]
+    first = max(began, min(work) - 0.02 * (last - min(work))) if work and min(work) < last else began
+    if run.stop is not None:
+        last = max(last, run.stop.get("time", last))
+    scale = (_WIDTH - _LEFT) / (last - first)
+    lanes = [_lane(run, rank, at * (_LANE + 8), first, last, scale) for at, rank in enumerate(run.ranks)]
+    height = len(lanes) * (_LANE + 8) + 18
+    label = f"What {len(run.ranks)} ranks did over {last - first:.1f} seconds; the tables below say the same in words"
+    legend = " ".join(f'<i style="background: var({variable})"></i>{name}' for name, variable in SWATCHES.items())
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{"".join(lanes)}'
+        f'<text class="quiet" x="{_LEFT}" y="{height - 3}">{first - began:.2f} s from the start</text>'
+        f'<text class="quiet" x="{_WIDTH}" y="{height - 3}" text-anchor="end">{last - began:.2f} s</text></svg>'
+        f'<p class="legend">{legend} <i style="background: var(--text); width: 2px"></i>optimizer step</p>'
+    )
+
+
+def _lane(run: Run, rank: int, top: int, first: float, last: float, scale: float) -> str:
+    parts = [
+        f'<text x="0" y="{top + 17}">rank {rank}</text>',
+        f'<rect class="lane" x="{_LEFT}" y="{top}" width="{_WIDTH - _LEFT}" height="{_LANE}"/>',
+    ]
+    for bar in _bars(run, rank, 1 / scale):
+        end = last if bar.end is None else bar.end
+        if end <= first:
+            continue
+        bar = bar._replace(start=max(bar.start, first))
+        width = max((end - bar.start) * scale, 1)
+        kind = "s" if bar.end is None else bar.kind
+        more = f" and {bar.together - 1} more" if bar.together > 1 else ""
+        title = f"{bar.text}{more}, {(end - bar.start) * 1000:.1f} ms" + (" and never back" if bar.end is None else "")
+        parts.append(
+            f'<rect class="{kind}" x="{_LEFT + (bar.start - first) * scale:.1f}" y="{top + 3}" width="{width:.1f}" '
+            f'height="{_LANE - 6}"><title>{text(title)}</title></rect>'
+        )
+    ticks, drawn = run.of(rank, "step"), -2.0
+    for event in ticks:
+        x = _LEFT + (event["time"] - first) * scale
+        if x - drawn >= 1:  # closer ones cannot be told apart
+            parts.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + _LANE}"/>')
+            drawn = x
+    return "".join(parts)
+
+
+def _bars(run: Run, rank: int, pixel: float) -> list[_Bar]:
+    """The calls of a rank; of one kind, those that are closer than a pixel are one bar."""
+    done = {event["n"]: event["time"] for event in run.of(rank, "done")}
+    found: list[_Bar] = []
+    for event in run.of(rank, *_KINDS):
+        bar = _Bar(_KINDS[event["event"]], event["time"], done.get(event["n"]), _call(run, event))
+        held = found[-1] if found else None
+        if held is not None and held.end is not None and bar.end is not None and held.kind == bar.kind:
+            if bar.start - held.end < pixel:
+                found[-1] = held._replace(end=bar.end, together=held.together + 1)
+                continue
+        found.append(bar)
+    return found
+
+
+def _call(run: Run, event: Event) -> str:
+    site: Site = event["site"]
+    name = "init_process_group" if event["event"] == "joining" else signature(event)
+    return f"{name} at {shown_path(run, site.own.path)}:{site.own.line}"
+
+
+def calls(judged: Judged) -> str:
+    """For each group a table of what its ranks called; cut to where it matters."""
+    run = judged.run
+    apart: dict[str, int] = {}
+    for parting in partings(run):
+        apart[parting.group] = min(parting.position, apart.get(parting.group, parting.position))
+    tables = [_table(run, group, ranks, apart.get(group)) for group, ranks in sequences(run).items()]
+    return "".join(tables) or element("p", "No collective was called.", "quiet")
+
+
+def _table(run: Run, group: str, ranks: dict[int, list[Event]], apart: int | None) -> str:
+    count = max(map(len, ranks.values()))
+    head = "".join(f'<th scope="col">rank {rank}</th>' for rank in sorted(ranks))
+    rows = []
+    last = -1
+    for position in _shown(count, apart):
+        if position > last + 1:
+            rows.append(f'<tr class="gap"><td></td><td colspan="{len(ranks)}">{position - last - 1} more</td></tr>')
+        kind = ' class="apart"' if position == apart else ""
+        cells = "".join(f"<td>{_cell(run, ranks[rank], position)}</td>" for rank in sorted(ranks))
+        rows.append(f"<tr{kind}><td>{position + 1}</td>{cells}</tr>")
+        last = position
+    if last < count - 1:
+        rows.append(f'<tr class="gap"><td></td><td colspan="{len(ranks)}">{count - 1 - last} more</td></tr>')
+    told = f"the ranks part at call {apart + 1}" if apart is not None else f"all {count} calls agree"
+    return (
+        f"<h3>Calls of group {text(group)}: {told}</h3>"
+        f'<div class="scroll"><table class="sequence"><thead><tr><th scope="col">call</th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _shown(count: int, apart: int | None) -> list[int]:
+    wanted = set(range(min(_FIRST, count)))
+    if apart is not None:
+        wanted |= set(range(max(0, apart - _BEFORE), min(count, apart + _AFTER)))
+    return sorted(wanted)
+
+
+def _cell(run: Run, events: list[Event], position: int) -> str:
+    if position >= len(events):
+        return '<span class="stuck">nothing more</span>'
+    event = events[position]
+    site: Site = event["site"]
+    values = [str(event["dtype"])] if event.get("dtype") else []
+    if event.get("shape") is not None:
+        values.append("x".join(map(str, event["shape"])) or "scalar")
+    if event.get("reduce"):
+        values.append(event["reduce"])
+    if event.get("root") is not None:
+        values.append(f"root {event['root']}")
+    path = shown_path(run, site.own.path)
+    where = f'<span title="{text(path)}">{text(path.rpartition("/")[2])}:{site.own.line}</span>'
+    return f'{text(signature(event))} <span class="quiet">{text(" ".join(values))}<br>{where}</span>'

@@ -1,0 +1,79 @@
+"""The static check of a script before it is rehearsed, and the project's settings and comments for both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from validate_ddp import config, lint
+from validate_ddp.catalogue import Finding, Proposal, Span
+from validate_ddp.catalogue.plain import to_plain
+from validate_ddp.cli import UsageError
+from validate_ddp.config import Settings
+
+_ABOUT_COMMENTS = "DDP003"
+Kept = Callable[[Finding], bool]
+
+
+def settings_for(path: str | None) -> Settings:
+    """Those of the nearest pyproject.toml upward from the script. Raises UsageError."""
+    try:
+        return config.read(path or ".")
+    except config.ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def file_of(script: tuple[str, ...]) -> str | None:
+    """The file that is run; None for a module that is not under the working directory."""
+    if script[:1] != ("-m",):
+        return script[0] if script else None
+    inner = os.path.join(*script[1].split("."))
+    for path in (inner + ".py", os.path.join(inner, "__main__.py"), os.path.join("src", inner + ".py")):
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def read(path: str, settings: Settings) -> tuple[Finding, ...]:
+    """What the static check finds in a script and the local modules that it imports.
+
+    Suppressions that silence nothing are left out: one may be there for what only a run shows.
+    """
+    outcome = lint.check([path], settings)
+    return tuple(finding for finding in outcome.findings if finding.code != _ABOUT_COMMENTS)
+
+
+def plain(findings: tuple[Finding, ...]) -> list[Any]:
+    """Findings as the log holds them."""
+    return [to_plain(finding) for finding in findings]
+
+
+def wanted(settings: Settings, base: str) -> Kept:
+    """Whether a finding of the run is to be reported: its rule is selected, and no comment at its line silences it.
+
+    base: the folder that paths of findings are relative to.
+    """
+    from validate_ddp.edit.suppressions import suppress
+
+    texts: dict[str, str] = {}
+
+    def keep(finding: Finding) -> bool:
+        enabled = settings.enabled() - settings.ignored_in(finding.path)
+        if finding.code not in enabled:
+            return False
+        if finding.path not in texts:
+            texts[finding.path] = _text(os.path.join(base, finding.path))
+        span = Span(finding.line, finding.column - 1, finding.end_line, finding.end_column - 1)
+        proposal = Proposal(finding.code, finding.severity, finding.path, span, span, finding.message, ("", ""))
+        return bool(suppress(texts[finding.path], finding.path, [proposal], enabled).kept)
+
+    return keep
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

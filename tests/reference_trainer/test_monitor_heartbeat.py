@@ -1,0 +1,159 @@
+"""The heartbeats of a rank: whole at any moment, there while a step is long, and never a reason for a run to end."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from reference_trainer.config import LogConfig
+from reference_trainer.config.error import ConfigError
+from reference_trainer.monitor import heartbeat as module
+from reference_trainer.monitor.heartbeat import Heartbeat, status_path
+from reference_trainer.monitor.reading import read_run
+from reference_trainer.monitor.usage import Usage
+
+CPU = SimpleNamespace(type="cpu")
+WORLD = SimpleNamespace(rank=0, size=1, device=CPU, launcher="single")
+
+
+def beating(folder, *, interval=0.02, **changes):
+    options = {"started": 1.0, "total": 10, "tell": lambda line: None} | changes
+    return Heartbeat(folder, WORLD, interval=interval, **options)
+
+
+def wait_for(condition):
+    """Returns the first true value; a busy machine may take its time."""
+    deadline = time.monotonic() + 60
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    return found
+
+
+def said(folder):
+    path = status_path(folder, 0)
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def test_it_goes_on_while_a_step_is_long_and_ends_with_the_run(tmp_path):
+    beat = beating(tmp_path)
+    beat.start()
+    times = set()
+    wait_for(lambda: times.add(said(tmp_path).get("time")) or len(times) > 5)  # this thread does nothing else
+    assert said(tmp_path)["state"] == "starting"
+    beat.end("finished")
+    last = said(tmp_path)
+    assert (last["state"], last["eta"]) == ("finished", None)
+    assert not any(each.name == "heartbeat" for each in threading.enumerate())
+
+
+def test_the_last_word_is_there_when_end_returns_however_long_the_interval(tmp_path):
+    beat = beating(tmp_path, interval=3600)
+    beat.start()
+    beat.end("failed", "KeyError: 'why'")
+    found = read_run(tmp_path)
+    assert (found.state, found.message) == ("failed", "KeyError: 'why'")
+
+
+def test_each_state_and_value_is_written_soon_however_long_the_interval(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_OFTEN", 0.001)
+    beat = beating(tmp_path, interval=3600, every={"evaluating": 2})
+    beat.start()
+    beat.advance()
+    wait_for(lambda: said(tmp_path).get("state") == "running")
+    beat.advance()
+    with beat.doing("evaluating"):
+        wait_for(lambda: said(tmp_path)["state"] == "evaluating")
+    beat.evaluated("validation", 2, {"loss": 0.5})
+    beat.say(metrics={"loss": float("nan")}, lr=0.1, samples_per_second=9.0)
+    found = wait_for(lambda: (each := said(tmp_path))["lr"] and each)
+    assert (found["state"], found["step"], found["metrics"]) == ("running", 2, {"loss": "nan"})
+    assert found["evaluations"] == {"validation": {"step": 2, "metrics": {"loss": 0.5}}}
+    assert found["step_seconds"] > 0 and found["eta"] > 0
+    beat.end("finished")
+
+
+def test_what_failed_within_an_evaluation_says_so(tmp_path):
+    beat = beating(tmp_path, interval=0)
+    with pytest.raises(KeyError), beat.doing("evaluating"):
+        raise KeyError
+    assert beat._said["state"] == "evaluating"
+
+
+def test_a_reader_finds_a_whole_file_at_any_moment(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_OFTEN", 0.0)
+    beat = beating(tmp_path, interval=0.0005)
+    beat.start()
+    wait_for(lambda: said(tmp_path))
+    for _ in range(500):
+        assert said(tmp_path)["rank"] == 0
+    beat.end("finished")
+    assert [each.name for each in (tmp_path / "status").iterdir()] == ["rank00000.json"]
+
+
+def test_a_disk_that_refuses_is_told_once_and_the_run_goes_on(tmp_path):
+    lines = []
+    beat = beating(tmp_path, interval=0.002, tell=lines.append)
+    (tmp_path / "status").mkdir()
+    status_path(tmp_path, 0).mkdir()  # no file can take its place
+    beat.start()
+    wait_for(lambda: lines)
+    beat.advance()
+    time.sleep(0.05)
+    status_path(tmp_path, 0).rmdir()
+    wait_for(lambda: said(tmp_path).get("step") == 1)
+    beat.end("finished")
+    assert len(lines) == 1 and "cannot be written, so this rank looks stale: " in lines[0]
+
+
+def test_a_heartbeat_of_0_writes_nothing(tmp_path):
+    beat = beating(tmp_path, interval=0)
+    beat.start()
+    beat.advance()
+    beat.end("finished")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match=r"log\.heartbeat is -1; it must not be negative"):
+        LogConfig(heartbeat=-1)
+
+
+def test_usage_of_a_process_is_that_of_the_system(tmp_path):
+    usage = Usage(CPU)
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    found = usage.now()
+    assert found["cpu_percent"] > 0
+    assert 1e6 < found["memory_bytes"] < 1e12
+    assert (found["device_percent"], found["device_memory_bytes"], found["device_total_bytes"]) == (None, None, None)
+    ballast = bytearray(b"x" * (64 << 20))
+    assert usage.now()["memory_bytes"] - found["memory_bytes"] > 0.9 * len(ballast)
+
+
+@pytest.mark.parametrize(
+    ("nvml", "percent"), [("there", 37), ("refuses", None), ("missing", None)], ids=lambda each: str(each)
+)
+def test_usage_of_a_gpu_is_asked_of_the_driver_where_it_can_be(monkeypatch, nvml, percent):
+    # There is no GPU here: torch and the driver's library are stand-ins.
+    pynvml = ModuleType("pynvml")
+    pynvml.NVMLError = type("NVMLError", (Exception,), {})
+
+    def utilization(device):
+        if nvml == "refuses":
+            raise pynvml.NVMLError("not supported")
+        return 37
+
+    cuda = SimpleNamespace(
+        utilization=utilization,
+        memory_reserved=lambda device: 1 << 30,
+        get_device_properties=lambda device: SimpleNamespace(total_memory=80 << 30),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", None if nvml == "missing" else pynvml)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    found = Usage(SimpleNamespace(type="cuda", index=0)).now()
+    assert found["device_percent"] == percent
+    assert (found["device_memory_bytes"], found["device_total_bytes"]) == (1 << 30, 80 << 30)

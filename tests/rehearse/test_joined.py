@@ -1,0 +1,139 @@
+"""What reading has found beside what the run has shown: confirmed, contradicted, or not observed; each of them once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def epochs(run: Any, *orders: list[list[int]]) -> None:
+    """Epochs on every rank; each holds each rank's indices."""
+    for turn, indices in enumerate(orders):
+        run.every("iteration", loader=0, turn=turn, site=run.site(19))
+        for rank in range(run.world_size):
+            run.batch(rank, turn, 0, indices[rank])
+            run.train_on(rank, grads=[turn, 1])
+        run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+
+
+@pytest.fixture
+def training(recorded: Any) -> Any:
+    recorded.wrapper()
+    recorded.loader()
+    recorded.optimizer()
+    return recorded
+
+
+SAME, OTHER = [[3, 1, 2, 5], [0, 4, 7, 6]], [[0, 1, 6, 5], [3, 4, 7, 2]]
+
+
+def test_one_code_at_one_place_is_one_finding_of_both_kinds(training: Any) -> None:
+    training.read("DDP201", 11)
+    epochs(training, SAME, SAME)
+    (reported,) = training.judged().reported
+    assert reported.kinds == ("static", "rehearsal") and reported.said == "confirmed"
+    assert reported.read == "read DDP201" and "epochs 0 and 1" in reported.finding.message
+
+
+def test_a_place_that_held_contradicts_what_reading_says_of_it(training: Any) -> None:
+    training.read("DDP201", 11)
+    epochs(training, SAME, OTHER)
+    judged = training.judged()
+    assert [(each.said, each.kinds) for each in judged.reported] == [("contradicted", ("static",))]
+    assert judged.findings == ()  # it does not count
+
+
+def test_a_place_that_the_run_did_not_come_to_is_not_observed(training: Any) -> None:
+    training.read("DDP201", 40)
+    training.read("DDP504", 11)
+    epochs(training, SAME, OTHER)
+    assert training.said() == {("DDP201", 40): "not observed", ("DDP504", 11): "not observed"}
+    assert len(training.judged().findings) == 2
+
+
+def test_one_epoch_alone_contradicts_nothing(training: Any) -> None:
+    training.read("DDP201", 11)
+    epochs(training, SAME)
+    assert training.said() == {("DDP201", 11): "not observed"}
+
+
+def test_without_a_static_check_everything_is_the_runs(training: Any) -> None:
+    epochs(training, SAME, SAME)
+    assert training.said() == {("DDP201", 11): "found"}
+
+
+def test_a_finding_on_the_way_to_the_call_is_the_same_defect(recorded: Any) -> None:
+    # Reading names the call of the helper (line 40), the run the write in it (line 60).
+    site = recorded.site(60, "/work/train.py", "save", "", 40)
+    recorded.read("DDP502", 40)
+    recorded.every("save", path="/work/last.pt", tensors=2, wrapped=0, site=site)
+    judged = recorded.judged()
+    assert recorded.said() == {("DDP502", 40): "confirmed"}
+    assert [(place.span.line, place.note) for place in judged.reported[0].finding.evidence] == [
+        (60, "where the run has shown it")
+    ]
+
+
+def test_paths_of_their_own_contradict_a_shared_checkpoint(recorded: Any) -> None:
+    recorded.read("DDP502", 60)
+    for rank in (0, 1):
+        recorded.add(rank, "save", path=f"/work/{rank}.pt", tensors=2, wrapped=0, site=recorded.site(60))
+    assert recorded.said() == {("DDP502", 60): "contradicted"}
+
+
+def test_that_one_rank_came_to_a_write_is_no_proof(recorded: Any) -> None:
+    recorded.read("DDP502", 60)
+    recorded.add(0, "save", path="/work/best.pt", tensors=2, wrapped=0, site=recorded.site(60))
+    assert recorded.said() == {("DDP502", 60): "not observed"}
+
+
+def test_a_collective_that_every_rank_calls_is_contradicted_only_where_the_run_came_to_its_end(record: Any) -> None:
+    said = []
+    for outcome in ("finished", "timeout"):
+        run = record()
+        run.read("DDP401", 30)
+        for rank in (0, 1):
+            run.call(rank, "barrier", 30)
+        run.outcome = outcome
+        said.append(run.said()["DDP401", 30])
+    assert said == ["contradicted", "not observed"]
+
+
+def test_equal_gradients_of_equal_samples_contradict_nothing(training: Any) -> None:
+    training.read("DDP301", 23)
+    for rank in (0, 1):
+        training.train_on(rank, forward=False, bypass=True)
+    assert training.said() == {("DDP301", 23): "not observed"}
+
+
+def test_gradients_averaged_by_hand_contradict_a_bypass(training: Any) -> None:
+    training.read("DDP301", 23)
+    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    for rank, indices in enumerate(SAME):
+        training.batch(rank, 0, 0, indices, rows=[[10 * each for each in indices]])
+        training.train_on(rank, forward=False, bypass=True)
+    training.every("iterated", loader=0, turn=0, batches=1, exhausted=True)
+    said = training.said()
+    assert said["DDP301", 23] == "contradicted"
+
+
+def test_a_rank_that_did_not_report_leaves_nothing_contradicted(record: Any) -> None:
+    run = record()
+    run.read("DDP101", 5)
+    run.events = [event for event in run.events if event.get("rank_of") != 1]
+    run.world_size = 1  # of those that report their exit
+    assert run.said() == {("DDP101", 5): "not observed"}
+
+
+def test_the_exception_that_a_defect_is_confirms_it(recorded: Any) -> None:
+    recorded.read("DDP203", 21, end_line=23)
+    stack = [
+        ["/usr/lib/python3/site-packages/torch/data.py", 5, "__init__", True],
+        ["/work/train.py", 22, "main", False],
+    ]
+    recorded.add(1, "exception", kind="ValueError", message="exclusive", stack=stack, traceback="ValueError: exclusive")
+    recorded.outcome = "failed"
+    assert recorded.said() == {("DDP203", 21): "confirmed"}
+    recorded.events[-1]["kind"] = "KeyError"  # another error at the same line is another matter
+    assert recorded.said() == {("DDP203", 21): "not observed"}
