@@ -35,7 +35,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
     """Of one world at a time, so that tests know which processes they get."""
     made = Pool(live_ranks=2)

@@ -253,8 +253,11 @@ TOLD = [
 def test_each_failure_and_refusal_is_told_once_in_words_and_output_by_rank(suite, pytester):
     sources = {"failing": FAILING, "travel": TRAVEL, "marks": MARKS, "prints": PRINTS}
     pytester.makepyfile(**{f"test_{name}": "import os, pytest\n" + source for name, source in sources.items()})
+    files_of_one_name(pytester)
+    for folder in ("one", "two"):
+        (pytester.path / folder / "__init__.py").write_text("")  # or pytest itself confuses them
     result = suite("", "-rfEP")  # one session for all: each costs an import of torch
-    result.assert_outcomes(failed=9 + 3, errors=2 + 5, passed=1)
+    result.assert_outcomes(failed=9 + 3, errors=2 + 5, passed=1 + 2)
     for lines in TOLD:
         result.stdout.fnmatch_lines(lines)
     result.stdout.no_fnmatch_line("*def assert_disjoint_cover*")
@@ -330,8 +333,14 @@ def test_many(world, i):
     result.assert_outcomes(failed=1)  # the one that had failed comes first, and is the last
 
 
-def test_import_modes_conftests_and_packages(suite, pytester):
+def test_importlib_mode_and_conftests_of_one_name(suite, pytester):
     pytester.makeconftest("class Box:\n    def __init__(self, x): self.x = x\n")
+    files_of_one_name(pytester)
+    suite("", "--import-mode=importlib").assert_outcomes(passed=2)
+
+
+def files_of_one_name(pytester):
+    """Two folders with a test each: the same names of files, of fixtures and of the classes of their values."""
     for folder in ("one", "two"):
         place = pytester.mkdir(folder)
         (place / "conftest.py").write_text(
@@ -342,10 +351,6 @@ def test_import_modes_conftests_and_packages(suite, pytester):
             "import pytest\n@pytest.mark.world_size(2)\ndef test_it(value):\n"
             f"    assert value.x == '{folder}' and type(value).__name__ == 'Value'\n"
         )
-    suite("", "--import-mode=importlib").assert_outcomes(passed=2)
-    for folder in ("one", "two"):
-        (pytester.path / folder / "__init__.py").write_text("")
-    suite("").assert_outcomes(passed=2)
 
 
 def test_coverage_of_the_ranks_and_live_output_without_capture(suite, pytester):

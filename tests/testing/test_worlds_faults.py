@@ -155,6 +155,7 @@ def test_a_rank_that_never_finishes_its_reset_is_replaced_and_told(pool, two, mo
     monkeypatch.setattr(
         "validate_ddp.testing.worlds.READY_LIMIT", 3.0
     )  # the world that comes instead has to start within it
+    pool.lost.clear()  # it is other tests' too
     two.run(leave_what_never_ends)
     assert two.run(total, 1) == [2, 2]
     # Rank 0 waits for it in the group that they make for the next job.
