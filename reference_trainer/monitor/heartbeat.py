@@ -95,6 +95,7 @@ class Heartbeat:
         """Replaced as a whole, never changed: the thread reads it at any moment."""
         self._began = time.monotonic()
         self._wake, self._ending = threading.Event(), threading.Event()
+        self._writing, self._told = threading.Lock(), False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -136,24 +137,32 @@ class Heartbeat:
         self._ending.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(_LAST_WRITE)
+            # Here, not in the thread: where the run has failed, the time until that thread has its turn would be lost.
+            self._beat_once()
 
     # The thread.
 
     def _beat(self) -> None:
-        last, told, gap = False, False, min(_MOST_OFTEN, self.interval / 2)
-        while not last:
-            last = self._ending.is_set()
+        gap = min(_MOST_OFTEN, self.interval / 2)
+        while not self._ending.is_set():
             self._wake.clear()
-            try:
-                self._write()
-            except OSError as error:
-                # The run is worth more than its status: it goes on, and looks stale to those who watch.
-                if not told:
-                    self._tell(f"{self.path} cannot be written, so this rank looks stale: {error.strerror or error}")
-                told = True
-            if not last and not self._ending.wait(gap):
+            self._beat_once()
+            if not self._ending.wait(gap):
                 self._wake.wait(self.interval - gap)
+
+    def _beat_once(self) -> None:
+        """Writes, unless the one who is writing is stuck in it."""
+        if not self._writing.acquire(timeout=_LAST_WRITE):
+            return
+        try:
+            self._write()
+        except OSError as error:
+            # The run is worth more than its status: it goes on, and looks stale to those who watch.
+            if not self._told:
+                self._tell(f"{self.path} cannot be written, so this rank looks stale: {error.strerror or error}")
+            self._told = True
+        finally:
+            self._writing.release()
 
     def _write(self) -> None:
         now, said = time.monotonic(), self._said
