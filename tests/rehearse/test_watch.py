@@ -53,6 +53,15 @@ def test_a_rank_whose_peer_computes_is_left_alone(ranks: Ranks) -> None:
     assert not ranks.watch.stuck(1e6)
 
 
+def test_a_forward_that_agrees_on_buckets_waits_without_being_compared(ranks: Ranks) -> None:
+    # DDP does so once, after the first reduction; a peer that is stopped then is found by its standing still.
+    ranks.call(0, "", "forward", waits=False, rebuilds=True)
+    ranks.call(1, "barrier")
+    assert ranks.watch.waiting_ranks() == [0, 1] and not ranks.stuck()
+    ranks.watch.feed(0, {"event": "done", "n": 1}, 0.0)
+    assert ranks.watch.waiting_ranks() == [1]
+
+
 def test_a_rank_whose_peer_has_exited_is_stuck(ranks: Ranks) -> None:
     ranks.call(0, "barrier")
     ranks.watch.end(1, 0, 0.0)

@@ -33,7 +33,9 @@ class Watch:
         state = self.ranks.setdefault(rank, RankState())
         state.last = now
         kind = event["event"]
-        if kind in _WAITING and (kind not in ("forward", "backward") or event.get("waits")):
+        if kind == "forward" and event.get("rebuilds") and not event.get("waits"):
+            state.waiting.append(event)  # it waits, but it is no call of the script's that ranks could part at
+        elif kind in _WAITING and (kind not in ("forward", "backward") or event.get("waits")):
             state.waiting.append(event)
             if event.get("sequence", True) and event.get("group") is not None:
                 state.history.setdefault(event["group"], []).append(meeting(event))
@@ -59,7 +61,7 @@ class Watch:
             return any(
                 other.ended and not other.history and now - other.last > SETTLED for other in self.ranks.values()
             )
-        if group is None or not call.get("sequence", True):
+        if group is None or not call.get("sequence", True) or not call.get("waits", True):
             return False
         members = [self.ranks[rank] for rank in call.get("ranks", ()) if rank in self.ranks]
         if any(now - member.last < SETTLED for member in members):

@@ -31,6 +31,9 @@ class _Wrappers:
         self.classes: set[Any] = set()
         self.inside = 0
         self.armed: set[int] = set()
+        self.reducing: set[int] = set()
+        """Wrappers that have reduced gradients: at the next forward with gradients they agree on new buckets, once."""
+        self.rebuilt: set[int] = set()
         self.groups: dict[int, Any] = {}
         self.wrappers: dict[int, Any] = {}
 
@@ -95,6 +98,11 @@ class _Wrappers:
         sync = bool(wrapper.require_backward_grad_sync)
         if grad and sync:
             self.armed.add(number)
+        rebuilds = (
+            grad and number in self.reducing - self.rebuilt and not getattr(wrapper, "find_unused_parameters", False)
+        )
+        if rebuilds:
+            self.rebuilt.add(number)
         named = self.session.calls.group_name(self.groups[number])
         call = self.session.next_call()
         self.session.emit(
@@ -102,6 +110,7 @@ class _Wrappers:
             group=named[0] if named else None, ranks=named[1] if named else [],
             # Also while evaluating: what counts is whether the wrapper broadcasts its buffers.
             waits=bool(wrapper.will_sync_module_buffers()), rows=_rows(args[1:], kwargs), site=self.session.here(),
+            rebuilds=rebuilds,
         )  # fmt: skip
         self.session.calls.depth += 1  # the broadcast of buffers is part of the forward
         return (call, number)
@@ -135,6 +144,7 @@ class _Wrappers:
         return (call, None)
 
     def reduced(self, token: Any, result: Any) -> None:
+        self.reducing |= self.armed
         self.armed.clear()
         if token is not None:
             self.session.calls.depth -= 1
