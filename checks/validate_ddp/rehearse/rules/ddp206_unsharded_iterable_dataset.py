@@ -60,7 +60,7 @@ def judge(run: Run) -> Verdict:
 
 
 def _iterable(run: Run, rank: int) -> dict[int, Turn]:
-    found = {}
+    found: dict[int, Turn] = {}
     for turn in training_turns(run, rank):
         loader = loader_of(run, rank, turn.loader)
         if loader and loader["iterable"]:
