@@ -3,6 +3,7 @@
 Every assertion is one that holds on real GPUs; the oracles are single-process.
 """
 
+import datetime
 import os
 
 import torch
@@ -38,6 +39,7 @@ def devices():
         assert start.elapsed_time(end) >= 0
     torch.cuda.reset_peak_memory_stats()
     assert torch.cuda.max_memory_allocated() >= 0
+    assert torch.cuda.memory_stats()["allocated_bytes.all.current"] >= 0
     try:
         torch.ones(1).cuda(7)
     except RuntimeError as error:
@@ -100,6 +102,8 @@ def main():
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
     rank, world_size = dist.get_rank(), dist.get_world_size()
     devices()
+    assert dist.is_nccl_available()
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(minutes=5))
     synchronised_norm(rank, world_size)
     norm_in_a_wrapper(local_rank)
     sharded_attention()

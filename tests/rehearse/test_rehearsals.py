@@ -70,7 +70,9 @@ def test_ranks_that_wait_for_each_other_are_ended_and_both_named(tmp_path: Path)
     assert "rank 0 is in all_reduce" in positions[0] and "rank 1 is in barrier" in positions[1]
 
 
-SPAWNING = """import torch
+SPAWNING = """import importlib.util
+assert importlib.util.find_spec("torch")  # as libraries do that can go without it: no import yet
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
@@ -91,5 +93,26 @@ def test_what_ends_a_spawned_rank_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SPAWNING)
     code, document, output = rehearse(tmp_path, "train.py")
     assert code == 3, output
-    assert document["failure"]["rank"] == 1 and document["failure"]["place"] == "train.py:9"
+    assert document["failure"]["rank"] == 1 and document["failure"]["place"] == "train.py:11"
     assert document["failure"]["message"] == "ValueError: no data for this rank"
+
+
+LINGERING = """import time
+import torch
+
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(60)
+
+
+slow = Slow()
+raise ValueError("no data")
+"""
+
+
+def test_a_rank_that_has_raised_and_does_not_go_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LINGERING)
+    code, document, output = rehearse(tmp_path, "--nproc-per-node", "1", "train.py")
+    assert code == 3, output
+    assert document["outcome"] == "failed" and document["failure"]["message"] == "ValueError: no data"

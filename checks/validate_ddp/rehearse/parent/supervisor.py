@@ -184,8 +184,9 @@ class _Run:
     def _left(self) -> str:
         for rank in self.leaving:
             if self._is_running(rank):
-                self.log.add({"event": "ended", "rank_of": rank, "code": 0, "after_exit": True})
-        return "failed" if self.failed_at is not None else "finished"
+                code = int(rank in self.raised)
+                self.log.add({"event": "ended", "rank_of": rank, "code": code, "after_exit": not code})
+        return "failed" if self.failed_at is not None or self.raised else "finished"
 
     def _all_stopped(self) -> bool:
         running = {self.processes.ranks[pid] for pid in self.processes.running}

@@ -13,8 +13,9 @@ START = os.getcwd()
 class _Loader:
     """The loader of torch, which tells us when the module is complete."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, finder: _Finder) -> None:
         self.loader = loader
+        self.finder = finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)
@@ -25,25 +26,32 @@ class _Loader:
     def exec_module(self, module: Any) -> None:
         self.loader.exec_module(module)
         module.__loader__ = module.__spec__.loader = self.loader
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
         from .session import begin
 
         begin(module)
 
 
 class _Finder:
-    """First in ``sys.meta_path`` until torch has been found."""
+    """First in ``sys.meta_path`` until torch has been imported: that it was looked for, to see whether it is there,
+    says nothing yet."""
+
+    def __init__(self) -> None:
+        self.searching = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch" or self not in sys.meta_path:
+        if name != "torch" or self.searching:
             return None
-        sys.meta_path.remove(self)  # the search below must not come here again
         import importlib.util
 
-        spec: Any = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
-            sys.meta_path.insert(0, self)
-            return spec
-        spec.loader = _Loader(spec.loader)
+        self.searching = True  # the search below comes here again
+        try:
+            spec: Any = importlib.util.find_spec(name)
+        finally:
+            self.searching = False
+        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _Loader(spec.loader, self)
         return spec
 
 

@@ -130,7 +130,8 @@ class _Wrappers:
         self.session.emit("done", n=token[0], error=f"{type(error).__name__}: {error}"[:300])
 
     def backward(self, args: Any, kwargs: Any) -> Any:
-        armed = sorted(self.armed)
+        alive = {number: self.wrappers[number]() for number in sorted(self.armed)}
+        armed = [number for number, wrapper in alive.items() if wrapper is not None]
         call = self.session.next_call()
         named = self.session.calls.group_name(self.groups[armed[0]]) if armed else None
         for listener in getattr(self.session, "before_backward", ()):
@@ -138,7 +139,7 @@ class _Wrappers:
         self.session.emit(
             "backward", n=call, armed=armed, group=named[0] if named else None, ranks=named[1] if named else [],
             waits=bool(armed), site=self.session.here(),
-            sync=all(bool(self.wrappers[each]().require_backward_grad_sync) for each in armed),
+            sync=all(bool(alive[number].require_backward_grad_sync) for number in armed),
         )  # fmt: skip
         self.session.calls.depth += 1
         return (call, None)

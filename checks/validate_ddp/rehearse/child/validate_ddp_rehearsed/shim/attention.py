@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ..patching import patch
@@ -16,7 +17,9 @@ def install(session: Any) -> None:
             if type(query).__name__ != "DTensor":
                 return original(query, *args, **kwargs)
             session.note("attention over DTensors is computed without a fused kernel")
-            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            whole = import_module("torch.distributed.tensor.experimental").implicit_replication
+            # A causal mask is made on the way, as a plain tensor.
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), whole():
                 return original(query, *args, **kwargs)
 
         return attention

@@ -17,6 +17,13 @@ _NOTHING = (
 _GIB = 1 << 30
 
 
+class _Statistics(dict[str, int]):
+    """Of the allocator, which has hundreds of names: nothing was allocated."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
 def install(session: Any) -> None:
     """Local. Replaces what the script asks of ``torch.cuda``; what is not listed stays as it is and raises."""
     cuda, devices = session.torch.cuda, session.devices
@@ -30,7 +37,7 @@ def install(session: Any) -> None:
         "get_device_capability": lambda device=None: (8, 0),
         "get_device_properties": lambda device=None: _properties(),
         "mem_get_info": lambda device=None: (60 * _GIB, 80 * _GIB),
-        "memory_stats": lambda device=None: {},
+        "memory_stats": lambda device=None: _Statistics(),
         "memory_summary": lambda *args, **kwargs: "",
         "list_gpu_processes": lambda device=None: "",
         "get_arch_list": lambda: ["sm_80"],

@@ -95,8 +95,10 @@ def _barrier(original: Any, session: Any) -> Any:
 
 
 def _yes(original: Any, session: Any) -> Any:
-    def available(backend: str = "nccl") -> bool:
-        return str(backend).lower() == "nccl" or bool(original(backend))
+    def available(*args: Any, **kwargs: Any) -> bool:
+        asked = str((*args, *kwargs.values(), "nccl")[0]).lower() == "nccl"
+        # Torch's own code goes on to names that only a build with NCCL has.
+        return (asked and not session.sites.called_by_torch()) or bool(original(*args, **kwargs))
 
     return available
 
