@@ -108,6 +108,15 @@ class Recorded:
         if options.get("step", True):
             self.step(rank, **options)
 
+    def epochs(self, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
+        """Two epochs on every rank; ``first`` and ``second`` hold each rank's indices."""
+        for turn, indices in enumerate((first, second)):
+            self.every("iteration", loader=0, turn=turn, site=self.site(19))
+            for rank in range(self.world_size):
+                self.batch(rank, turn, 0, indices[rank], **options)
+                self.train_on(rank)
+            self.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+
     def backward(self, rank: int, armed: bool = True, line: int = 25, done: bool = True) -> None:
         """A backward, which reduces gradients where ``armed``."""
         self.calls += 1
@@ -173,3 +182,12 @@ def recorded() -> Recorded:
 def record() -> type[Recorded]:
     """``record(world_size, nnodes)`` makes another one."""
     return Recorded
+
+
+@pytest.fixture
+def training(recorded: Any) -> Any:
+    """A recorded run in which ranks train: a wrapper, a loader, an optimizer."""
+    recorded.wrapper()
+    recorded.loader()
+    recorded.optimizer()
+    return recorded
