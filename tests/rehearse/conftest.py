@@ -161,3 +161,12 @@ def recorded() -> Recorded:
 def record() -> type[Recorded]:
     """``record(world_size, nnodes)`` makes another one."""
     return Recorded
+
+
+@pytest.fixture
+def training(recorded: Recorded) -> Recorded:
+    """A run of two ranks with a wrapper, a sharded loader and an optimizer."""
+    recorded.wrapper()
+    recorded.loader()
+    recorded.optimizer()
+    return recorded

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 from validate_ddp.catalogue.registry import every, load
-from validate_ddp.rehearse.iterations import turns
 from validate_ddp.rehearse.rules import judges
-from validate_ddp.rehearse.run import Run
-
-LOADER = {
-    "length": 16, "batches": 4, "batch_size": 4, "sampler": "RandomSampler", "numbered": None, "iterable": False,
-    "drop_last": False, "workers": 0, "dataset": "Points",
-}  # fmt: skip
 
 
 def epochs(run: Any, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
@@ -24,14 +17,6 @@ def epochs(run: Any, first: list[list[int]], second: list[list[int]], **options:
             run.batch(rank, turn, 0, indices[rank], **options)
             run.train_on(rank)
         run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
-
-
-@pytest.fixture
-def training(recorded: Any) -> Any:
-    recorded.wrapper()
-    recorded.loader()
-    recorded.optimizer()
-    return recorded
 
 
 def test_every_rule_says_not_observed_of_an_empty_run(recorded: Any) -> None:
@@ -53,60 +38,6 @@ def test_another_order_is_held(training: Any) -> None:
     epochs(training, [[3, 1, 2, 5], [0, 4, 7, 6]], [[0, 1, 6, 5], [3, 4, 7, 2]])
     judged = training.judged()
     assert not judged.findings and judged.verdicts["DDP201"].word == "held"
-
-
-def test_a_look_at_the_first_batch_is_no_epoch(training: Any) -> None:
-    for epoch, first in enumerate((3, 1)):
-        training.every("iteration", loader=0, turn=2 * epoch, site=training.site(17))
-        for rank in range(2):
-            training.batch(rank, 2 * epoch, 0, [2, 3, 4, 5])
-        training.every("iteration", loader=0, turn=2 * epoch + 1, site=training.site(19))
-        for rank in range(2):
-            training.batch(rank, 2 * epoch + 1, 0, [first, 2 + 4 * rank, 4, 5])
-            training.train_on(rank)
-        training.every("iterated", loader=0, turn=2 * epoch + 1, batches=1, exhausted=True)
-    judged = training.judged()
-    assert not judged.findings and judged.verdicts["DDP201"].word == "held"
-    assert judged.facts["epochs"] == 2 and judged.facts["samples"]["seen"] == 5
-
-
-def test_an_evaluation_of_the_training_data_is_no_epoch(training: Any) -> None:
-    for turn, trains in enumerate((True, False, True, False)):
-        training.every("iteration", loader=0, turn=turn, site=training.site(19))
-        for rank in range(2):
-            training.batch(rank, turn, 0, [turn // 2, 1 + 4 * rank, 2, 3])
-            if trains:
-                training.train_on(rank)
-        training.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
-    assert not training.judged().findings
-
-
-def test_a_batch_that_is_fetched_ahead_is_trained_on_after_the_end(training: Any) -> None:
-    training.every("iteration", loader=0, turn=0, site=training.site(19))
-    for rank in range(2):
-        training.batch(rank, 0, 0, [8 * rank])
-        training.batch(rank, 0, 1, [8 * rank + 1])
-        training.train_on(rank)
-        training.add(rank, "iterated", loader=0, turn=0, batches=2, exhausted=True)
-        training.train_on(rank)
-    assert training.judged().facts["optimizer_steps_per_epoch"] == 2
-
-
-def test_batches_of_two_loaders_that_are_read_together_are_all_trained_on(training: Any) -> None:
-    training.every("loader", **LOADER, loader=1, site=training.site(13))
-    for number in (0, 1):
-        training.every("iteration", loader=number, turn=0, site=training.site(19))
-    for count in range(3):
-        for rank in range(2):
-            training.batch(rank, 0, count, [count + 8 * rank])
-            training.add(
-                rank, "batch", loader=1, turn=0, count=count, indices=[count], size=1, site=training.site(20),
-                rows=[[7 + count]],
-            )  # fmt: skip
-            training.train_on(rank)
-    both = [turn for turn in turns(Run(training.events), 0) if turn.trains]
-    assert [len(turn.batches) for turn in both] == [3, 3]
-    assert ("DDP202", 13) in training.found()
 
 
 def test_a_sampler_that_does_not_shuffle_may_repeat(recorded: Any) -> None:
@@ -201,64 +132,12 @@ def test_parameters_outside_the_wrapper_that_stay_equal_are_left_alone(recorded:
     assert not recorded.judged().findings
 
 
-def test_parameters_under_the_wrapper_that_drift_are_named_with_the_rates(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, params=[2, 2])
-        training.train_on(rank, params=[3, 3 + rank], rates=[0.1 / (1 + rank)])
-    judged = training.judged()
-    (finding,) = judged.findings
-    assert (finding.code, finding.line) == ("DDP303", 27) and "step 2" in finding.message
-    assert "learning rate is another on each rank (0.1, 0.05)" in finding.message
-
-
-def test_gradients_changed_after_the_reduction_are_named(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, grads=[1, 1 + rank], params=[2, 2 + rank])
-    (finding,) = training.judged().findings
-    assert finding.code == "DDP303" and "changed on some ranks" in finding.message
-
-
-def test_drift_between_averages_is_local_sgd(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, sync=False, grads=[1, 1], params=[2, 2 + rank])
-        training.train_on(rank, params=[5, 5])
-    assert "DDP303" not in {code for code, _ in training.found()}
-
-
-def test_ranks_with_one_gradient_and_several_models_are_named(recorded: Any) -> None:
-    recorded.optimizer(names=(None, None))
-    for event in recorded.events:
-        if event["event"] == "parameters":
-            event["before"] = [1, event["process"]]
-    for rank in range(2):
-        recorded.backward(rank, armed=False)
-        recorded.step(rank, grads=[4, 5], params=[2, 2 + rank])
-    assert recorded.found() == {("DDP303", 14)}
-
-
-def test_ranks_with_models_of_their_own_are_left_alone(recorded: Any) -> None:
-    recorded.optimizer(names=(None, None))
-    for rank in range(2):
-        recorded.backward(rank, armed=False)
-        recorded.step(rank, grads=[4, 5 + rank], params=[2, 2 + rank])
-    assert not recorded.found()
-
-
 def test_a_loop_that_one_rank_goes_round_more_often_is_the_place(recorded: Any) -> None:
     for rank in range(2):
         recorded.call(rank, "all_reduce", 30)
     waiting = recorded.call(0, "barrier", 41, done=False)
     recorded.hang(r0=waiting, r1=recorded.call(1, "all_reduce", 30, done=False))
     assert recorded.found() == {("DDP407", 30)}
-
-
-def test_steps_of_ranks_that_have_parted_are_not_compared(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, params=[2, 2 + rank])
-    training.call(0, "all_reduce", 40)
-    training.call(1, "barrier", 41)
-    assert {code for code, _ in training.found()} & {"DDP401", "DDP407"}
-    assert training.judged().verdicts["DDP303"].word == "not observed"
 
 
 @pytest.mark.parametrize("reducing", [2, 4])
