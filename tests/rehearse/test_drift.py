@@ -1,4 +1,4 @@
-"""Parameters that drift apart between ranks, from recorded events: under DDP, and where gradients are averaged by hand."""
+"""Parameters that drift apart between ranks, from recorded events: under DDP, and with gradients averaged by hand."""
 
 from __future__ import annotations
 
