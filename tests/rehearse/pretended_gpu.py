@@ -3,6 +3,7 @@
 Every assertion is one that holds on real GPUs; the oracles are single-process.
 """
 
+import copy
 import datetime
 import os
 
@@ -29,6 +30,9 @@ def devices():
     assert isinstance(generator, torch.Generator)
     drawn = torch.randn(4, device="cuda", generator=generator)
     assert torch.equal(drawn, torch.randn(4, generator=torch.Generator().manual_seed(3)))
+    number = torch.device(1)
+    assert (number.type, number.index) == ("cuda", 1) and isinstance(number, torch.device)
+    assert copy.deepcopy([number]) == [number] and torch.ones(1).to(number).is_cuda
     with torch.device("cuda"):
         assert torch.ones(1).sum().item() == 1
     with torch.cuda.stream(torch.cuda.Stream()):

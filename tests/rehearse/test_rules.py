@@ -9,6 +9,16 @@ from validate_ddp.catalogue.registry import every, load
 from validate_ddp.rehearse.rules import judges
 
 
+def epochs(run: Any, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
+    """Two epochs on every rank; ``first`` and ``second`` hold each rank's indices."""
+    for turn, indices in enumerate((first, second)):
+        run.every("iteration", loader=0, turn=turn, site=run.site(19))
+        for rank in range(run.world_size):
+            run.batch(rank, turn, 0, indices[rank], **options)
+            run.train_on(rank)
+        run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+
+
 def test_every_rule_says_not_observed_of_an_empty_run(recorded: Any) -> None:
     recorded.outcome = "stopped"
     assert {verdict.word for verdict in recorded.judged().verdicts.values()} == {"not observed"}
@@ -17,6 +27,69 @@ def test_every_rule_says_not_observed_of_an_empty_run(recorded: Any) -> None:
 def test_rules_are_in_the_catalogue_as_ones_that_a_run_shows() -> None:
     evidence = {stub.code: load(stub).EVIDENCE for stub in every()}
     assert {code: evidence[code] for code in judges() if "R" not in evidence[code]} == {}
+
+
+def test_an_order_that_repeats_is_a_missing_set_epoch(training: Any) -> None:
+    epochs(training, [[3, 1, 2, 5], [0, 4, 7, 6]], [[3, 1, 2, 5], [0, 4, 7, 6]])
+    assert training.found() == {("DDP201", 11)}
+
+
+def test_another_order_is_held(training: Any) -> None:
+    epochs(training, [[3, 1, 2, 5], [0, 4, 7, 6]], [[0, 1, 6, 5], [3, 4, 7, 2]])
+    judged = training.judged()
+    assert not judged.findings and judged.verdicts["DDP201"].word == "held"
+
+
+def test_a_sampler_that_does_not_shuffle_may_repeat(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=False)
+    recorded.optimizer()
+    epochs(recorded, [[0, 2, 4, 6], [1, 3, 5, 7]], [[0, 2, 4, 6], [1, 3, 5, 7]])
+    assert not recorded.judged().findings
+
+
+def test_ranks_that_read_the_same_samples_are_named(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=None, length=8)
+    recorded.optimizer()
+    epochs(recorded, [[3, 1, 2, 5]] * 2, [[0, 1, 6, 5]] * 2, rows=[[10, 11, 12, 13]])
+    assert recorded.found() == {("DDP202", 12)}
+
+
+def test_a_data_set_cut_by_rank_has_equal_indices_of_other_samples(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=None, length=8)
+    recorded.optimizer()
+    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    for rank in (0, 1):
+        recorded.batch(rank, 0, 0, [3, 1, 2, 5], rows=[[rank * 100 + each for each in range(4)]])
+        recorded.train_on(rank)
+    recorded.every("iterated", loader=0, turn=0, batches=1, exhausted=True)
+    judged = recorded.judged()
+    assert not judged.findings and judged.verdicts["DDP202"].word == "held"
+
+
+def test_equal_iterable_batches_are_named(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=None, iterable=True)
+    recorded.optimizer()
+    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    for rank in (0, 1):
+        recorded.add(
+            rank, "batch", loader=0, turn=0, count=0, indices=None, size=4, site=recorded.site(20), rows=[[1, 2, 3, 4]]
+        )
+        recorded.train_on(rank)
+    assert ("DDP206", 12) in recorded.found()
+
+
+def test_a_rank_with_a_batch_more_is_uneven(training: Any) -> None:
+    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    for rank in (0, 1):
+        for count in range(2 + rank):
+            training.batch(rank, 0, count, [rank * 8 + count])
+            training.train_on(rank)
+        training.add(rank, "iterated", loader=0, turn=0, batches=2 + rank, exhausted=True)
+    assert ("DDP408", 12) in training.found()
 
 
 def test_a_skipped_backward_is_a_divergent_exit(training: Any) -> None:
@@ -59,64 +132,12 @@ def test_parameters_outside_the_wrapper_that_stay_equal_are_left_alone(recorded:
     assert not recorded.judged().findings
 
 
-def test_parameters_under_the_wrapper_that_drift_are_named_with_the_rates(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, params=[2, 2])
-        training.train_on(rank, params=[3, 3 + rank], rates=[0.1 / (1 + rank)])
-    judged = training.judged()
-    (finding,) = judged.findings
-    assert (finding.code, finding.line) == ("DDP303", 27) and "step 2" in finding.message
-    assert "learning rate is another on each rank (0.1, 0.05)" in finding.message
-
-
-def test_gradients_changed_after_the_reduction_are_named(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, grads=[1, 1 + rank], params=[2, 2 + rank])
-    (finding,) = training.judged().findings
-    assert finding.code == "DDP303" and "changed on some ranks" in finding.message
-
-
-def test_drift_between_averages_is_local_sgd(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, sync=False, grads=[1, 1], params=[2, 2 + rank])
-        training.train_on(rank, params=[5, 5])
-    assert "DDP303" not in {code for code, _ in training.found()}
-
-
-def test_ranks_with_one_gradient_and_several_models_are_named(recorded: Any) -> None:
-    recorded.optimizer(names=(None, None))
-    for event in recorded.events:
-        if event["event"] == "parameters":
-            event["before"] = [1, event["process"]]
-    for rank in range(2):
-        recorded.backward(rank, armed=False)
-        recorded.step(rank, grads=[4, 5], params=[2, 2 + rank])
-    assert recorded.found() == {("DDP303", 14)}
-
-
-def test_ranks_with_models_of_their_own_are_left_alone(recorded: Any) -> None:
-    recorded.optimizer(names=(None, None))
-    for rank in range(2):
-        recorded.backward(rank, armed=False)
-        recorded.step(rank, grads=[4, 5 + rank], params=[2, 2 + rank])
-    assert not recorded.found()
-
-
 def test_a_loop_that_one_rank_goes_round_more_often_is_the_place(recorded: Any) -> None:
     for rank in range(2):
         recorded.call(rank, "all_reduce", 30)
     waiting = recorded.call(0, "barrier", 41, done=False)
     recorded.hang(r0=waiting, r1=recorded.call(1, "all_reduce", 30, done=False))
     assert recorded.found() == {("DDP407", 30)}
-
-
-def test_steps_of_ranks_that_have_parted_are_not_compared(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank, params=[2, 2 + rank])
-    training.call(0, "all_reduce", 40)
-    training.call(1, "barrier", 41)
-    assert {code for code, _ in training.found()} & {"DDP401", "DDP407"}
-    assert training.judged().verdicts["DDP303"].word == "not observed"
 
 
 @pytest.mark.parametrize("reducing", [2, 4])
@@ -270,43 +291,8 @@ def test_a_gather_is_named_in_the_function_that_trains(recorded: Any) -> None:
 
 
 def test_facts_are_counted(training: Any) -> None:
-    training.epochs([[0, 1, 2, 3], [4, 5, 6, 0]], [[3, 1, 2, 0], [5, 4, 0, 6]])
+    epochs(training, [[0, 1, 2, 3], [4, 5, 6, 0]], [[3, 1, 2, 0], [5, 4, 0, 6]])
     facts = training.judged().facts
     assert (facts["world_size"], facts["batch_size"], facts["effective_batch_size"]) == (2, 4, 8)
     assert facts["optimizer_steps"] == 2 and facts["optimizer_steps_per_epoch"] == 1
     assert facts["samples"] == {"in_data_set": 16, "seen": 7, "repeated": 1, "missed": 9}
-
-
-def compared(run: Any, **fields: Any) -> Any:
-    """The run, with a comparison of its first gradient."""
-    values = {
-        "compared": True, "float64": True, "relative": 1e-7, "factor": 1.0, "beside": 1e-7, "world_size": 2,
-        "worst": "w", "batch_norms": 0, "place": ["/work/train.py", 25, "train", False],
-    }  # fmt: skip
-    run.events.append({"event": "differential", **values, **fields})
-    return run.judged()
-
-
-def test_the_gradient_of_one_process_is_held(training: Any) -> None:
-    assert compared(training).verdicts["DDP316"].word == "held"
-
-
-def test_a_gradient_that_is_a_multiple_names_the_factor(training: Any) -> None:
-    (finding,) = compared(training, relative=1.0, factor=2.0).findings
-    assert (finding.code, finding.line, finding.severity) == ("DDP316", 25, "warning")
-    assert "is 2 times that of one process" in finding.message
-
-
-def test_a_gradient_that_differs_names_the_parameter(training: Any) -> None:
-    (finding,) = compared(training, relative=0.3, factor=0.9, beside=0.28, worst="head.weight").findings
-    assert "0.3 of its norm away" in finding.message and "`head.weight`" in finding.message
-
-
-def test_batch_norms_of_each_rank_explain_a_difference(training: Any) -> None:
-    (finding,) = compared(training, relative=0.3, beside=0.3, batch_norms=4).findings
-    assert finding.severity == "info" and "4 BatchNorm modules" in finding.message
-
-
-def test_what_could_not_be_compared_is_not_observed(training: Any) -> None:
-    judged = compared(training, compared=False, why="the script draws random numbers while it trains")
-    assert judged.verdicts["DDP316"].word == "not observed" and not judged.findings

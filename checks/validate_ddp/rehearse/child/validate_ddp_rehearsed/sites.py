@@ -86,4 +86,6 @@ class Sites:
         return False
 
 
-_PLUMBING = {"wrapper", "inner", "decorate_context", "_call_impl", "_wrapped_call_impl", "_fn", "__call__"}
+_PLUMBING = {
+    "wrapper", "inner", "inner_func", "decorate_context", "_call_impl", "_wrapped_call_impl", "_fn", "__call__",
+}  # fmt: skip

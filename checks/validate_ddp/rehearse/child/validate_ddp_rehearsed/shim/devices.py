@@ -6,8 +6,38 @@ from typing import Any
 
 
 def install(session: Any) -> None:
-    """Local. Makes ``session.devices``, which the other parts of the shim ask."""
+    """Local. Makes ``session.devices``, which the other parts of the shim ask, and ``torch.device(0)``."""
     session.devices = Devices(session)
+    session.torch.device = _device(session.torch.device)
+
+
+def _device(real: Any) -> Any:
+    """``torch.device``, for which a bare number is a GPU: without one torch refuses it. What it makes is real."""
+
+    class Meta(type):
+        def __instancecheck__(cls, thing: Any) -> bool:
+            return isinstance(thing, real)
+
+        def __subclasscheck__(cls, kind: Any) -> bool:
+            return issubclass(kind, real)
+
+        def __eq__(cls, other: object) -> bool:  # torch looks types of arguments up in tables made before
+            return other is cls or other is real
+
+        def __hash__(cls) -> int:
+            return hash(real)
+
+    class device(metaclass=Meta):  # its name is part of what is pickled
+        __doc__ = real.__doc__
+        __wrapped__ = real
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            if len(args) == 1 and type(args[0]) is int:
+                args = ("cuda", args[0])
+            return real(*args, **kwargs)
+
+    device.__module__, device.__qualname__ = "torch", "device"
+    return device
 
 
 class Devices:

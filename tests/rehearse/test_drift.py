@@ -1,0 +1,57 @@
+"""Parameters that drift apart between ranks, from recorded events: under DDP, and with gradients averaged by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_parameters_under_the_wrapper_that_drift_are_named_with_the_rates(training: Any) -> None:
+    for rank in range(2):
+        training.train_on(rank, params=[2, 2])
+        training.train_on(rank, params=[3, 3 + rank], rates=[0.1 / (1 + rank)])
+    judged = training.judged()
+    (finding,) = judged.findings
+    assert (finding.code, finding.line) == ("DDP303", 27) and "step 2" in finding.message
+    assert "learning rate is another on each rank (0.1, 0.05)" in finding.message
+
+
+def test_gradients_changed_after_the_reduction_are_named(training: Any) -> None:
+    for rank in range(2):
+        training.train_on(rank, grads=[1, 1 + rank], params=[2, 2 + rank])
+    (finding,) = training.judged().findings
+    assert finding.code == "DDP303" and "changed on some ranks" in finding.message
+
+
+def test_drift_between_averages_is_local_sgd(training: Any) -> None:
+    for rank in range(2):
+        training.train_on(rank, sync=False, grads=[1, 1], params=[2, 2 + rank])
+        training.train_on(rank, params=[5, 5])
+    assert "DDP303" not in {code for code, _ in training.found()}
+
+
+def test_ranks_with_one_gradient_and_several_models_are_named(recorded: Any) -> None:
+    recorded.optimizer(names=(None, None))
+    for event in recorded.events:
+        if event["event"] == "parameters":
+            event["before"] = [1, event["process"]]
+    for rank in range(2):
+        recorded.backward(rank, armed=False)
+        recorded.step(rank, grads=[4, 5], params=[2, 2 + rank])
+    assert recorded.found() == {("DDP303", 14)}
+
+
+def test_ranks_with_models_of_their_own_are_left_alone(recorded: Any) -> None:
+    recorded.optimizer(names=(None, None))
+    for rank in range(2):
+        recorded.backward(rank, armed=False)
+        recorded.step(rank, grads=[4, 5 + rank], params=[2, 2 + rank])
+    assert not recorded.found()
+
+
+def test_steps_of_ranks_that_have_parted_are_not_compared(training: Any) -> None:
+    for rank in range(2):
+        training.train_on(rank, params=[2, 2 + rank])
+    training.call(0, "all_reduce", 40)
+    training.call(1, "barrier", 41)
+    assert {code for code, _ in training.found()} & {"DDP401", "DDP407"}
+    assert training.judged().verdicts["DDP303"].word == "not observed"
