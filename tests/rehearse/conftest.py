@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from validate_ddp.catalogue import Finding
+from validate_ddp.catalogue.plain import to_plain
+from validate_ddp.catalogue.registry import name_of
 from validate_ddp.rehearse.log import VERSION, Event
 from validate_ddp.rehearse.outcome import Judged, judge
 
@@ -105,6 +108,15 @@ class Recorded:
         if options.get("step", True):
             self.step(rank, **options)
 
+    def epochs(self, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
+        """Two epochs on every rank; ``first`` and ``second`` hold each rank's indices."""
+        for turn, indices in enumerate((first, second)):
+            self.every("iteration", loader=0, turn=turn, site=self.site(19))
+            for rank in range(self.world_size):
+                self.batch(rank, turn, 0, indices[rank], **options)
+                self.train_on(rank)
+            self.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+
     def backward(self, rank: int, armed: bool = True, line: int = 25, done: bool = True) -> None:
         """A backward, which reduces gradients where ``armed``."""
         self.calls += 1
@@ -127,6 +139,15 @@ class Recorded:
             rank, "step", optimizer=number, count=len(before) + 1, grads=options.get("grads", [1, 1]),
             params=options.get("params", [2, 2]), site=self.site(27), rates=options.get("rates", [0.1]),
         )  # fmt: skip
+
+    def read(self, code: str, line: int, path: str = "train.py", end_line: int | None = None) -> None:
+        """A finding of the static check, before the run."""
+        finding = Finding(code, name_of(code), "error", path, line, 1, end_line or line, 9, f"read {code}")
+        self.events[0].setdefault("read", []).append(to_plain(finding))
+
+    def said(self) -> dict[tuple[str, int], str]:
+        """What the run says of each finding, by code and line."""
+        return {(each.finding.code, each.finding.line): each.said for each in self.judged().reported}
 
     def hang(self, **waiting: int | None) -> None:
         """The run hung; by rank as ``r0=5``: the number of the call that it waits in, None for one that has exited."""
@@ -164,8 +185,8 @@ def record() -> type[Recorded]:
 
 
 @pytest.fixture
-def training(recorded: Recorded) -> Recorded:
-    """A run of two ranks with a wrapper, a sharded loader and an optimizer."""
+def training(recorded: Any) -> Any:
+    """A recorded run in which ranks train: a wrapper, a loader, an optimizer."""
     recorded.wrapper()
     recorded.loader()
     recorded.optimizer()
