@@ -167,6 +167,7 @@ def killed_when(jobs, folder, moment, rng, **options):
     assert readable(folder)[0] >= 1, "a kill took the last checkpoint"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_that_is_killed_ends_as_the_uninterrupted_one_bit_by_bit(jobs, oracle, tmp_path, workers):
     options, rng = {"steps": 30, "workers": workers, "slow": 0.01}, random.Random(workers)

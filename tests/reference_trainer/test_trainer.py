@@ -111,6 +111,7 @@ def left(folder):
     return read(latest(folder / "run") / MODEL), list(read_log(folder / "run" / "metrics" / "rank00000.jsonl"))
 
 
+@pytest.mark.slow
 def test_train_without_a_launcher_and_under_torchrun_gives_the_same_plan_and_weights(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()

@@ -317,6 +317,7 @@ def test_fails(world):
     assert list(tmp_path.glob("validate-ddp-*")) == []
 
 
+@pytest.mark.slow
 def test_works_with_xdist_failed_first_and_exitfirst(suite):
     source = """
 @pytest.mark.world_size(2)
