@@ -65,3 +65,10 @@ def test_batches_of_two_loaders_that_are_read_together_are_all_trained_on(traini
     both = [turn for turn in turns(Run(training.events), 0) if turn.trains]
     assert [len(turn.batches) for turn in both] == [3, 3]
     assert ("DDP202", 13) in training.found()
+
+
+def test_a_script_that_counts_batches_itself_is_told_of_the_other_option(record: Any) -> None:
+    run = record(max_steps=2)
+    run.outcome = "failed"
+    run.add(0, "exception", kind="StopIteration", message="", stack=[], traceback="")
+    assert "use --stop-after" in run.judged().failure.message

@@ -97,6 +97,35 @@ def test_what_ends_a_spawned_rank_is_told_with_its_line(tmp_path: Path) -> None:
     assert document["failure"]["message"] == "ValueError: no data for this rank"
 
 
+WHOLE_BATCHES = """import torch
+from torch.utils.data import DataLoader
+
+
+class Batches(torch.utils.data.Dataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, key):
+        return torch.ones(5, 2) * key[0]
+
+
+keys = [(step, "train") for step in range(3)]
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(Batches(), batch_size=None, sampler=keys):
+    model(batch).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_loader_of_whole_batches_has_their_size(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WHOLE_BATCHES)
+    code, document, output = rehearse(tmp_path, "--nproc-per-node", "1", "train.py")
+    assert code == 0, output
+    assert document["facts"]["batch_size"] == 5 and document["facts"]["samples"] is None
+
+
 LINGERING = """import time
 import torch
 

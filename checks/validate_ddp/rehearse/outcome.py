@@ -107,6 +107,8 @@ def _failure(run: Run) -> Failure | None:
         own = next((frame for frame in event["stack"] if not frame[3]), None)
         place = f"{shown_path(run, own[0])}:{own[1]}" if own else ""
         message = f"{event['kind']}: {event['message']}".strip()
+        if event["kind"] == "StopIteration" and run.plan.get("max_steps"):
+            message += " --max-steps has ended a loader whose batches the script counts itself: use --stop-after"
         return Failure(rank, run.codes.get(rank), message, event["traceback"], place)
     if run.outcome != "failed":
         return None

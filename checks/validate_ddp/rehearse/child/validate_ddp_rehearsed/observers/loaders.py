@@ -118,15 +118,23 @@ class _Loaders:
         if state is None:
             return
         drawn = iterator.__dict__.get("drawn_indices")
-        indices = _plain(drawn.popleft()) if drawn else None
+        indices = self.indices(iterator, drawn.popleft()) if drawn else None
         fields: dict[str, Any] = {}
         if state[1] < _ROWS_OF_ITERATIONS and state[2] < _ROWS_OF_BATCHES:
             fields["rows"] = self.rows(batch)
         self.session.emit(
             "batch", loader=state[0], turn=state[1], count=state[2], indices=indices,
-            size=len(indices) if indices else _size(batch), site=self.session.here(), **fields,
+            size=len(indices) if indices and iterator._auto_collation else _size(batch), site=self.session.here(),
+            **fields,
         )  # fmt: skip
         state[2] += 1
+
+    def indices(self, iterator: Any, drawn: Any) -> list[int] | None:
+        """What was drawn, as numbers. Without batching of the loader's own it can be anything that its data set takes
+        for a whole batch."""
+        if not iterator._auto_collation and isinstance(drawn, (list, tuple)):
+            return list(drawn) if all(type(each) is int for each in drawn) else None
+        return _plain(drawn)
 
     def rows(self, batch: Any) -> list[list[int]]:
         """For each tensor of a batch a digest of each row, from some of its elements."""
