@@ -3,7 +3,7 @@
 To read it, in this order:
     step.py          one optimizer step on all ranks
     trainer.py       a run: what is built, and what happens when
-    plan.py          which samples, how many steps: arithmetic;  data.py  the stream that follows it
+    plan.py          which samples, how many steps: arithmetic;  data.py  the stream that follows it;  sources.py  of what
     launch.py        which rank this is, under any launcher;  collectives.py  what ranks say to each other
     objectives/      what is trained: disentangle.py, flow_matching.py, distillation.py, lens.py; and your own, in 40
                      lines: examples/own_objective.py

@@ -27,7 +27,6 @@ from .checkpoint import RunCheckpoints
 from .checkpoint.weights import fingerprint
 from .config import Config, ConfigError
 from .data import Batch, PlannedBatches, Source, loader
-from .digits import Digits
 from .ema import Ema
 from .evaluate import evaluate
 from .finite import Gate
@@ -44,6 +43,7 @@ from .profiling import ProfileWindow
 from .randomness import seed_of
 from .schedule import lr_factor
 from .signals import NeverStop, Stop
+from .sources import Data, build_data
 from .state import TrainState
 from .step import StepResult, train_step
 
@@ -52,17 +52,6 @@ __all__ = ["Data", "Summary", "Trainer", "wrap"]
 _KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
 """Off: no buffer here is moved by a forward pass, and the tests hold them equal. Torch 2.13 has renamed it."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a run reads."""
-
-    train: Source
-    validation: Source
-    """Looked at while training, to choose."""
-    test: Source
-    """Looked at once, at the end."""
 
 
 @dataclass(frozen=True)
@@ -267,11 +256,6 @@ class Trainer:
             precision=self.precision,
             interrupted=lambda: stop.received is not None,
         )
-
-
-def build_data(config: Config) -> Data:
-    """The sources that the configuration names. Local."""
-    return Data(*Digits.split(config.data, seed=config.seed))
 
 
 def make_plan(config: Config, *, samples: int, world_size: int, gpus: int = 1) -> Plan:

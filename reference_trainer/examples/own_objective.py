@@ -10,7 +10,7 @@ from reference_trainer.config import OptimConfig
 from reference_trainer.data import Batch
 from reference_trainer.faults import Watch
 from reference_trainer.objectives import Forward, Loss
-from reference_trainer.trainer import Data
+from reference_trainer.sources import Data
 
 
 class Waves:

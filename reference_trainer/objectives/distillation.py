@@ -22,6 +22,7 @@ from ..config import Config, ConfigError, DistillationConfig
 from ..data import Batch
 from ..launch import World
 from ..rank_zero import from_rank_zero
+from ..sources import build_data
 from . import Forward, Loss, Objective
 from .classifier import Classifier, Read, Recipe, digest, frozen, leave
 from .prompts import Prompts
@@ -39,8 +40,6 @@ def build(config: Config, world: World) -> Distillation:
         return Distillation(section, student, None, inputs=inputs)
 
     def samples() -> tuple[Tensor, Tensor]:
-        from ..trainer import build_data
-
         source = build_data(config).train
         index = torch.arange(len(source))
         batch = Batch(index, 0, 0, source.fetch(index, 0))

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from ..config import Config, LensConfig
 from ..data import Batch
 from ..launch import World
+from ..sources import build_data
 from . import Forward, Loss, Objective
 from .classifier import Classifier, Recipe, frozen
 
@@ -26,8 +27,6 @@ _PARTS = ("encoder", "decoder")
 
 def build(config: Config, world: World) -> ConsistencyLens:
     """The objective that the configuration describes. Collective: every rank."""
-    from ..trainer import build_data
-
     section, source = config.lens, build_data(config).train
     samples = source.fetch(torch.arange(len(source)), 0)
     recipe = Recipe("backbone", section.backbone, section.backbone_hidden, section.backbone_steps)
