@@ -117,10 +117,10 @@ class ConsistencyLens(Objective):
 
     def losses(self, out: Outputs) -> dict[str, Tensor]:
         """Sums over the batch."""
-        answers = (F.log_softmax(each, 1) for each in (out.through, out.logits))
+        through, wanted = (F.log_softmax(each, 1) for each in (out.through, out.logits))
         return {
             "reconstruction": (out.rebuilt - out.activation).square().mean(1).sum(),
-            "consistency": F.kl_div(*answers, reduction="sum", log_target=True),
+            "consistency": F.kl_div(through, wanted, reduction="sum", log_target=True),
         }
 
     def parameter_groups(self) -> list[dict[str, Any]]:
