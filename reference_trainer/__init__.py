@@ -3,12 +3,12 @@
 To read it, in this order:
     step.py          one optimizer step on all ranks
     trainer.py       a run: what is built, and what happens when
-    plan.py          which samples, how many steps: arithmetic;  data.py  the stream that follows it;  sources.py  of what
+    plan.py          which samples, how many steps: arithmetic;  data.py  the stream that follows it
     launch.py        which rank this is, under any launcher;  collectives.py  what ranks say to each other
     objectives/      what is trained: disentangle.py, flow_matching.py, distillation.py, lens.py; and your own, in 40
                      lines: examples/own_objective.py
     club.py          CLUB over the global batch, with estimator.py and variational.py
-    randomness.py    noise that belongs to a sample
+    sources.py       what a run reads;  randomness.py    noise that belongs to a sample
     state.py         everything that training moves;  checkpoint/  how it is saved, and found again;  buckets.py  why
                      a resumed run is the uninterrupted one bit by bit
     precision.py     bf16 and fp16;  finite.py  steps that are not taken;  lora.py  a narrow part that is trained
