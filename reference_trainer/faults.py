@@ -50,6 +50,8 @@ LINGER = 3.0
 """Seconds for which rank zero, in whose process the store may be, stays for others to read it."""
 LEAVE = 4.5
 """Seconds after which a failing rank is ended by its watcher, whatever it is waiting for."""
+UNWINDING = 0.3
+"""Seconds for which a rank that is to leave waits for its main thread to tell an error of its own."""
 
 _LOST = re.compile(
     r"connection (was )?(closed|reset|refused|aborted)|broken pipe|socket (closed|timeout)|remote process exited"
@@ -81,6 +83,7 @@ class Watch:
         self._store_outlives_rank_zero = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
         self._leaving = threading.Lock()
         self._failing_since: float | None = None
+        self._failing = threading.Event()
         self._ended = threading.Event()
         self._known: queue.Queue[str] = queue.Queue()
         """Why the job is to end, from the thread to the main one."""
@@ -175,10 +178,12 @@ class Watch:
 
     def _follow(self, cause: str) -> None:
         """Leaves because of another rank; the main thread is wherever it is, unless it is leaving by itself."""
+        stack = traceback.extract_stack(sys._current_frames().get(self._main))
+        # It may have lost its peer already, and be on its way out: then its own error knows better where it was.
+        self._failing.wait(UNWINDING)
         with self._leaving:
             if self._failing_since is not None:
                 return
-            stack = traceback.extract_stack(sys._current_frames().get(self._main))
             self._write_down("".join(traceback.format_list(stack)))
             _print(f"{self._name()}: leaving, because {cause}; it was at {_place(stack)}")
             _tell_torchrun(f"leaving, because {cause}", first=False)
@@ -191,6 +196,7 @@ class Watch:
         _hear_no_more_of_workers()
         with self._leaving:
             self._failing_since = time.monotonic()
+        self._failing.set()
         text = "".join(traceback.format_exception(error))
         self._write_down(text)
         code, line = _exit_code(error, self.brief), _in_one_line(error)

@@ -15,7 +15,7 @@ from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.signals import Stop  # noqa: E402
 
-pytestmark = [pytest.mark.runtime, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LONG = {"steps": 2000, "pace": 0.02}
 """Settings of a job that does not end by itself within a test."""

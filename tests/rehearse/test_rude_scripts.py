@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 
 SCRIPT = Path(__file__).with_name("rude_script.py")
 

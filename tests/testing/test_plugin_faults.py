@@ -10,7 +10,7 @@ import time
 import pytest
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.runtime
+pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 
 FAULTS = """
 import logging, signal, time

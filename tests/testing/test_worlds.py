@@ -225,6 +225,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["normal", "SIGKILL", "SIGTERM", "SIGINT"])
 def test_nothing_is_left(tmp_path, how):
     script = tmp_path / "script.py"

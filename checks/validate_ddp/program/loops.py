@@ -7,7 +7,7 @@ from typing import Any
 from validate_ddp.program import binding, conditions, ranks
 from validate_ddp.program.facts import Loop
 from validate_ddp.program.library import iteration
-from validate_ddp.program.machine import RUNS_ON, Machine, Outcome
+from validate_ddp.program.machine import LEAVES, RUNS_ON, Machine, Outcome
 from validate_ddp.program.values import Const, Instance, Opaque, RankTest, Resource, bare
 
 Node = list[Any]
@@ -15,8 +15,8 @@ Node = list[Any]
 
 def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
     """What an early exit in a loop's body means behind the loop."""
-    if inside.until == "return" and inside.rest in ranks.PARTIAL:
-        return Outcome("", inside.rest, "return")
+    if inside.until != "loop" and inside.rest in ranks.PARTIAL:
+        return Outcome("", inside.rest, inside.until)
     return RUNS_ON
 
 
@@ -78,6 +78,6 @@ def walk_while(machine: Machine, node: Node) -> Outcome:
     never: list[Any] = [] if truth is True else [(RUNS_ON, {}, "all")]
     machine.merge([(Outcome("", outcome.rest), changes, "all"), *never])
     machine.walk(node[4])
-    if truth is True and outcome.ends in ("return", "raise"):
+    if truth is True and outcome.ends in LEAVES:
         return Outcome(outcome.ends)
     return _loop_outcome(machine, outcome)

@@ -52,8 +52,8 @@ class Frame:
 
 
 class Outcome(NamedTuple):
-    """How a piece of code ends: ``ends`` says that nothing follows it (return, raise, loop, or empty);
-    ``rest``, on which ranks what follows still runs, and ``until`` how far that reaches (return or loop)."""
+    """How a piece of code ends: ``ends`` says that nothing follows it (return, raise, exit, loop, or empty);
+    ``rest``, on which ranks what follows still runs, and ``until`` how far that reaches (return, raise or loop)."""
 
     ends: str = ""
     rest: str = "all"
@@ -61,6 +61,8 @@ class Outcome(NamedTuple):
 
 
 RUNS_ON = Outcome()
+LEAVES = ("return", "raise", "exit")
+"""Ends after which nothing more of a function runs, unless a handler takes up a raise."""
 
 
 class Pushed:
@@ -225,7 +227,7 @@ class Machine:
         Each alternative is its outcome, its changes, and the ranks that take it; one that left the function counts
         only where all did.
         """
-        staying = [row for row in alternatives if row[0].ends not in ("return", "raise")] or alternatives
+        staying = [row for row in alternatives if row[0].ends not in LEAVES] or alternatives
         places = {key: change for row in staying for key, change in row[1].items()}
         for key, (names, name, _) in places.items():
             value: Value = ()

@@ -7,7 +7,7 @@ from typing import Any
 
 from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, ranks, roles, turns
 from validate_ddp.program.library import contexts, iteration, metrics
-from validate_ddp.program.machine import MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
+from validate_ddp.program.machine import LEAVES, MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
     Class,
     Function,
@@ -43,12 +43,18 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
                 return Outcome(outcome.ends, rest, until)
             if outcome.rest != "all":
                 machine.guards.append(machine.guard(outcome.rest, machine.site(statement[1])))
-                rest, until = ranks.both(rest, outcome.rest), outcome.until
+                until = outcome.until if rest == "all" else _further(until, outcome.until)
+                rest = ranks.both(rest, outcome.rest)
                 if rest == "none":
                     return Outcome("return", rest, until)
     finally:
         del machine.guards[outer:]
     return Outcome("", rest, until)
+
+
+def _further(before: str, now: str) -> str:
+    """How far it reaches that some ranks have left in two ways: where one of them is a raise, a handler has not all."""
+    return "return" if "raise" in (before, now) and before != now else now
 
 
 def _expr(machine: Machine, node: Node) -> Outcome:
@@ -57,7 +63,7 @@ def _expr(machine: Machine, node: Node) -> Outcome:
     machine.evaluate(node[2])
     if node[2][0] == "call" and exits.name_of_exit(node[2][1]):
         exits.note(machine, node)
-        return Outcome("raise")
+        return Outcome("exit")
     return RUNS_ON
 
 
@@ -148,7 +154,7 @@ def _if(machine: Machine, node: Node) -> Outcome:
 
 def _set_apart(machine: Machine, outcome: Outcome, known: int) -> None:
     """Mark what a branch did that ends the program before any rank but one was started: `if export: ...; return`."""
-    if outcome.ends not in ("return", "raise") or sum(1 for frame in machine.frames if frame.call is not None) > 1:
+    if outcome.ends not in LEAVES or sum(1 for frame in machine.frames if frame.call is not None) > 1:
         return
     if not any(fact.kind in ("process_group", "wrap", "launch") for fact in machine.facts):
         for fact in machine.facts[known:]:
@@ -159,9 +165,9 @@ def _joined(first: Outcome, who: str, second: Outcome, other: str) -> Outcome:
     if first.ends and second.ends:
         return Outcome("loop" if "loop" in (first.ends, second.ends) else first.ends)
     if first.ends and who != "all":
-        return Outcome("", other, "loop" if first.ends == "loop" else "return")
+        return Outcome("", other, first.ends if first.ends in ("loop", "raise") else "return")
     if second.ends and who != "all":
-        return Outcome("", who, "loop" if second.ends == "loop" else "return")
+        return Outcome("", who, second.ends if second.ends in ("loop", "raise") else "return")
     return RUNS_ON
 
 
@@ -222,7 +228,10 @@ def _try(machine: Machine, node: Node) -> Outcome:
         return after
     if outcome.ends and all(row[0].ends for row in rows):
         return outcome
-    return RUNS_ON if outcome.ends else outcome
+    raised = outcome.rest != "all" and outcome.until == "raise"
+    if outcome.ends or (raised and any(row[0] is RUNS_ON or not row[0].ends for row in rows[1:])):
+        return RUNS_ON  # ranks that raised go on behind their handler
+    return outcome
 
 
 def _return(machine: Machine, node: Node) -> Outcome:
