@@ -250,11 +250,12 @@ class World:
         device: "auto" (the GPU of this rank, where the machine has one for each), "cpu" or "cuda". ``LaunchError``, in
         bounded time, where the ranks cannot meet. To be used in a ``with``, which ends the group.
         """
-        launch = detect(os.environ if environ is None else environ)  # half an environment is refused before torch comes
-        from .rendezvous import pin_device, start_group
-
+        # What cannot be is refused before torch comes.
+        launch = detect(os.environ if environ is None else environ)
         dist = dist or DistConfig()
         refuse_strategy(dist.strategy, world_size=launch.world_size)
+        from .rendezvous import pin_device, start_group
+
         pinned = pin_device(launch, device)
         several = launch.world_size > 1
         group = start_group(launch, pinned, dist) if several else None

@@ -139,6 +139,8 @@ class Heartbeat:
         if self._thread is not None:
             # Here, not in the thread: where the run has failed, the time until that thread has its turn would be lost.
             self._beat_once()
+            if state != "failed":
+                self._thread.join(_LAST_WRITE)
 
     # The thread.
 
