@@ -29,12 +29,12 @@ fixed=$status
 # What only reads needs no torch; what runs a script does.
 ci/install.sh .venv trainer
 
-# rehearse NAME SCRIPT: runs the script, unmodified, on two CPU ranks; leaves rehearsed_NAME.json; sets $status.
+# rehearse NAME SCRIPT: runs the script, unmodified, on two CPU ranks; leaves rehearsed_NAME.html; sets $status.
 rehearse() {
   echo
-  echo "\$ validate-ddp run --nproc-per-node 2 --report $out/rehearsed_$1.json $2 --output-dir $out/rehearsed_$1"
+  echo "\$ validate-ddp run --nproc-per-node 2 --report $out/rehearsed_$1.html $2 --output-dir $out/rehearsed_$1"
   status=0
-  .venv/bin/validate-ddp run --nproc-per-node 2 --report "$out/rehearsed_$1.json" "$2" \
+  .venv/bin/validate-ddp run --nproc-per-node 2 --report "$out/rehearsed_$1.html" "$2" \
     --output-dir "$out/rehearsed_$1" || status=$?
 }
 
@@ -48,7 +48,7 @@ echo "Reports:"
 for name in buggy fixed; do
   echo "  train_$name.py  text       $out/$name.txt"
   echo "  train_$name.py  json       $out/$name.json"
-  echo "  train_$name.py  rehearsal  $out/rehearsed_$name.json"
+  echo "  train_$name.py  rehearsal  $out/rehearsed_$name.html"
 done
 run=$out/digits
 train=(-m torch.distributed.run --standalone --nproc-per-node 2 -m reference_trainer train --run-dir "$run")
