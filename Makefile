@@ -18,7 +18,7 @@ test:  ## install, then run all tests; ARGS="tests/source -x" are passed on to p
 slow:  ## the tests that start whole jobs, seconds each, which `make test` leaves out; .ci/run runs both
 	@ci/test.sh -m slow $(ARGS)
 
-soak:  ## minutes of random kills and faults, in jobs and on warm worlds; ARGS="-k worlds" are passed on to pytest
+soak:  ## minutes of random kills and faults, in jobs and on warm worlds; ARGS=tests/testing/test_soak.py is passed on to pytest
 	@ci/soak.sh $(ARGS)
 
 agents:  ## one run under torchrun with one agent, with two, in two network namespaces, with a rank and an agent killed
