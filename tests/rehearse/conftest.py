@@ -18,7 +18,7 @@ class Recorded:
     def __init__(self, world_size: int = 2, nnodes: int = 1, **plan: Any) -> None:
         self.world_size = world_size
         plan = {"nproc_per_node": world_size // nnodes, "nnodes": nnodes, "launcher": "env", **plan}
-        self.events: list[Event] = [{"event": "start", "version": VERSION, "cwd": "/work", "plan": plan}]
+        self.events: list[Event] = [{"event": "start", "version": VERSION, "cwd": "/project", "plan": plan}]
         self.sites: dict[Any, int] = {}
         self.calls = 0
         self.outcome = "finished"
@@ -27,7 +27,9 @@ class Recorded:
             self.add(rank, "hello", pid=rank + 100, launched=True)
             self.add(rank, "group", rank=rank, world_size=world_size, site=self.site(5))
 
-    def site(self, line: int, path: str = "/work/train.py", function: str = "train", via: str = "", *outer: Any) -> int:
+    def site(
+        self, line: int, path: str = "/project/train.py", function: str = "train", via: str = "", *outer: Any
+    ) -> int:
         """The number of a call site, told to every rank."""
         key = (path, line, function, via, outer)
         if key not in self.sites:

@@ -9,7 +9,7 @@ def compared(run: Any, **fields: Any) -> Any:
     """The run, with a comparison of its first gradient."""
     values = {
         "compared": True, "float64": True, "relative": 1e-7, "factor": 1.0, "beside": 1e-7, "world_size": 2,
-        "worst": "w", "batch_norms": 0, "place": ["/work/train.py", 25, "train", False],
+        "worst": "w", "batch_norms": 0, "place": ["/project/train.py", 25, "train", False],
     }  # fmt: skip
     run.events.append({"event": "differential", **values, **fields})
     return run.judged()

@@ -65,9 +65,9 @@ def test_without_a_static_check_everything_is_the_runs(training: Any) -> None:
 
 def test_a_finding_on_the_way_to_the_call_is_the_same_defect(recorded: Any) -> None:
     # Reading names the call of the helper (line 40), the run the write in it (line 60).
-    site = recorded.site(60, "/work/train.py", "save", "", 40)
+    site = recorded.site(60, "/project/train.py", "save", "", 40)
     recorded.read("DDP502", 40)
-    recorded.every("save", path="/work/last.pt", tensors=2, wrapped=0, site=site)
+    recorded.every("save", path="/project/last.pt", tensors=2, wrapped=0, site=site)
     judged = recorded.judged()
     assert recorded.said() == {("DDP502", 40): "confirmed"}
     assert [(place.span.line, place.note) for place in judged.reported[0].finding.evidence] == [
@@ -78,13 +78,13 @@ def test_a_finding_on_the_way_to_the_call_is_the_same_defect(recorded: Any) -> N
 def test_paths_of_their_own_contradict_a_shared_checkpoint(recorded: Any) -> None:
     recorded.read("DDP502", 60)
     for rank in (0, 1):
-        recorded.add(rank, "save", path=f"/work/{rank}.pt", tensors=2, wrapped=0, site=recorded.site(60))
+        recorded.add(rank, "save", path=f"/project/{rank}.pt", tensors=2, wrapped=0, site=recorded.site(60))
     assert recorded.said() == {("DDP502", 60): "contradicted"}
 
 
 def test_that_one_rank_came_to_a_write_is_no_proof(recorded: Any) -> None:
     recorded.read("DDP502", 60)
-    recorded.add(0, "save", path="/work/best.pt", tensors=2, wrapped=0, site=recorded.site(60))
+    recorded.add(0, "save", path="/project/best.pt", tensors=2, wrapped=0, site=recorded.site(60))
     assert recorded.said() == {("DDP502", 60): "not observed"}
 
 
@@ -130,7 +130,7 @@ def test_the_exception_that_a_defect_is_confirms_it(recorded: Any) -> None:
     recorded.read("DDP203", 21, end_line=23)
     stack = [
         ["/usr/lib/python3/site-packages/torch/data.py", 5, "__init__", True],
-        ["/work/train.py", 22, "main", False],
+        ["/project/train.py", 22, "main", False],
     ]
     recorded.add(1, "exception", kind="ValueError", message="exclusive", stack=stack, traceback="ValueError: exclusive")
     recorded.outcome = "failed"

@@ -225,9 +225,9 @@ def test_a_wrapper_in_a_wrapper_is_named(recorded: Any) -> None:
 
 
 def test_one_path_of_several_ranks_is_an_error_for_a_checkpoint_only(recorded: Any) -> None:
-    recorded.every("save", path="/work/last.pt", tensors=2, wrapped=0, site=recorded.site(40))
-    recorded.every("write", path="/work/config.json", mode="write", site=recorded.site(41))
-    recorded.add(0, "save", path="/work/best.pt", tensors=2, wrapped=0, site=recorded.site(42))
+    recorded.every("save", path="/project/last.pt", tensors=2, wrapped=0, site=recorded.site(40))
+    recorded.every("write", path="/project/config.json", mode="write", site=recorded.site(41))
+    recorded.add(0, "save", path="/project/best.pt", tensors=2, wrapped=0, site=recorded.site(42))
     found = {(each.code, each.line, each.severity) for each in recorded.judged().findings}
     assert found == {("DDP502", 40, "error"), ("DDP502", 41, "warning")}
 
@@ -235,13 +235,13 @@ def test_one_path_of_several_ranks_is_an_error_for_a_checkpoint_only(recorded: A
 def test_the_first_rank_of_each_node_is_another_rule(record: Any) -> None:
     run = record(4, nnodes=2)
     for rank in (0, 2):
-        run.add(rank, "save", path="/work/last.pt", tensors=2, wrapped=0, site=run.site(40))
+        run.add(rank, "save", path="/project/last.pt", tensors=2, wrapped=0, site=run.site(40))
     assert run.found() == {("DDP503", 40)}
 
 
 def test_names_of_the_wrapper_in_a_checkpoint_are_named(recorded: Any) -> None:
     recorded.wrapper()
-    recorded.add(0, "save", path="/work/last.pt", tensors=2, wrapped=2, site=recorded.site(40))
+    recorded.add(0, "save", path="/project/last.pt", tensors=2, wrapped=2, site=recorded.site(40))
     assert recorded.found() == {("DDP501", 40)}
 
 
@@ -284,8 +284,8 @@ def test_parameters_without_a_gradient_are_named(training: Any) -> None:
 
 
 def test_a_gather_is_named_in_the_function_that_trains(recorded: Any) -> None:
-    gather = recorded.site(4, "/work/gathering.py", "gather", "", 24)
-    backward = recorded.site(25, "/work/gathering.py", "main")
+    gather = recorded.site(4, "/project/gathering.py", "gather", "", 24)
+    backward = recorded.site(25, "/project/gathering.py", "main")
     recorded.add(0, "gathered", op="all_gather", own=False, site=gather, backward=backward)
     assert recorded.found() == {("DDP302", 24)}
 

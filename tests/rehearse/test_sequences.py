@@ -111,7 +111,7 @@ def test_another_operation_at_the_same_place_is_seen(recorded: Any) -> None:
 
 def test_a_rank_that_failed_is_not_said_to_have_left_out_a_collective(recorded: Any) -> None:
     recorded.call(0, "barrier", 60, done=False)
-    stack = [["/work/train.py", 9, "f", False]]
+    stack = [["/project/train.py", 9, "f", False]]
     recorded.add(1, "exception", kind="ValueError", message="x", stack=stack, traceback="")
     recorded.add(1, "exit", initialized=True, site=recorded.site(5))
     recorded.outcome = "failed"
@@ -154,7 +154,7 @@ def test_a_rank_that_ends_with_a_code_takes_the_others_with_it(recorded: Any) ->
 
 
 def test_the_rank_that_vanished_is_blamed_and_not_the_one_that_lost_its_connection(recorded: Any) -> None:
-    stack = [["/work/train.py", 9, "f", False]]
+    stack = [["/project/train.py", 9, "f", False]]
     message = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:15753"
     recorded.add(0, "exception", kind="RuntimeError", message=message, stack=stack, traceback="")
     recorded.add(0, "exit", initialized=True, site=recorded.site(5))
