@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain, pairwise
+from itertools import chain
 
-from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, training_turns
+from validate_ddp.rehearse.iterations import loader_of, reshuffles, training_turns
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.script import conditional
 from validate_ddp.rehearse.sequences import partings
-from validate_ddp.rehearse.updates import agree, common_steps, holds_wrapped, updates
+from validate_ddp.rehearse.updates import agree, common_steps, updates, wrapped_steps
 from validate_ddp.rehearse.verdict import Verdict
 from validate_ddp.rehearse.writers import writers
 
@@ -74,20 +74,9 @@ def _own_rank(run: Run) -> Looks:
 
 
 def _reshuffled(run: Run) -> Looks:
-    for rank in run.ranks:
-        by_loader: dict[int, list[Turn]] = {}
-        for turn in training_turns(run, rank):
-            by_loader.setdefault(turn.loader, []).append(turn)
-        for number, turns in by_loader.items():
-            loader = loader_of(run, rank, number)
-            sampler = sampler_of(run, rank, loader) if loader else None
-            if sampler is None:
-                continue
-            for one, two in pairwise(turns):
-                count = min(len(one.batches), len(two.batches))
-                first, second = (list(chain(*turn.indices[:count])) for turn in (one, two))
-                if first and second:
-                    yield sampler["site"].place, first != second
+    for each in reshuffles(run):
+        if each.before and each.after:
+            yield each.sampler["site"].place, each.before != each.after
 
 
 def _shared_out(run: Run) -> Looks:
@@ -111,13 +100,10 @@ def _shared_out(run: Run) -> Looks:
 
 def _reduced_elsewhere(run: Run) -> Looks:
     """Forwards round the wrapper whose gradients are equal on all ranks all the same: averaged by hand."""
-    rank = run.ranks[0]
-    for number, steps in updates(run, rank).items():
-        if holds_wrapped(run, rank, number):
-            for count, update in enumerate(steps[: common_steps(run, number)], 1):
-                if update.backwards and not update.forwards:
-                    for call in update.bypasses:
-                        yield call["site"].place, agree(run, number, count, "grads", wrapped=True)
+    for number, count, update in wrapped_steps(run):
+        if update.backwards and not update.forwards:
+            for call in update.bypasses:
+                yield call["site"].place, agree(run, number, count, "grads", wrapped=True)
 
 
 def _kept_equal(run: Run) -> Looks:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
@@ -90,6 +92,38 @@ def consumed_turns(run: Run, rank: int) -> list[Turn]:
 def training_turns(run: Run, rank: int) -> list[Turn]:
     """Iterations in which the rank learns: neither a look at the first batch nor an evaluation of the training data."""
     return [turn for turn in turns(run, rank) if turn.trains]
+
+
+@dataclass
+class Reshuffle:
+    """Two iterations of a rank, one after the other, over a loader with a DistributedSampler."""
+
+    rank: int
+    sampler: Event
+    epoch: int
+    """Of the first of them, from 0."""
+    before: list[int]
+    """Indices, as far as both iterations went."""
+    after: list[int]
+    site: Site
+    """Of the second iteration."""
+
+
+def reshuffles(run: Run) -> Iterator[Reshuffle]:
+    """Iterations in which ranks learn, each with the next one over its loader."""
+    for rank in run.ranks:
+        by_loader: dict[int, list[Turn]] = {}
+        for turn in training_turns(run, rank):
+            by_loader.setdefault(turn.loader, []).append(turn)
+        for number, same in by_loader.items():
+            loader = loader_of(run, rank, number)
+            sampler = sampler_of(run, rank, loader) if loader else None
+            if sampler is None:
+                continue
+            for epoch, (one, two) in enumerate(pairwise(same)):
+                count = min(len(one.batches), len(two.batches))
+                before, after = (list(chain(*turn.indices[:count])) for turn in (one, two))
+                yield Reshuffle(rank, sampler, epoch, before, after, two.site)
 
 
 def loader_of(run: Run, rank: int, number: int) -> Event | None:

@@ -102,6 +102,18 @@ def holds_wrapped(run: Run, rank: int, number: int) -> bool:
     return held is not None and any(name is not None for name in held["names"])
 
 
+def wrapped_steps(run: Run) -> Iterator[tuple[int, int, Update]]:
+    """The first rank's steps which every rank has taken, of optimizers that hold what DDP wraps.
+
+    Each with the optimizer's number, and its own number from 1.
+    """
+    rank = run.ranks[0] if run.ranks else 0
+    for number, steps in updates(run, rank).items():
+        if holds_wrapped(run, rank, number):
+            for count, update in enumerate(steps[: common_steps(run, number)], 1):
+                yield number, count, update
+
+
 def common_steps(run: Run, number: int) -> int:
     """Steps of an optimizer that every rank has taken."""
     return min(len([event for event in run.of(rank, "step") if event["optimizer"] == number]) for rank in run.ranks)

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import common_steps, differing, holds_wrapped, updates
+from validate_ddp.rehearse.updates import differing, wrapped_steps
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
 
 
 def judge(run: Run) -> Verdict:
     """Gradients that are averaged by hand are equal, and so no finding."""
     looked = False
-    rank = run.ranks[0] if run.ranks else 0
-    for number, steps in updates(run, rank).items():
-        if not holds_wrapped(run, rank, number):
+    for number, count, update in wrapped_steps(run):
+        if not update.backwards:
             continue
-        for count, update in enumerate(steps[: common_steps(run, number)], 1):
-            if not update.backwards:
-                continue
-            looked = True
-            if update.forwards:
-                continue
-            names = differing(run, number, count, "grads", wrapped=True)
-            if names:
-                call = (update.bypasses or update.backwards)[-1]
-                how = "calls the module inside DDP" if update.bypasses else "never calls the DDP wrapper"
-                message = (
-                    f"the training forward {how}: at step {count} the gradients of {len(names)} parameters differ "
-                    "between ranks, nothing has reduced them"
-                )
-                found = Observation("DDP301", ERROR, call["site"], message, (), tuple(run.ranks))
-                return Verdict(True, (found,))
+        looked = True
+        if update.forwards:
+            continue
+        names = differing(run, number, count, "grads", wrapped=True)
+        if names:
+            call = (update.bypasses or update.backwards)[-1]
+            how = "calls the module inside DDP" if update.bypasses else "never calls the DDP wrapper"
+            message = (
+                f"the training forward {how}: at step {count} the gradients of {len(names)} parameters differ "
+                "between ranks, nothing has reduced them"
+            )
+            found = Observation("DDP301", ERROR, call["site"], message, (), tuple(run.ranks))
+            return Verdict(True, (found,))
     return HELD if looked else NOT_OBSERVED

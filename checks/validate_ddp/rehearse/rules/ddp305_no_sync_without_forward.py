@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import common_steps, differing, holds_wrapped, updates
+from validate_ddp.rehearse.updates import differing, wrapped_steps
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
 
 def judge(run: Run) -> Verdict:
     """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway."""
     looked = False
-    rank = run.ranks[0] if run.ranks else 0
-    for number, steps in updates(run, rank).items():
-        if not holds_wrapped(run, rank, number):
+    for number, count, update in wrapped_steps(run):
+        training = [event for event in update.forwards if event["grad"]]
+        if not training or not update.backwards:
             continue
-        for count, update in enumerate(steps[: common_steps(run, number)], 1):
-            training = [event for event in update.forwards if event["grad"]]
-            if not training or not update.backwards:
-                continue
-            looked = True
-            vain = [event for event in update.backwards if event["armed"] and not event["sync"]]
-            if vain:
-                message = "`no_sync()` round the backward alone has no effect: the forward decides, and it was outside"
-                notes = (Note(training[-1]["site"], "the forward, with synchronisation on"),)
-                return Verdict(True, (Observation("DDP305", ERROR, vain[0]["site"], message, notes, (rank,)),))
-            if training[-1]["sync"]:
-                continue
-            if differing(run, number, count, "grads", wrapped=True):
-                reduced = any(event["sync"] for event in training)
-                message = f"at step {count} the gradients differ between ranks: " + (
-                    "the last forward before it ran under `no_sync()`, and what an earlier one reduced is not all"
-                    if reduced
-                    else "every forward before it ran with synchronisation off, so no backward reduces them"
-                )
-                found = Observation("DDP305", ERROR, training[-1]["site"], message, (), tuple(run.ranks))
-                return Verdict(True, (found,))
+        looked = True
+        vain = [event for event in update.backwards if event["armed"] and not event["sync"]]
+        if vain:
+            message = "`no_sync()` round the backward alone has no effect: the forward decides, and it was outside"
+            notes = (Note(training[-1]["site"], "the forward, with synchronisation on"),)
+            return Verdict(True, (Observation("DDP305", ERROR, vain[0]["site"], message, notes, (run.ranks[0],)),))
+        if training[-1]["sync"]:
+            continue
+        if differing(run, number, count, "grads", wrapped=True):
+            reduced = any(event["sync"] for event in training)
+            message = f"at step {count} the gradients differ between ranks: " + (
+                "the last forward before it ran under `no_sync()`, and what an earlier one reduced is not all"
+                if reduced
+                else "every forward before it ran with synchronisation off, so no backward reduces them"
+            )
+            found = Observation("DDP305", ERROR, training[-1]["site"], message, (), tuple(run.ranks))
+            return Verdict(True, (found,))
     return HELD if looked else NOT_OBSERVED

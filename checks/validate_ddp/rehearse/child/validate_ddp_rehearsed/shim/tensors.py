@@ -19,16 +19,6 @@ def install(session: Any) -> None:
 
 
 def _moves(tensor: Any, devices: Any) -> None:
-    def to(original: Any) -> Any:
-        def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if args and devices.index_of(args[0]) is not None:
-                args = (devices.mapped(args[0], "to"), *args[1:])
-            if kwargs.get("device") is not None:
-                kwargs["device"] = devices.mapped(kwargs["device"], "to")
-            return original(self, *args, **kwargs)
-
-        return moved
-
     def cuda(original: Any) -> Any:
         def moved(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
             devices.mapped("cuda" if device is None else device, "cuda")
@@ -36,21 +26,11 @@ def _moves(tensor: Any, devices: Any) -> None:
 
         return moved
 
-    patch(tensor, "to", to)
+    patch(tensor, "to", lambda original: _to(original, devices))
     patch(tensor, "cuda", cuda)
 
 
 def _modules(module: Any, devices: Any) -> None:
-    def to(original: Any) -> Any:
-        def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if args and devices.index_of(args[0]) is not None:
-                args = (devices.mapped(args[0], "to"), *args[1:])
-            if kwargs.get("device") is not None:
-                kwargs["device"] = devices.mapped(kwargs["device"], "to")
-            return original(self, *args, **kwargs)
-
-        return moved
-
     def cuda(original: Any) -> Any:
         def moved(self: Any, device: Any = None) -> Any:
             devices.mapped("cuda" if device is None else device, "cuda")
@@ -64,9 +44,22 @@ def _modules(module: Any, devices: Any) -> None:
 
         return moved
 
-    patch(module, "to", to)
+    patch(module, "to", lambda original: _to(original, devices))
     patch(module, "cuda", cuda)
     patch(module, "to_empty", to_empty)
+
+
+def _to(original: Any, devices: Any) -> Any:
+    """Of a tensor or a module, whose device may come by place or by name."""
+
+    def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args and devices.index_of(args[0]) is not None:
+            args = (devices.mapped(args[0], "to"), *args[1:])
+        if kwargs.get("device") is not None:
+            kwargs["device"] = devices.mapped(kwargs["device"], "to")
+        return original(self, *args, **kwargs)
+
+    return moved
 
 
 def _is_cuda(torch: Any, session: Any) -> None:
