@@ -37,7 +37,7 @@ current: Session | None = None
 class Session:
     """What shim and observers share.
 
-    options: of the command: max_steps, stop_after, shim, devices (of a node).
+    options: of the command: max_steps, stop_after, shim, devices (of a node); observers, where not all are wanted.
     """
 
     def __init__(self, torch: Any, options: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def begin(torch: Any) -> None:
         for name in _SHIM:
             guarded(session.fault, "shim." + name, _install, "shim." + name, session)
     guarded(session.fault, "scripting", _install, "scripting", session)
-    for name in _OBSERVERS:
+    for name in options.get("observers", _OBSERVERS):
         guarded(session.fault, "observers." + name, _install, "observers." + name, session)
     guarded(session.fault, "stacks", _install, "stacks", session)
     session.emit("ready")
