@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.catalogue import Finding
+from validate_ddp.catalogue import Finding, Place, Span
 from validate_ddp.catalogue.plain import to_plain
 from validate_ddp.catalogue.registry import name_of
 from validate_ddp.rehearse.log import VERSION, Event
@@ -142,9 +142,18 @@ class Recorded:
             params=options.get("params", [2, 2]), site=self.site(27), rates=options.get("rates", [0.1]),
         )  # fmt: skip
 
-    def read(self, code: str, line: int, path: str = "train.py", end_line: int | None = None) -> None:
-        """A finding of the static check, before the run."""
+    def read(
+        self,
+        code: str,
+        line: int,
+        path: str = "train.py",
+        end_line: int | None = None,
+        evidence: list[int] | None = None,
+    ) -> None:
+        """A finding of the static check, before the run. evidence: lines that it names besides its own."""
+        places = tuple(Place(path, Span(each, 0, each, 8)) for each in evidence or ())
         finding = Finding(code, name_of(code), "error", path, line, 1, end_line or line, 9, f"read {code}")
+        finding = finding._replace(evidence=places)
         self.events[0].setdefault("read", []).append(to_plain(finding))
 
     def said(self) -> dict[tuple[str, int], str]:

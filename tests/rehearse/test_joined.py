@@ -75,6 +75,15 @@ def test_a_finding_on_the_way_to_the_call_is_the_same_defect(recorded: Any) -> N
     ]
 
 
+def test_a_line_that_reading_names_as_evidence_is_the_same_defect(recorded: Any) -> None:
+    # Reading names the state that is built (line 30) and where it is saved (line 60), the run the latter.
+    recorded.read("DDP502", 30, evidence=[60])
+    recorded.every("save", path="/project/last.pt", tensors=2, wrapped=0, site=recorded.site(60, function="save"))
+    judged = recorded.judged()
+    assert recorded.said() == {("DDP502", 30): "confirmed"}
+    assert [place.span.line for place in judged.reported[0].finding.evidence] == [60]
+
+
 def test_paths_of_their_own_contradict_a_shared_checkpoint(recorded: Any) -> None:
     recorded.read("DDP502", 60)
     for rank in (0, 1):

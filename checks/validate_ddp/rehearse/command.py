@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from validate_ddp.catalogue import SEVERITIES, Finding
 from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.config import Settings
+from validate_ddp.rehearse import fake_data, reading, show
 from validate_ddp.rehearse import log as logs
-from validate_ddp.rehearse import reading, show
 from validate_ddp.rehearse.as_json import as_json
 from validate_ddp.rehearse.differential import differential
 from validate_ddp.rehearse.log import Event
@@ -34,6 +34,8 @@ def main(arguments: Sequence[str]) -> int:
         settings = reading.settings_for(reading.file_of(tuple(events[0].get("plan", {}).get("script") or ())))
     else:
         assert options.plan is not None  # the parser gives one where nothing is replayed
+        for order in options.fake_data:
+            Plain().note(fake_data.make(order))
         file = reading.file_of(options.plan.script)
         settings = reading.settings_for(file)
         events = _rehearsed(options.plan, options, file, settings)

@@ -81,7 +81,7 @@ def joined(
     for finding, observation in shown:
         numbers = _matching(run, static, observation)
         matched.update(numbers)
-        found += [_both(static[number], finding, observation) for number in numbers[:1]] or [
+        found += [_both(run, static[number], finding, observation) for number in numbers[:1]] or [
             Reported(finding, (RUN,), FOUND, observation.ranks)
         ]
     for number, finding in enumerate(static):
@@ -113,7 +113,8 @@ def _covers(run: Run, finding: Finding, path: str, line: int) -> bool:
 
 
 def _matching(run: Run, static: tuple[Finding, ...], observation: Observation) -> list[int]:
-    """The static findings of the observation's code at its line; else at the nearest line on the way to its call."""
+    """The static findings of the observation's code at its line; else at the nearest line on the way to its call; else
+    those that name its line among their own evidence."""
     call: Site = observation.call or observation.site
     for frame in (observation.frame, *(each for each in call.frames if not each.library)):
         found = [
@@ -123,16 +124,28 @@ def _matching(run: Run, static: tuple[Finding, ...], observation: Observation) -
         ]
         if found:
             return found
-    return []
+    where = os.path.normpath(os.path.join(run.cwd, observation.frame.path)), observation.frame.line
+    return [
+        number
+        for number, finding in enumerate(static)
+        if finding.code == observation.code and where in _named(run, finding)
+    ]
 
 
-def _both(static: Finding, finding: Finding, observation: Observation) -> Reported:
+def _named(run: Run, finding: Finding) -> set[tuple[str, int]]:
+    """Paths and lines of a finding's evidence."""
+    return {
+        (os.path.normpath(os.path.join(run.cwd, place.path)), line)
+        for place in finding.evidence
+        for line in range(place.span.line, place.span.end_line + 1)
+    }
+
+
+def _both(run: Run, static: Finding, finding: Finding, observation: Observation) -> Reported:
     """Where and how to mend it as the reader says, what it is and how bad as the run shows."""
     evidence = [*static.evidence]
-    if (static.path, static.line) != (
-        finding.path,
-        finding.line,
-    ) and not static.line <= finding.line <= static.end_line:
+    path = _path(run, finding)
+    if not _covers(run, static, path, finding.line) and (path, finding.line) not in _named(run, static):
         evidence.append(_place_of(finding))
     evidence += [place for place in finding.evidence if place not in evidence]
     merged = static._replace(severity=finding.severity, message=finding.message, evidence=tuple(evidence))

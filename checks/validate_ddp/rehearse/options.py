@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn
 
 from validate_ddp.cli import UsageError
 from validate_ddp.config import FAIL_ON
+from validate_ddp.rehearse.fake_data import KINDS
 from validate_ddp.rehearse.launchers import understood
 from validate_ddp.rehearse.plan import Plan
 
@@ -24,7 +25,7 @@ Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are
 class Options(NamedTuple):
     """plan: None with ``replay``. fail_on: None for that of the settings. log, report, replay: paths. static: whether
     the script is read first. live: whether a terminal may show a table while the run goes on. differential: whether the
-    first step is compared with that of one process."""
+    first step is compared with that of one process. fake_data: what to make before the run, as ``KIND:PATH``."""
 
     plan: Plan | None
     fail_on: str | None
@@ -35,6 +36,7 @@ class Options(NamedTuple):
     static: bool = True
     live: bool = True
     differential: bool = False
+    fake_data: tuple[str, ...] = ()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     add("--timeout", type=_seconds, default=600.0, metavar="S", help="end the run after S seconds (600)")
     add("--hang", type=_seconds, default=60.0, metavar="S", help="a rank that stood still so long is stuck (60)")
     add("--env", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="environment of every rank")
+    add("--fake-data", action="append", default=[], metavar="KIND:PATH", help=f"make small data: {', '.join(KINDS)}")
     add("--launcher", choices=("auto", "env", "single"), default="auto", help="how ranks are started (auto)")
     add("--no-shim", dest="shim", action="store_false", help="leave CUDA as it is: on a machine with GPUs")
     add("--no-static", dest="static", action="store_false", help="do not read the script before it is run")
@@ -109,8 +112,9 @@ def read(arguments: list[str]) -> Options:
     elif rest:
         raise UsageError("--replay starts nothing: it takes no script")
     return Options(
-        plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential
-    )
+        plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential,
+        tuple(args.fake_data),
+    )  # fmt: skip
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> Plan:
