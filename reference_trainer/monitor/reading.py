@@ -250,16 +250,19 @@ def _percentage(step: int | None, total: int | None) -> float | None:
     return None if step is None or not total else 100 * step / total
 
 
+def _kind_of(record: dict[str, Any]) -> str:
+    """What the last one of is kept: "interval", an event's name, or "evaluation" with the name of its data."""
+    if record.get("kind") == "event":
+        return str(record.get("event"))
+    return "interval" if record.get("kind") == "interval" else f"evaluation {record.get('data')}"
+
+
 def _from_log(folder: Path, now: float, problems: list[str]) -> RunStatus:
     """From the end of rank zero's log: of a run without heartbeats."""
     records = _last_records(log_path(folder, 0), problems)
     last: dict[str, dict[str, Any]] = {}
     for each in records:
-        kind = each.get("kind")
-        name = (
-            each.get("event") if kind == "event" else f"evaluation {each.get('data')}" if kind != "interval" else kind
-        )
-        last[str(name)] = each
+        last[_kind_of(each)] = each
     interval, plan, start = (last.get(name, {}) for name in ("interval", "plan", "start"))
     ended = records[-1].get("event") if records else None
     state = {"end": "finished", "error": "failed"}.get(str(ended), "unknown")
