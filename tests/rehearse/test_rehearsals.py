@@ -145,3 +145,25 @@ def test_a_rank_that_has_raised_and_does_not_go_has_failed(tmp_path: Path) -> No
     code, document, output = rehearse(tmp_path, "--nproc-per-node", "1", "train.py")
     assert code == 3, output
     assert document["outcome"] == "failed" and document["failure"]["message"] == "ValueError: no data"
+
+
+HANGS_AT_EXIT = """import os, time
+import torch
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(100)  # as gloo does sometimes when the interpreter goes
+
+if os.environ["RANK"] == "0":
+    slow = Slow()
+else:
+    time.sleep(9)
+    open("went_on", "w").close()
+"""
+
+
+def test_a_rank_that_does_not_go_is_no_end_of_those_that_still_work(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HANGS_AT_EXIT)
+    code, document, output = rehearse(tmp_path, "--no-static", "train.py")
+    assert (code, document["outcome"]) == (0, "finished"), output
+    assert (tmp_path / "went_on").exists()

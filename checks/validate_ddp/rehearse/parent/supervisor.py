@@ -74,6 +74,7 @@ class _Run:
         self.pid_of: dict[int, int] = {}
         self.stopped: set[int] = set()
         self.leaving: dict[int, float] = {}
+        self.overdue: set[int] = set()
         self.failed_at: float | None = None
         self.spawns = False
         self.raised: set[int] = set()
@@ -118,8 +119,8 @@ class _Run:
         if now - self.began > self.plan.timeout:
             self._dump("timeout")
             return "timeout"
-        if any(now - since > _EXIT_GRACE for rank, since in self.leaving.items() if self._is_running(rank)):
-            return self._left()
+        if self._all_left(now):
+            return "failed" if self.failed_at is not None or self.raised else "finished"
         if self.failed_at is None and self.watch.stuck(now) and self._stands_still():
             self._dump("hang")
             return "hang"
@@ -181,18 +182,25 @@ class _Run:
         if code != 0 and self.failed_at is None:
             self.failed_at = now
 
-    def _left(self) -> str:
-        for rank in self.leaving:
-            if self._is_running(rank):
+    def _all_left(self, now: float) -> bool:
+        """Counts ranks as gone that should be by now; whether there are no others."""
+        for rank, since in self.leaving.items():
+            if now - since > _EXIT_GRACE and rank not in self.overdue and self._is_running(rank):
+                self.overdue.add(rank)
                 code = int(rank in self.raised)
                 self.log.add({"event": "ended", "rank_of": rank, "code": code, "after_exit": not code})
-        return "failed" if self.failed_at is not None or self.raised else "finished"
+                self.watch.end(rank, code, now)
+                if code and self.failed_at is None:
+                    self.failed_at = now
+        return bool(self.overdue) and self._running_ranks() <= self.overdue
+
+    def _running_ranks(self) -> set[int | None]:
+        return {self.processes.ranks[pid] for pid in self.processes.running}
 
     def _all_stopped(self) -> bool:
-        running = {self.processes.ranks[pid] for pid in self.processes.running}
         if self.single:
             return len(self.stopped) >= self.plan.world_size
-        return bool(self.stopped) and running <= self.stopped
+        return bool(self.stopped) and self._running_ranks() <= self.stopped
 
     def _pid(self, rank: int) -> int | None:
         for process, number in self.rank_of.items():
