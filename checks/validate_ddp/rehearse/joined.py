@@ -148,7 +148,8 @@ def _both(run: Run, static: Finding, finding: Finding, observation: Observation)
     if not _covers(run, static, path, finding.line) and (path, finding.line) not in _named(run, static):
         evidence.append(_place_of(finding))
     evidence += [place for place in finding.evidence if place not in evidence]
-    merged = static._replace(severity=finding.severity, message=finding.message, evidence=tuple(evidence))
+    severity = static.severity if observation.partial else finding.severity
+    merged = static._replace(severity=severity, message=finding.message, evidence=tuple(evidence))
     return Reported(merged, (READ, RUN), CONFIRMED, observation.ranks, static.message)
 
 

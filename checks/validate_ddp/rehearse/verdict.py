@@ -16,7 +16,8 @@ class Note(NamedTuple):
 
 class Observation(NamedTuple):
     """A defect that a run has shown. ranks: those that show it. call: what was called, where ``site`` is a line on the
-    way to it."""
+    way to it. partial: the run shows the circumstances of a defect, not that there is one: how bad it is, reading knows
+    better."""
 
     code: str
     severity: str
@@ -25,6 +26,7 @@ class Observation(NamedTuple):
     notes: tuple[Note, ...] = ()
     ranks: tuple[int, ...] = ()
     call: Site | None = None
+    partial: bool = False
 
     @property
     def frame(self) -> Frame:

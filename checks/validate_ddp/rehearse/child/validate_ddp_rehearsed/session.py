@@ -27,7 +27,7 @@ _SHIM = (
     "attention",
 )
 _OBSERVERS = (
-    "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "failures",
+    "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "losses", "failures",
     "differential",
 )  # fmt: skip
 

@@ -19,6 +19,9 @@ _TENSOR = {
 _POINT_TO_POINT = ("send", "recv", "batch_isend_irecv")
 """They pair off some ranks, so they have no place in the sequence that all ranks share; but a rank can wait in them."""
 
+_FEW = 8
+"""Numbers of a tensor that are told."""
+
 
 def install(session: Any) -> None:
     """Local. Events ``collective`` and ``done``."""
@@ -65,6 +68,9 @@ class Calls:
             tensor = values.get("input_tensor", values.get("input"))
         if hasattr(tensor, "dtype"):
             fields.update(dtype=str(tensor.dtype)[6:], shape=list(tensor.shape))
+            numbers = _numbers(tensor)
+            if numbers is not None:
+                fields["given"] = numbers
         if "op" in values or "op" in parameters:
             fields["reduce"] = _op(values.get("op"))
         for root in ("src", "dst", "group_src", "group_dst"):
@@ -92,21 +98,22 @@ class Calls:
         return (number, name)
 
     def end(self, token: Any, result: Any) -> None:
-        self._close(token)
+        got = None
+        if token is not None and token[0] is not None and token[1] == "all_reduce" and result is None:
+            got = _numbers(token[2].get("tensor"))
+        self._close(token, got=got)
         if token is not None and token[0] is not None and len(token) > 2:
             for listener in self.listeners:
                 listener(token[1], token[2])
 
     def failed(self, token: Any, error: BaseException) -> None:
-        self._close(token, f"{type(error).__name__}: {error}"[:300])
+        self._close(token, error=f"{type(error).__name__}: {error}"[:300])
 
-    def _close(self, token: Any, error: str | None = None) -> None:
+    def _close(self, token: Any, **known: Any) -> None:
         self.depth = max(0, self.depth - 1)
         if token is not None and token[0] is not None:
-            if error is None:
-                self.session.emit("done", n=token[0])
-            else:
-                self.session.emit("done", n=token[0], error=error)
+            fields = {name: value for name, value in known.items() if value is not None}
+            self.session.emit("done", n=token[0], **fields)
 
     def group_name(self, group: Any) -> tuple[str, list[int]] | None:
         """The group's name, equal on all of its ranks, and their numbers; None for one that this rank is not in."""
@@ -116,6 +123,15 @@ class Calls:
             return str(self.c10d._get_process_group_name(group)), list(self.c10d.get_process_group_ranks(group))
         except (ValueError, KeyError, TypeError, RuntimeError, AttributeError):
             return None
+
+
+def _numbers(tensor: Any) -> list[float] | None:
+    """What a tensor of a few numbers holds: counts and metrics. None for others, and on a device, which would wait."""
+    if type(tensor).__name__ not in ("Tensor", "Parameter") or tensor.numel() > _FEW or tensor.device.type != "cpu":
+        return None
+    if tensor.is_complex() or not tensor.numel() or str(tensor.layout) != "torch.strided":
+        return None
+    return list(tensor.detach().reshape(-1).tolist())
 
 
 def _op(op: Any) -> str:

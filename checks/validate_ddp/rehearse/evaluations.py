@@ -1,0 +1,78 @@
+"""Evaluations: iterations from which ranks do not learn, and what they tell each other of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, turns
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run
+
+COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send", "recv", "batch_isend_irecv")
+"""How the names of collectives begin that bring together what ranks have; a barrier and a broadcast do not."""
+
+
+@dataclass
+class Evaluation:
+    """One rank's iteration over a loader that it never trains on.
+
+    loader, sampler: their construction, the latter where it is a DistributedSampler. following: what the rank did from
+    its beginning until training goes on.
+    """
+
+    rank: int
+    turn: Turn
+    loader: Event
+    sampler: Event | None
+    following: list[Event]
+
+    @property
+    def size(self) -> int:
+        """Samples that the rank was given."""
+        return sum(batch.event.get("size") or 0 for batch in self.turn.batches)
+
+    @property
+    def samples(self) -> list[int]:
+        """Their indices, as far as they are known."""
+        return [index for indices in self.turn.indices for index in indices]
+
+    @property
+    def combined(self) -> bool:
+        """Whether something that may be of this evaluation went from rank to rank."""
+        return any(each["event"] == "collective" and each["op"].startswith(COMBINING) for each in self.following)
+
+
+def evaluations(run: Run) -> Iterator[list[Evaluation]]:
+    """Evaluations that every rank has come to the end of, each as a list by rank; of runs that train too."""
+    if run.world_size < 2 or len(run.ranks) < run.world_size:
+        return
+    found = [{(each.turn.loader, each.turn.number): each for each in _of_rank(run, rank)} for rank in run.ranks]
+    for key in found[0]:
+        if all(key in of_rank for of_rank in found):
+            yield [of_rank[key] for of_rank in found]
+
+
+def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
+    every = turns(run, rank)
+    training = {turn.loader for turn in every if turn.trains}
+    if not training:
+        return
+    events = run.by_rank[rank]
+    begins = {(event["loader"], event["turn"]): at for at, event in enumerate(events) if event["event"] == "iteration"}
+    resumed = [at for (loader, _), at in begins.items() if loader in training]
+    for turn in every:
+        loader = loader_of(run, rank, turn.loader)
+        if turn.loader in training or turn.exhausted is None or not turn.batches or loader is None:
+            continue
+        start = begins[turn.loader, turn.number]
+        end = min((at for at in resumed if at > start), default=len(events))
+        yield Evaluation(rank, turn, loader, sampler_of(run, rank, loader), events[start:end])
+
+
+def reduced(run: Run, events: list[Event]) -> Iterator[tuple[Event, list[float], list[float]]]:
+    """Reductions of a few numbers by all ranks, each with what this rank gave and what all of them got."""
+    got = {event["n"]: event["got"] for event in events if event["event"] == "done" and "got" in event}
+    for event in events:
+        if event["event"] == "collective" and event["op"] == "all_reduce" and event.get("given") and event["n"] in got:
+            yield event, event["given"], got[event["n"]]
