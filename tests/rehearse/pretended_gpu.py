@@ -35,6 +35,8 @@ def devices():
     assert copy.deepcopy([number]) == [number] and torch.ones(1).to(number).is_cuda
     with torch.device("cuda"):
         assert torch.ones(1).sum().item() == 1
+    with torch.device("meta"):
+        assert torch.arange(3).is_meta and nn.Linear(2, 2).weight.is_meta
     with torch.cuda.stream(torch.cuda.Stream()):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
@@ -100,6 +102,14 @@ def sharded_attention():
     torch.testing.assert_close(got, nn.functional.scaled_dot_product_attention(*whole, is_causal=True))
 
 
+def future_of_a_part(rank, world_size):
+    """The future of a reduce-scatter gives this rank's part of the mean."""
+    whole, part = torch.arange(2.0 * world_size), torch.zeros(2).cuda()
+    work = dist.reduce_scatter_tensor(part, (whole * (rank + 1)).cuda(), op=dist.ReduceOp.AVG, async_op=True)
+    (got,) = work.get_future().wait()
+    torch.testing.assert_close(got, whole.chunk(world_size)[rank] * (world_size + 1) / 2)
+
+
 def main():
     local_rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local_rank)
@@ -111,6 +121,7 @@ def main():
     synchronised_norm(rank, world_size)
     norm_in_a_wrapper(local_rank)
     sharded_attention()
+    future_of_a_part(rank, world_size)
     mean = torch.tensor([float(rank)]).cuda()
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     assert mean.item() == (world_size - 1) / 2

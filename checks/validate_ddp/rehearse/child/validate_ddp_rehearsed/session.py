@@ -21,6 +21,7 @@ _SHIM = (
     "streams",
     "precision",
     "groups",
+    "futures",
     "batch_norm",
     "compiling",
     "data_parallel",

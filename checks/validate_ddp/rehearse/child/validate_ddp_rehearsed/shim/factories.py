@@ -19,6 +19,11 @@ _METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros".
 def install(session: Any) -> None:
     """Local. Patches the factories, ``Generator``, ``set_default_device`` and ``with torch.device(...)``."""
     torch, devices = session.torch, session.devices
+    # 2.13 imports the module with the first context; to import it here costs a millisecond.
+    __import__("torch.utils._device")
+    # Torch lists the functions that a context is for when it first needs them, and knows them by identity: it has to
+    # list its own, not ours, or `with torch.device("meta")` would do nothing.
+    sys.modules["torch.utils._device"]._device_constructors()
     for name in _FUNCTIONS:
         patch(torch, name, lambda original: _factory(original, devices))
     for name in _METHODS:
@@ -69,6 +74,4 @@ def _contexts(torch: Any, devices: Any) -> None:
         return set_default
 
     patch(torch, "set_default_device", when_imported)
-    # 2.13 imports the module with the first context; to import it here costs a millisecond.
-    __import__("torch.utils._device")
     patch(sys.modules["torch.utils._device"].DeviceContext, "__init__", context)
