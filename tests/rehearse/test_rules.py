@@ -296,3 +296,44 @@ def test_facts_are_counted(training: Any) -> None:
     assert (facts["world_size"], facts["batch_size"], facts["effective_batch_size"]) == (2, 4, 8)
     assert facts["optimizer_steps"] == 2 and facts["optimizer_steps_per_epoch"] == 1
     assert facts["samples"] == {"in_data_set": 16, "seen": 7, "repeated": 1, "missed": 9}
+
+
+def test_the_seed_that_is_named_is_the_last_one_before_the_draw(training: Any) -> None:
+    for line, value in ((15, "0"), (16, "7")):
+        training.every("seed", value=value, site=training.site(line))
+    training.every("draw", function="randn", count=1, digest=5, numel=8, site=training.site(22))
+    training.every("seed", value="9", site=training.site(40))
+    assert training.found() == {("DDP205", 16)}
+
+
+@pytest.mark.parametrize(("steps", "found"), [(18, True), (10, False), (14, False)])
+def test_a_schedule_for_one_process_may_be_rounded(training: Any, steps: int, found: bool) -> None:
+    training.every("schedule", schedule=0, kind="OneCycleLR", steps=steps, site=training.site(16))
+    for turn in (0, 1):
+        training.every("iteration", loader=0, turn=turn, site=training.site(19))
+        for count in range(5):
+            for rank in (0, 1):
+                training.batch(rank, turn, count, [turn, count, rank])
+                training.train_on(rank)
+                training.add(rank, "scheduled", schedule=0)
+        training.every("iterated", loader=0, turn=turn, batches=5, exhausted=True)
+    assert (("DDP602", 16) in training.found()) is found
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_ranks_may_run_out_one_after_the_other_within_join(training: Any, joined: bool) -> None:
+    if joined:
+        training.every("join", entered=True)
+    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    for rank, batches in ((0, 1), (1, 2)):
+        for count in range(batches):
+            training.batch(rank, 0, count, [4 * rank + count])
+            training.calls += 1
+            common = {"group": "0", "ranks": [0, 1], "waits": True, "sequence": not joined}
+            training.add(rank, "backward", n=training.calls, armed=[0], sync=True, site=training.site(25), **common)
+            training.add(rank, "done", n=training.calls)
+            training.step(rank)
+        training.add(rank, "iterated", loader=0, turn=0, batches=batches, exhausted=True)
+    if joined:
+        training.every("join", entered=False)
+    assert training.found() == (set() if joined else {("DDP408", 12)})

@@ -165,3 +165,94 @@ def test_the_rank_that_vanished_is_blamed_and_not_the_one_that_lost_its_connecti
     failure = recorded.judged().failure
     assert failure is not None and failure.rank == 1
     assert "SIGKILL" in failure.message and failure.place == "last seen at train.py:41"
+
+
+SHORT = """
+def train(rank, x):
+    score = evaluate(x) if rank == 0 else 0.0
+    if rank == 0: dist.barrier()
+    if is_main(dist.all_reduce(x)): print(x)
+    for epoch in range(9):
+        if rank == 0:
+            if score > best:
+                break
+        dist.broadcast(x, 0)
+    dist.barrier()
+
+
+def evaluate(x):
+    dist.all_reduce(x)
+"""
+
+
+@pytest.fixture
+def short(tmp_path: Path) -> str:
+    path = tmp_path / "short.py"
+    path.write_text(SHORT)
+    return str(path)
+
+
+def hung(run: Any, first: tuple[str, int], second: tuple[str, int]) -> list[tuple[str, int]]:
+    """What is found of a run in which each rank waits in an operation at a site."""
+    waiting = [
+        run.call(rank, op, 1, done=False, site=site, **({"root": 0} if op == "broadcast" else {}))
+        for rank, (op, site) in enumerate((first, second))
+    ]
+    run.hang(r0=waiting[0], r1=waiting[1])
+    return [(each.code, each.line) for each in run.judged().findings]
+
+
+def stacked(run: Any, path: str, *frames: tuple[int, str]) -> int:
+    """A site with these lines and functions, innermost first."""
+    key = (path, frames)
+    run.sites.setdefault(key, len(run.sites))
+    stack = [[path, line, function, False] for line, function in frames]
+    for rank in (0, 1):
+        run.add(rank, "site", site=run.sites[key], via="", stack=stack)
+    return int(run.sites[key])
+
+
+def test_a_condition_may_stand_on_the_line_of_the_call(recorded: Any, short: str) -> None:
+    first = stacked(recorded, short, (15, "evaluate"), (3, "train"))
+    assert hung(recorded, ("all_reduce", first), ("broadcast", stacked(recorded, short, (10, "train")))) == [
+        ("DDP401", 3)
+    ]
+
+
+def test_a_condition_of_one_line_is_one(recorded: Any, short: str) -> None:
+    first, second = stacked(recorded, short, (4, "train")), stacked(recorded, short, (10, "train"))
+    assert hung(recorded, ("barrier", first), ("broadcast", second)) == [("DDP401", 4)]
+
+
+def test_a_call_in_the_condition_itself_is_made_by_all(recorded: Any, short: str) -> None:
+    first, second = stacked(recorded, short, (5, "train")), stacked(recorded, short, (10, "train"))
+    assert hung(recorded, ("all_reduce", first), ("broadcast", second)) == [("DDP407", 5)]
+
+
+def test_a_rank_that_broke_out_of_the_loop_is_named_where_it_did(recorded: Any, short: str) -> None:
+    recorded.wrapper()
+    first, second = stacked(recorded, short, (11, "train")), stacked(recorded, short, (10, "train"))
+    assert hung(recorded, ("barrier", first), ("broadcast", second)) == [("DDP404", 9)]
+
+
+def test_shards_that_one_rank_collects_are_named_though_their_operations_are_not_seen(
+    recorded: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "save.py"
+    path.write_text("def save(rank):\n    if rank == 0:\n        get_model_state_dict(model)\n    dist.barrier()\n")
+    waiting = recorded.call(1, "barrier", 1, done=False, site=recorded.site(4, str(path), "save"))
+    recorded.add(0, "where", stack=[[str(path), 3, "save", False]], via="get_model_state_dict")
+    recorded.hang(r1=waiting)
+    recorded.stop["ranks"]["0"] = {"ended": False, "code": None, "waiting": None}
+    assert [(each.code, each.line) for each in recorded.judged().findings] == [("DDP506", 3)]
+
+
+def test_where_ranks_were_in_a_pause_is_not_told_of_a_run_that_went_on(recorded: Any) -> None:
+    recorded.add(0, "where", stack=[["/project/train.py", 3, "train", False]], via="")
+    assert recorded.judged().run.where == {}
+
+
+def test_groups_that_each_rank_makes_of_itself_are_named(recorded: Any) -> None:
+    for rank in (0, 1):
+        recorded.call(rank, "new_group", 30, members=[rank])
+    assert recorded.found() == {("DDP407", 30)}

@@ -38,8 +38,20 @@ def culprits(run: Run) -> list[Culprit]:
         call, peer = (parting.mine, parting.theirs) if rank == parting.rank else (parting.theirs, parting.mine)
         if call is not None:
             other = parting.other if rank == parting.rank else parting.rank
+            unseen = _in_unseen_call(run, other) if peer is None else None
+            if unseen is not None:
+                rank, other, call, peer = other, rank, unseen, call
             found.append(Culprit(_code(call), rank, call, other, peer))
     return found
+
+
+def _in_unseen_call(run: Run, rank: int) -> Event | None:
+    """The call in which a rank was when the run was ended, of a function that collects shards by operations which are
+    not observed; only under a condition on the rank."""
+    where = run.where.get(rank)
+    if where is None or where.via not in SHARDED or conditional(where) is None:
+        return None
+    return {"event": "collective", "op": where.via, "site": where}
 
 
 def _blamed(run: Run, parting: Parting) -> int | None:

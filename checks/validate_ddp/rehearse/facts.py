@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from validate_ddp.rehearse.iterations import loader_of, training_turns
+from validate_ddp.rehearse.iterations import Turn, contents, loader_of, shared, training_turns
+from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, common_steps, differing, holds_wrapped, updates
 
@@ -16,9 +17,9 @@ def facts(run: Run) -> Facts:
     """The observed facts; None for what the run has not shown.
 
     batch_size: rows of the largest batch of a rank. accumulation: backwards a step, of the optimizer with most steps.
-    effective_batch_size: of all ranks and micro-batches. samples: of the first epoch. reductions_per_step: backwards
-    that reduce. replicas: whether the parameters under DDP were equal on all ranks after each step that could be
-    compared. checkpoints: path and ranks that wrote it.
+    effective_batch_size: rows that all ranks take from their loader for a step of it. samples: of the first epoch.
+    reductions_per_step: backwards that reduce, where DistributedDataParallel does it. replicas: whether the parameters
+    under DDP were equal on all ranks after each step that could be compared. checkpoints: path and ranks that wrote it.
     """
     rank = run.ranks[0] if run.ranks else 0
     steps = updates(run, rank)
@@ -27,9 +28,11 @@ def facts(run: Run) -> Facts:
     turns = [turn for turn in training_turns(run, rank) if turn.batches]
     sizes = [batch.event["size"] for turn in turns for batch in turn.batches if batch.event.get("size")]
     batch_size = max(sizes) if sizes else _rows(run, rank)
-    accumulation = _usual([len(update.backwards) for update in taken if update.backwards])
-    reductions = _usual([sum(bool(each["armed"]) for each in update.backwards) for update in taken if update.backwards])
-    effective = batch_size * (accumulation or 1) * run.world_size if batch_size else None
+    backwards = [update.last_backwards for update in taken if update.last_backwards]
+    accumulation = _usual([len(each) for each in backwards])
+    reductions = _usual([sum(bool(one["armed"]) for one in each) for each in backwards]) if run.wraps else None
+    batches = _batches_per_step(run, rank, turns, main) or accumulation or 1
+    effective = batch_size * batches * run.world_size if batch_size else None
     return {
         "world_size": run.world_size,
         "ranks_observed": len(run.ranks),
@@ -37,7 +40,7 @@ def facts(run: Run) -> Facts:
         "accumulation": accumulation,
         "effective_batch_size": effective,
         "optimizer_steps": len(taken) if taken else None,
-        "optimizer_steps_per_epoch": _steps_per_epoch(run, rank),
+        "optimizer_steps_per_epoch": _steps_per_epoch(run, rank, main),
         "epochs": len({(turn.loader, turn.number) for turn in turns}) or None,
         "reductions_per_step": reductions,
         "samples": _samples(run),
@@ -58,9 +61,25 @@ def _usual(counts: list[int]) -> int | None:
     return Counter(counts).most_common(1)[0][0] if counts else None
 
 
-def _steps_per_epoch(run: Run, rank: int) -> int | None:
+def _batches_per_step(run: Run, rank: int, turns: list[Turn], main: int | None) -> int | None:
+    """Batches that are taken between two steps, from the loader that most are taken from: there may be several
+    backwards of one batch, as of the two halves of a discriminator's."""
+    taken = Counter(turn.loader for turn in turns for _ in turn.batches)
+    if not taken:
+        return None
+    loader = taken.most_common(1)[0][0]
+    counts = [0]
+    for event in run.of(rank, "batch", "step"):
+        if event["event"] == "step" and event["optimizer"] == main:
+            counts.append(0)
+        elif event["event"] == "batch" and event["loader"] == loader:
+            counts[-1] += 1
+    return _usual([count for count in counts[:-1] if count])
+
+
+def _steps_per_epoch(run: Run, rank: int, main: int | None) -> int | None:
     counts = [
-        sum(len(batch.steps) for batch in turn.batches)
+        sum(step["optimizer"] == main for batch in turn.batches for step in batch.steps)
         for turn in training_turns(run, rank)
         if turn.exhausted is not None
     ]
@@ -69,21 +88,40 @@ def _steps_per_epoch(run: Run, rank: int) -> int | None:
 
 def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
     """Of the first iteration over the first training loader: samples in the data set, the indices that each rank was
-    given, in their order, and whether the iterations were whole. None where indices are not known."""
+    given, in their order, and whether the iterations were whole. None where indices are not known.
+
+    Where each rank has a part of its own of one data set, the indices are those of the whole.
+    """
     read: dict[int, list[int]] = {}
-    length = None
+    first: dict[int, Turn] = {}
+    loaders: list[Event] = []
     whole = True
     for rank in run.ranks:
         turn = next((turn for turn in training_turns(run, rank) if turn.batches), None)
         if turn is None:
             return None
         loader = loader_of(run, rank, turn.loader)
-        length = loader["length"] if loader else None
+        if loader is None or loader["length"] is None:
+            return None
+        first[rank] = turn
+        loaders.append(loader)
         whole = whole and bool(turn.exhausted)
-        read[rank] = [index for indices in turn.indices for index in indices]
-    if not any(read.values()) or length is None:
+    parts = len({loader.get("part") for loader in loaders}) > 1 and all(loader.get("whole") for loader in loaders)
+    for rank, turn in first.items():
+        read[rank] = [
+            index for batch in turn.batches for index in batch.event.get("whole" if parts else "indices") or ()
+        ]
+    if not any(read.values()) or (not parts and _of_another_data_set(run, first, loaders)):
         return None
-    return length, read, whole
+    return loaders[-1]["whole" if parts else "length"], read, whole
+
+
+def _of_another_data_set(run: Run, first: dict[int, Turn], loaders: list[Event]) -> bool:
+    """Whether equal indices are other samples on other ranks, as of lists that were cut by rank before."""
+    if any(loader["numbered"] is not None for loader in loaders) or len(first) < 2:
+        return False
+    mine, *others = [contents(turn) for turn in first.values()]
+    return any(set(mine) & set(theirs) and not shared(mine, theirs)[0] for theirs in others)
 
 
 def _samples(run: Run) -> Facts | None:
@@ -121,8 +159,16 @@ def _replicas(run: Run, number: int | None) -> Facts | None:
 
 
 def _checkpoints(run: Run) -> list[Facts]:
+    """By the names that they have in the end, without those whose saving failed."""
     found: dict[str, set[int]] = {}
-    for rank, event in run.each("save"):
-        if event["path"] is not None:
-            found.setdefault(event["path"], set()).add(rank)
+    for rank, event in run.each("save", "unsaved", "renamed"):
+        path = event["path"]
+        if event["event"] == "save" and path is not None:
+            found.setdefault(path, set()).add(rank)
+        elif event["event"] == "unsaved":
+            found.get(path, set()).discard(rank)
+        elif event["event"] == "renamed":
+            for former in [each for each in found if (each + "/").startswith(event["source"] + "/")]:
+                found.setdefault(path + former[len(event["source"]) :], set()).update(found.pop(former))
+    found = {path: ranks for path, ranks in found.items() if ranks}
     return [{"path": path, "ranks": sorted(ranks)} for path, ranks in found.items()]

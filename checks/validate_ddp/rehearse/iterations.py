@@ -29,6 +29,8 @@ class Turn:
     site: Site
     batches: list[Batch] = field(default_factory=list)
     exhausted: bool | None = None
+    joined: bool = False
+    """Whether it began within ``Join``, which lets ranks run out of batches one after the other."""
 
     @property
     def trains(self) -> bool:
@@ -51,13 +53,17 @@ def turns(run: Run, rank: int) -> list[Turn]:
     unfinished: list[Turn] = []
     current: list[Turn] = []
     fresh = True
+    joined = 0
     for event in run.by_rank.get(rank, ()):
         kind = event["event"]
-        if kind == "iteration":
+        if kind == "join":
+            joined += 1 if event["entered"] else -1
+        elif kind == "iteration":
             # One that begins anew has done with what it took before, be it a look at the first batch.
             unfinished = [turn for turn in unfinished if turn.loader != event["loader"]]
             current = [turn for turn in current if turn.loader != event["loader"]]
             turn = found[event["loader"], event["turn"]] = Turn(event["loader"], event["turn"], event["site"])
+            turn.joined = joined > 0
             unfinished.append(turn)
         elif kind == "batch":
             taken = found.get((event["loader"], event["turn"]))
@@ -92,6 +98,34 @@ def consumed_turns(run: Run, rank: int) -> list[Turn]:
 def training_turns(run: Run, rank: int) -> list[Turn]:
     """Iterations in which the rank learns: neither a look at the first batch nor an evaluation of the training data."""
     return [turn for turn in turns(run, rank) if turn.trains]
+
+
+Rows = dict[int, tuple[int, ...]]
+
+
+def contents(turn: Turn) -> Rows:
+    """By index, the digests of that sample's rows; none for batches of which they are not known."""
+    rows: Rows = {}
+    for batch in turn.batches:
+        indices, digests = batch.event.get("indices") or [], batch.event.get("rows") or []
+        fitting = [column for column in digests if len(column) == len(indices)]
+        for at, index in enumerate(indices):
+            rows[index] = tuple(column[at] for column in fitting)
+    return rows
+
+
+def shared(mine: Rows, theirs: Rows) -> tuple[int, float]:
+    """How many samples both have, which of those that one has; 0 where equal indices mean different contents."""
+    common = [index for index in mine if index in theirs and mine[index]]
+    if not common:
+        return 0, 0.0
+    width = min(min(len(mine[index]), len(theirs[index])) for index in common)
+    # Augmented images differ, their labels do not; shares of the data that are cut by rank differ in everything.
+    for column in range(width):
+        equal = all(mine[index][column] == theirs[index][column] for index in common)
+        if equal and (len({mine[index][column] for index in common}) > 1 or len(common) == 1):
+            return len(common), len(common) / max(1, min(len(mine), len(theirs)))
+    return 0, 0.0
 
 
 @dataclass

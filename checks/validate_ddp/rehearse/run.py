@@ -105,12 +105,19 @@ class Run:
                         resolved[field] = sites.get((process, event[field]), NOWHERE)
                 self.by_rank.setdefault(rank, []).append(resolved)
         self.ranks = sorted(self.by_rank)
+        if self.stop is None:
+            self.where.clear()  # told in a pause of a run that went on
 
     @property
     def world_size(self) -> int:
         """Ranks that the script's own group has; those that were started, where it has none."""
         sizes = [event["world_size"] for _, event in self.each("group")]
         return max(sizes) if sizes else max(1, len(self.ranks))
+
+    @property
+    def wraps(self) -> bool:
+        """Whether some rank wraps a model in DistributedDataParallel."""
+        return any(self.of(rank, "ddp") for rank in self.ranks)
 
     @property
     def truncated(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from validate_ddp.rehearse.run import Frame, Site
@@ -42,20 +43,46 @@ def enclosing(path: str, line: int) -> list[ast.AST]:
 
 def conditional(site: Site) -> Frame | None:
     """The innermost line on the way to the call that lies under a condition on the rank, or in a handler."""
+    called = site.via
     for frame in site.frames:
-        if not frame.library and (_guarded(frame) or _handled(frame)):
+        if not frame.library and (_guarded(frame, called) or _handled(frame)):
             return frame
+        called = frame.function
     return None
 
 
-def _guarded(frame: Frame) -> bool:
+def _guarded(frame: Frame, called: str) -> bool:
+    """called: the function that the line calls, "" where that is not known."""
     nodes = enclosing(frame.path, frame.line)
-    for node in nodes:
+    statement = next((node for node in reversed(nodes) if isinstance(node, ast.stmt)), None)
+    within = [] if statement is None else [node for node in ast.walk(statement) if isinstance(node, ast.IfExp)]
+    for node in (*nodes, *within):
         if isinstance(node, ast.If | ast.IfExp | ast.While) and _RANK.search(ast.unparse(node.test)):
-            test = node.test
-            if not (test.lineno <= frame.line <= (test.end_lineno or test.lineno)):
+            if not _covers(node.test, frame.line):
+                if _covers(node, frame.line):
+                    return True
+            elif not isinstance(node, ast.While) and _in_a_branch(node, frame.line, called):
                 return True
     return False
+
+
+def _covers(node: ast.expr | ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _in_a_branch(node: ast.If | ast.IfExp, line: int, called: str) -> bool:
+    """Whether it is a branch, and not the test, that calls it: where both stand on one line."""
+    branches = [*node.body, *node.orelse] if isinstance(node, ast.If) else [node.body, node.orelse]
+    calls, tests = _called(branches, line), _called([node.test], line)
+    if called:
+        return called in calls - tests
+    return bool(calls) and all(_RANK.search(name) for name in tests)
+
+
+def _called(nodes: Sequence[ast.expr | ast.stmt], line: int) -> set[str]:
+    """The last names of the functions that are called at a line."""
+    calls = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Call) and _covers(each, line)]
+    return {ast.unparse(each.func).rpartition(".")[2] for each in calls}
 
 
 def is_in_handler(site: Site) -> bool:
@@ -65,6 +92,25 @@ def is_in_handler(site: Site) -> bool:
 
 def _handled(frame: Frame) -> bool:
     return any(isinstance(node, ast.ExceptHandler) for node in enclosing(frame.path, frame.line))
+
+
+def left_loop(frame: Frame, peer: Frame) -> int | None:
+    """The line that leaves the loop in which the peer still is, of a rank that is at a later line of that function.
+
+    None where there is no such loop, or not one such line under a condition on the rank.
+    """
+    if (frame.path, frame.function) != (peer.path, peer.function):
+        return None
+    loops = [node for node in enclosing(peer.path, peer.line) if isinstance(node, ast.For | ast.While)]
+    for loop in loops:
+        if not _covers(loop, frame.line) and frame.line > loop.lineno:
+            lines = {
+                node.lineno
+                for node in ast.walk(loop)
+                if isinstance(node, ast.Break) and _guarded(Frame(frame.path, node.lineno, "", False), "")
+            }
+            return lines.pop() if len(lines) == 1 else None
+    return None
 
 
 def departure(path: str, first: int, last: int | None) -> int | None:

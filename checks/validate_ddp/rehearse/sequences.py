@@ -34,7 +34,7 @@ def sequences(run: Run) -> dict[str, dict[int, list[Event]]]:
     for rank, event in run.each("collective", "forward", "backward"):
         if event["event"] != "collective" and not event["waits"]:
             continue
-        if event["event"] == "collective" and not event.get("sequence", True):
+        if not event.get("sequence", True):
             continue
         group = event.get("group")
         if group is not None:
@@ -92,7 +92,8 @@ def _difference(one: Event, two: Event, counts: tuple[Counter[tuple[object, ...]
     """What ranks do not agree on at one position, "" for nothing that matters."""
     if signature(one) != signature(two):
         return "operation"
-    for field, name in (("dtype", "dtype"), ("shape", "shape"), ("reduce", "ReduceOp"), ("root", "root rank")):
+    for field, name in (("dtype", "dtype"), ("shape", "shape"), ("reduce", "ReduceOp"), ("root", "root rank"),
+                        ("members", "list of ranks")):  # fmt: skip
         if one.get(field) != two.get(field) and not (field == "shape" and one["op"] in _RAGGED):
             return name
     mine, theirs = _key(one), _key(two)

@@ -18,6 +18,8 @@ class Update:
     forwards: list[Event] = field(default_factory=list)
     bypasses: list[Event] = field(default_factory=list)
     backwards: list[Event] = field(default_factory=list)
+    last_backwards: list[Event] = field(default_factory=list)
+    """Those among them with no step of any optimizer in between: not the ones of a GAN's other network."""
     dropped: list[tuple[Event, list[Event]]] = field(default_factory=list)
     """Calls of zero_grad that threw gradients away, each with the backwards that had made them."""
 
@@ -27,12 +29,16 @@ def updates(run: Run, rank: int) -> dict[int, list[Update]]:
     found: dict[int, list[Update]] = {}
     pending: dict[int, Update] = {}
     fresh: dict[int, list[Event]] = {}
+    unused: list[Event] = []
+    stepped = False
     for event in run.by_rank.get(rank, ()):
         kind = event["event"]
         if kind == "optimizer":
             pending[event["optimizer"]] = Update(event)
             fresh[event["optimizer"]] = []
         elif kind in ("forward", "inner_forward", "backward"):
+            if kind == "backward":
+                unused, stepped = ([event], False) if stepped else ([*unused, event], False)
             for number, update in pending.items():
                 {"forward": update.forwards, "inner_forward": update.bypasses}.get(kind, update.backwards).append(event)
                 if kind == "backward":
@@ -44,11 +50,28 @@ def updates(run: Run, rank: int) -> dict[int, list[Update]]:
                     fresh[number] = []
         elif kind == "step" and event["optimizer"] in pending:
             number = event["optimizer"]
-            pending[number].step = event
-            found.setdefault(number, []).append(pending[number])
+            pending[number].step, pending[number].last_backwards, stepped = event, unused, True
+            found.setdefault(number, []).append(_last_evaluation(pending[number]))
             pending[number] = Update(event)
             fresh[number] = []
     return found
+
+
+def _last_evaluation(update: Update) -> Update:
+    """Without the evaluations of a closure that the optimizer itself calls, as LBFGS does, but for the last one."""
+    step = update.step["site"].place
+    repeated: set[int] = set()
+    kept = []
+    for zero, lost in update.dropped:
+        if any((frame.path, frame.line) == step for frame in zero["site"].frames[1:]):
+            repeated.update(id(each) for each in lost)
+        else:
+            kept.append((zero, lost))
+    if repeated:
+        update.dropped = kept
+        update.backwards = [each for each in update.backwards if id(each) not in repeated]
+        update.last_backwards = [each for each in update.last_backwards if id(each) not in repeated]
+    return update
 
 
 def parameters(run: Run, rank: int) -> dict[int, Event]:

@@ -23,13 +23,20 @@ def judge(run: Run) -> Verdict:
     if not equal:
         return HELD
     draw = first[equal[0]]
-    seed = next((event for event in run.of(run.ranks[0], "seed")), None)
+    seed = _seed_before(run, draw)
     message = f"every rank draws the same numbers in `{draw['function']}` while it trains" + (
         f": all are seeded with {seed['value']} here, so the noise is not new on each rank" if seed else ""
     )
     site = seed["site"] if seed else draw["site"]
     notes = (Note(draw["site"], f"the draw, equal on {len(run.ranks)} ranks"),) if seed else ()
     return Verdict(True, (Observation("DDP205", WARNING, site, message, notes, tuple(run.ranks)),))
+
+
+def _seed_before(run: Run, draw: Event) -> Event | None:
+    """The last seeding before a draw of the first rank."""
+    events = run.by_rank[run.ranks[0]]
+    earlier = events[: next(at for at, event in enumerate(events) if event is draw)]
+    return next((event for event in reversed(earlier) if event["event"] == "seed"), None)
 
 
 def _draws(run: Run, rank: int) -> dict[Key, Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR, INFO
 from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.verdict import NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdict
 
 _OWN = (
     ", with this rank's own rows put back: unless it is scaled by the world size, the gradient is that of one process "
@@ -20,7 +20,8 @@ def judge(run: Run) -> Verdict:
         site = _in_training_step(event["site"], event["backward"])
         severity = INFO if event["own"] else ERROR
         message = f"the loss is made of what `{event['op']}` gathered" + (_OWN if event["own"] else _NONE)
-        found.setdefault(site.place, Observation("DDP302", severity, site, message, (), (rank,), event["site"]))
+        notes = (Note(event["site"], "gathered here"),) if event["site"].place != site.place else ()
+        found.setdefault(site.place, Observation("DDP302", severity, site, message, notes, (rank,), event["site"]))
     # Without such an event nothing is known: only gathers of what needs a gradient are followed.
     return Verdict(True, tuple(found.values())) if found else NOT_OBSERVED
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from validate_ddp.catalogue import ERROR
+from validate_ddp.rehearse.culprits import named, short
 from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
 from validate_ddp.rehearse.run import Frame, Run, Site
-from validate_ddp.rehearse.script import departure
+from validate_ddp.rehearse.script import departure, left_loop
+from validate_ddp.rehearse.sequences import partings
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
 
@@ -25,7 +29,29 @@ def judge(run: Run) -> Verdict:
             found = _skipped(first, peer, other, turn) or _left(run, first, peer, other, turn)
             if found:
                 return Verdict(True, (found,))
+    gone = _gone(run)
+    if gone:
+        return Verdict(True, (gone,))
     return HELD if looked else NOT_OBSERVED
+
+
+def _gone(run: Run) -> Observation | None:
+    """A rank that has broken out of a loop, under a condition on the rank, and calls what comes after it."""
+    for parting in partings(run):
+        if parting.mine is None or parting.theirs is None:
+            continue
+        for (rank, call), (other, peer) in permutations(
+            ((parting.rank, parting.mine), (parting.other, parting.theirs)), 2
+        ):
+            line = left_loop(call["site"].own, peer["site"].own)
+            if line is not None:
+                place = Site((call["site"].own._replace(line=line),))
+                message = (
+                    f"rank {rank} leaves the loop here, and calls {named(call)} at {short(call['site'])}; rank {other} "
+                    f"goes on in it, and calls {named(peer)} at {short(peer['site'])}"
+                )
+                return Observation("DDP404", ERROR, place, message, (), (rank,), call["site"])
+    return None
 
 
 def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
@@ -63,16 +89,16 @@ def _way_out(start: Site, backward: Site) -> Site:
 
 def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
     """A rank that leaves the loop while another goes on to further batches."""
-    for (rank, short), (went, longer) in (((first, peer), (other, turn)), ((other, turn), (first, peer))):
-        if len(short.batches) >= len(longer.batches) or short.exhausted is not None or not short.batches:
+    for (rank, shorter), (went, longer) in (((first, peer), (other, turn)), ((other, turn), (first, peer))):
+        if len(shorter.batches) >= len(longer.batches) or shorter.exhausted is not None or not shorter.batches:
             continue
-        if not _goes_on_elsewhere(run, rank, short):
+        if not _goes_on_elsewhere(run, rank, shorter):
             continue
-        site: Site = short.batches[-1].event["site"]
+        site: Site = shorter.batches[-1].event["site"]
         line = departure(site.own.path, site.own.line, None)
         left = Site((site.own._replace(line=line or site.own.line),))
         message = (
-            f"rank {rank} leaves the loop after {len(short.batches)} batches, rank {went} goes on to batch "
+            f"rank {rank} leaves the loop after {len(shorter.batches)} batches, rank {went} goes on to batch "
             f"{len(longer.batches)}: what they call no longer matches"
         )
         return Observation("DDP404", ERROR, left, message, (), (rank,))

@@ -36,7 +36,7 @@ from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdi
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
-_FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root"}
+_FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root", "list of ranks": "members"}
 
 
 def judge(run: Run) -> Verdict:

@@ -47,6 +47,8 @@ def judge(run: Run) -> Verdict:
             if peer is None or (peer.exhausted is None and turn.exhausted is None):
                 continue
             looked = True
+            if turn.joined and peer.joined:
+                continue  # those that have run out stand in for their reductions
             (rank, short), (went, longer) = sorted(
                 ((first, peer), (other, turn)), key=lambda pair: len(pair[1].batches)
             )

@@ -72,7 +72,11 @@ class Sites:
     def called_by_torch(self) -> bool:
         """Whether the patched function that asks was called by torch itself."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith(self.hidden[1]):
+        while frame is not None and (
+            frame.f_code.co_filename.startswith(self.hidden[1])
+            # What is laid round a function, as by torch._dynamo round `manual_seed` once it is imported.
+            or (frame.f_code.co_name in _PLUMBING and self.kind(frame.f_code.co_filename) == HIDDEN)
+        ):
             frame = frame.f_back
         return frame is not None and self.kind(frame.f_code.co_filename) == HIDDEN
 

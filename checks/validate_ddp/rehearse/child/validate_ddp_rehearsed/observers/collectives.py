@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from typing import Any
 
 from ..patching import around, everywhere
@@ -39,10 +40,33 @@ def install(session: Any) -> None:
         around(dist, name, session.fault, functools.partial(calls.begin, name, parameters), calls.end, calls.failed)
         replaced[id(original)] = getattr(dist, name)
     everywhere(replaced)
+    _joins(session, calls)
     around(
         dist.Work, "wait", session.fault,
         lambda args, kwargs: calls.open("wait", None, sequence=False), calls.end, calls.failed,
     )  # fmt: skip
+
+
+def _joins(session: Any, calls: Calls) -> None:
+    """Event ``join``. At its end a rank that has run out stands in for what the others still call."""
+    joins = sys.modules.get("torch.distributed.algorithms.join")
+    if joins is None:
+        return
+
+    def entered(args: Any, kwargs: Any) -> None:
+        calls.joined += 1
+        session.emit("join", entered=True)
+
+    def leaving(args: Any, kwargs: Any) -> None:
+        calls.depth += 1
+
+    def left(token: Any, result: Any) -> None:
+        calls.depth -= 1
+        calls.joined -= 1
+        session.emit("join", entered=False)
+
+    around(joins.Join, "__enter__", session.fault, entered)
+    around(joins.Join, "__exit__", session.fault, leaving, left, left)
 
 
 class Calls:
@@ -52,13 +76,17 @@ class Calls:
         self.session = session
         self.c10d = session.torch.distributed.distributed_c10d
         self.depth = 0
+        self.forwards = 0
+        """Levels of ``depth`` that are forwards of wrappers: what the script's own model calls there is told too."""
+        self.joined = 0
+        """Whether this is within ``Join``: ranks that have run out take part without a call of the script's."""
         self.listeners: list[Any] = []
         """Called with (name, values by parameter, result) after a collective has succeeded."""
 
     def begin(self, name: str, parameters: list[str], args: Any, kwargs: Any) -> Any:
         """Before a function of c10d."""
         values = {**dict(zip(parameters, args, strict=False)), **kwargs}
-        if self.depth:
+        if self._is_nested():
             self.depth += 1
             return (None, name, {})
         group = values.get("group")
@@ -78,11 +106,18 @@ class Calls:
                 fields["root"] = values[root]
         if values.get("async_op"):
             fields["asynchronous"] = True
-        return (*self.open(name, group, sequence=name not in _POINT_TO_POINT, **fields), values)
+        if name == "new_group" and isinstance(values.get("ranks"), (list, tuple, range)):
+            fields["members"] = list(values["ranks"])
+        everyone = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
+        return (*self.open(name, group, sequence=everyone, **fields), values)
+
+    def _is_nested(self) -> bool:
+        """Whether it is part of a call that has been told of."""
+        return self.depth > self.forwards or bool(self.forwards and self.session.sites.called_by_torch())
 
     def open(self, name: str, group: Any, sequence: bool = True, **fields: Any) -> Any:
         """Tells of a call that may wait for other ranks."""
-        if self.depth:
+        if self._is_nested():
             self.depth += 1
             return (None, name)
         named = self.group_name(group)
@@ -91,8 +126,8 @@ class Calls:
             return (None, name)
         number = self.session.next_call()
         self.session.emit(
-            "collective", n=number, op=name, group=named[0], ranks=named[1], sequence=sequence,
-            site=self.session.here(), **fields,
+            "collective", n=number, op=name, group=named[0], ranks=named[1],
+            sequence=sequence and not self.joined, site=self.session.here(), **fields,
         )  # fmt: skip
         self.depth += 1
         return (number, name)

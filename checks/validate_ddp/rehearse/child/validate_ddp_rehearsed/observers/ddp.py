@@ -34,6 +34,7 @@ class _Wrappers:
         self.reducing: set[int] = set()
         """Wrappers that have reduced gradients: at the next forward with gradients they agree on new buckets, once."""
         self.rebuilt: set[int] = set()
+        self.before: dict[int, list[Any]] = {}
         self.groups: dict[int, Any] = {}
         self.wrappers: dict[int, Any] = {}
 
@@ -110,15 +111,17 @@ class _Wrappers:
             group=named[0] if named else None, ranks=named[1] if named else [],
             # Also while evaluating: what counts is whether the wrapper broadcasts its buffers.
             waits=bool(wrapper.will_sync_module_buffers()), rows=_rows(args[1:], kwargs), site=self.session.here(),
-            rebuilds=rebuilds,
+            rebuilds=rebuilds, sequence=not self.session.calls.joined,
         )  # fmt: skip
         self.session.calls.depth += 1  # the broadcast of buffers is part of the forward
+        self.session.calls.forwards += 1
         return (call, number)
 
     def forwarded(self, token: Any, result: Any) -> None:
         self.inside -= 1
         if token is not None:
             self.session.calls.depth -= 1
+            self.session.calls.forwards -= 1
             self.session.emit("done", n=token[0])
 
     def broken(self, token: Any, error: BaseException) -> None:
@@ -126,6 +129,7 @@ class _Wrappers:
             return
         if token[1] is not None:
             self.inside -= 1
+            self.session.calls.forwards -= 1
         self.session.calls.depth -= 1
         self.session.emit("done", n=token[0], error=f"{type(error).__name__}: {error}"[:300])
 
@@ -140,13 +144,24 @@ class _Wrappers:
             "backward", n=call, armed=armed, group=named[0] if named else None, ranks=named[1] if named else [],
             waits=bool(armed), site=self.session.here(),
             sync=all(bool(alive[number].require_backward_grad_sync) for number in armed),
+            sequence=not self.session.calls.joined,
         )  # fmt: skip
         self.session.calls.depth += 1
+        self.before = {number: self._grads(wrapper) for number, wrapper in alive.items()} if len(armed) > 1 else {}
         return (call, None)
 
+    def _grads(self, wrapper: Any) -> list[Any]:
+        """Which gradients a wrapper's parameters have, and how often each was written."""
+        held = [] if wrapper is None else [each.grad for each in wrapper.parameters()]
+        return [None if each is None else (id(each), each._version) for each in held]
+
     def reduced(self, token: Any, result: Any) -> None:
-        self.reducing |= self.armed
-        self.armed.clear()
+        # With several wrappers the backward may have been that of one alone, as of a GAN's discriminator.
+        untouched = {
+            number for number, grads in self.before.items() if grads and grads == self._grads(self.wrappers[number]())
+        }
+        self.reducing |= self.armed - untouched
+        self.armed &= untouched
         if token is not None:
             self.session.calls.depth -= 1
             self.session.emit("done", n=token[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.process
+import os
 import sys
 import traceback
 from typing import Any
@@ -23,7 +24,7 @@ def install(session: Any) -> None:
             if session.sites.kind(frame.f_code.co_filename) != 2:
                 frames.insert(0, [*session.sites.entry(frame)[:1], step.tb_lineno, *session.sites.entry(frame)[2:]])
             step = step.tb_next
-        text = "".join(traceback.format_exception(kind, error, trace))
+        text = "".join(_without_ours(row) for row in traceback.format_exception(kind, error, trace))
         session.emit(
             "exception", kind=kind.__name__, message=str(error)[:2000], stack=frames[:8], traceback=text[-8000:]
         )
@@ -35,6 +36,14 @@ def install(session: Any) -> None:
 
     sys.excepthook = hook
     _in_processes(session, told)
+
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _without_ours(row: str) -> str:
+    """One entry of a traceback; nothing for a stub of ours, which says nothing of the script."""
+    return "" if row.startswith(f'  File "{_OURS}') else row
 
 
 def _in_processes(session: Any, told: Any) -> None:

@@ -54,7 +54,14 @@ class _Loaders:
             numbered=next((each for each in known if each is not None), None),
             iterable=isinstance(loader.dataset, self.torch.utils.data.IterableDataset),
             drop_last=bool(loader.drop_last), workers=loader.num_workers, dataset=type(loader.dataset).__name__,
+            **self.part(loader.dataset),
         )  # fmt: skip
+
+    def part(self, dataset: Any) -> dict[str, Any]:
+        """Of a subset: which one it is, and of how many samples; ranks may have one each."""
+        if not isinstance(dataset, self.torch.utils.data.Subset):
+            return {}
+        return {"part": zlib.crc32(repr(list(dataset.indices)).encode()), "whole": _length(dataset.dataset)}
 
     def sampler(self, sampler: Any) -> None:
         self.session.emit(
@@ -122,6 +129,9 @@ class _Loaders:
         fields: dict[str, Any] = {}
         if state[1] < _ROWS_OF_ITERATIONS and state[2] < _ROWS_OF_BATCHES:
             fields["rows"] = self.rows(batch)
+        dataset = iterator._dataset
+        if indices and isinstance(dataset, self.torch.utils.data.Subset) and state[1] == 0:
+            fields["whole"] = [int(dataset.indices[each]) for each in indices]
         self.session.emit(
             "batch", loader=state[0], turn=state[1], count=state[2], indices=indices,
             size=len(indices) if indices and iterator._auto_collation else _size(batch), site=self.session.here(),

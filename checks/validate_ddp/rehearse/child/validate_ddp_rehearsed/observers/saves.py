@@ -13,11 +13,11 @@ _TOLD = 3
 
 
 def install(session: Any) -> None:
-    """Local. Events ``save``, ``write`` and ``load``."""
+    """Local. Events ``save``, ``unsaved`` where that failed, ``renamed``, ``write`` and ``load``."""
     torch = session.torch
     observer = _Files(session)
     original = torch.save
-    around(torch, "save", session.fault, observer.saving, observer.saved, observer.saved)
+    around(torch, "save", session.fault, observer.saving, observer.saved, observer.failed)
     if hasattr(torch.serialization, "save") and torch.serialization.save is original:
         torch.serialization.save = torch.save
     ddp = torch.nn.parallel.DistributedDataParallel
@@ -36,6 +36,8 @@ class _Files:
         self.pid = os.getpid()
         self.told: dict[str, int] = {}
         self.busy = 0
+        self.saves: set[str] = set()
+        """What was saved and has not been renamed."""
 
     def audit(self, event: str, args: Any) -> None:
         if event == "open":
@@ -44,6 +46,7 @@ class _Files:
             path, mode = args[0], "append" if args[2] & os.O_APPEND else "write"
         elif event == "os.rename":
             path, mode = args[1], "rename"
+            self._renamed(args[0], path)
         else:
             return
         if not self.busy and isinstance(path, (str, bytes, os.PathLike)) and os.getpid() == self.pid:
@@ -59,10 +62,21 @@ class _Files:
         if self.told[where] <= _TOLD:
             self.session.emit("write", path=where, mode=mode, site=self.session.here())
 
+    def _renamed(self, former: Any, path: Any) -> None:
+        """Tells the new name of what was saved, be it a file or a folder of files."""
+        if self.saves and isinstance(former, (str, bytes, os.PathLike)) and isinstance(path, (str, bytes, os.PathLike)):
+            guarded(self.session.fault, "files", self._tell_renamed, former, path)
+
+    def _tell_renamed(self, former: Any, path: Any) -> None:
+        source = self.absolute(former)
+        if any(each == source or each.startswith(source + os.sep) for each in self.saves):
+            self.saves = {each for each in self.saves if each != source and not each.startswith(source + os.sep)}
+            self.session.emit("renamed", source=source, path=self.absolute(path))
+
     def absolute(self, path: Any) -> str:
         return os.path.realpath(os.path.abspath(os.fsdecode(path)))
 
-    def saving(self, args: Any, kwargs: Any) -> None:
+    def saving(self, args: Any, kwargs: Any) -> str | None:
         self.busy += 1  # the file that it opens is told here
         state = args[0] if args else kwargs.get("obj")
         target = args[1] if len(args) > 1 else kwargs.get("f")
@@ -73,9 +87,16 @@ class _Files:
             path = self.absolute(name) if isinstance(name, str) else None
         tensors, wrapped = self.contents(state)
         self.session.emit("save", path=path, tensors=tensors, wrapped=wrapped, site=self.session.here())
+        if path is not None:
+            self.saves.add(path)
+        return path
 
     def saved(self, token: Any, result: Any) -> None:
         self.busy -= 1
+
+    def failed(self, token: Any, error: BaseException) -> None:
+        self.busy -= 1
+        self.session.emit("unsaved", path=token)
 
     def contents(self, state: Any, depth: int = 0) -> tuple[int, int]:
         """How many tensors there are in dictionaries of tensors, and how many of them under a name of a wrapper."""

@@ -1,0 +1,119 @@
+"""The table of facts: each number against what a run is by construction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def takes(run: Any, count: int, indices: list[int], turn: int = 0, **fields: Any) -> None:
+    """Every rank takes a batch."""
+    for rank in range(run.world_size):
+        run.batch(rank, turn, count, indices, **fields)
+
+
+def begins(run: Any, turn: int = 0) -> None:
+    run.every("iteration", loader=0, turn=turn, site=run.site(19))
+
+
+def ends(run: Any, batches: int, turn: int = 0) -> None:
+    run.every("iterated", loader=0, turn=turn, batches=batches, exhausted=True)
+
+
+def test_two_networks_that_step_in_turn_do_not_accumulate(training: Any) -> None:
+    training.optimizer(number=1, names=((1, "weight"), (1, "bias")))
+    begins(training)
+    for count in range(3):
+        takes(training, count, [0, 1, 2, 3])
+        for rank in (0, 1):
+            for number, line in ((0, 25), (1, 35)):
+                training.backward(rank, line=line)
+                training.step(rank, optimizer=number)
+    ends(training, 3)
+    facts = training.judged().facts
+    assert (facts["accumulation"], facts["effective_batch_size"], facts["reductions_per_step"]) == (1, 8, 1)
+    assert (facts["optimizer_steps"], facts["optimizer_steps_per_epoch"]) == (3, 3)
+
+
+def test_two_backwards_of_one_batch_do_not_double_the_effective_batch(training: Any) -> None:
+    begins(training)
+    for count in range(3):
+        takes(training, count, [0, 1, 2, 3])
+        for rank in (0, 1):
+            training.backward(rank, line=25)
+            training.backward(rank, line=26)
+            training.step(rank)
+    facts = training.judged().facts
+    assert (facts["accumulation"], facts["effective_batch_size"]) == (2, 8)
+
+
+def test_a_step_of_several_batches_is_as_large_as_they_are_together(training: Any) -> None:
+    begins(training)
+    for count in range(6):
+        takes(training, count, [0, 1, 2, 3])
+        for rank in (0, 1):
+            training.train_on(rank, sync=count % 3 == 2, step=count % 3 == 2)
+    facts = training.judged().facts
+    assert (facts["accumulation"], facts["effective_batch_size"], facts["reductions_per_step"]) == (3, 24, 1)
+
+
+@pytest.mark.parametrize("called_by_the_step", [True, False])
+def test_evaluations_of_a_closure_are_no_micro_batches(training: Any, called_by_the_step: bool) -> None:
+    step = training.site(27)
+    zero = training.site(30, "/project/train.py", "closure", "", 27) if called_by_the_step else training.site(26)
+    for rank in (0, 1):
+        for _ in range(3):
+            for evaluation in range(4):
+                training.add(rank, "zero_grad", optimizer=0, had=evaluation > 0, site=zero)
+                training.backward(rank, line=25)
+            training.add(rank, "step", optimizer=0, count=1, grads=[1, 1], params=[2, 2], site=step, rates=[0.1])
+    judged = training.judged()
+    assert (judged.verdicts["DDP306"].word == "violated") is not called_by_the_step
+    assert judged.facts["accumulation"] == (1 if called_by_the_step else 4)
+
+
+def test_parts_of_one_data_set_are_counted_as_the_whole(recorded: Any) -> None:
+    recorded.wrapper()
+    for rank in (0, 1):
+        recorded.add(
+            rank, "loader", loader=0, site=recorded.site(12), length=4, batches=1, batch_size=4, numbered=None,
+            sampler="RandomSampler", iterable=False, drop_last=False, workers=0, dataset="Subset", part=rank, whole=9,
+        )  # fmt: skip
+    begins(recorded)
+    for rank in (0, 1):
+        recorded.batch(rank, 0, 0, [0, 1, 2, 3], whole=[each * 2 + rank for each in (0, 1, 2, 3)])
+        recorded.train_on(rank)
+    ends(recorded, 1)
+    assert recorded.judged().facts["samples"] == {"in_data_set": 9, "seen": 8, "repeated": 0, "missed": 1}
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_equal_indices_of_other_samples_are_not_counted(recorded: Any, apart: bool) -> None:
+    recorded.wrapper()
+    recorded.loader(shuffle=None, length=4)
+    begins(recorded)
+    for rank in (0, 1):
+        recorded.batch(rank, 0, 0, [0, 1, 2, 3], rows=[[each + 10 * rank * apart for each in range(4)]])
+        recorded.train_on(rank)
+    ends(recorded, 1)
+    repeated = {"in_data_set": 4, "seen": 4, "repeated": 4, "missed": 0}
+    assert recorded.judged().facts["samples"] == (None if apart else repeated)
+
+
+def test_without_a_wrapper_reductions_are_not_known(recorded: Any) -> None:
+    recorded.optimizer()
+    for rank in (0, 1):
+        recorded.train_on(rank, armed=False)
+    facts = recorded.judged().facts
+    assert facts["accumulation"] == 1 and facts["reductions_per_step"] is None
+
+
+def test_checkpoints_have_the_name_that_they_end_with(recorded: Any) -> None:
+    for path in ("/project/last.pt.tmp", "/project/new/shard0.pt", "/project/broken.pt"):
+        recorded.add(0, "save", path=path, tensors=2, wrapped=0, site=recorded.site(50))
+    recorded.add(0, "renamed", source="/project/last.pt.tmp", path="/project/last.pt")
+    recorded.add(0, "renamed", source="/project/new", path="/project/old")
+    recorded.add(0, "unsaved", path="/project/broken.pt")
+    found = {each["path"]: each["ranks"] for each in recorded.judged().facts["checkpoints"]}
+    assert found == {"/project/last.pt": [0], "/project/old/shard0.pt": [0]}
