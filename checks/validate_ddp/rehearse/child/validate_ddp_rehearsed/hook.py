@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 START = os.getcwd()
@@ -11,7 +12,7 @@ START = os.getcwd()
 
 
 class _Loader:
-    """The loader of torch, which tells us when the module is complete."""
+    """The loader of a module, which tells us when the module is complete."""
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self.loader = loader
@@ -28,20 +29,20 @@ class _Loader:
         module.__loader__ = module.__spec__.loader = self.loader
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
-        from .session import begin
-
-        begin(module)
+        self.finder.complete(module)
 
 
 class _Finder:
-    """First in ``sys.meta_path`` until torch has been imported: that it was looked for, to see whether it is there,
-    says nothing yet."""
+    """First in ``sys.meta_path`` until the module has been imported: that it was looked for, to see whether it is
+    there, says nothing yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, complete: Callable[[Any], None]) -> None:
+        self.name = name
+        self.complete = complete
         self.searching = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch" or self.searching:
+        if name != self.name or self.searching:
             return None
         import importlib.util
 
@@ -58,11 +59,26 @@ class _Finder:
 def install() -> None:
     """Local. Makes ready for the import of torch; does nothing where torch is there already."""
     if "torch" not in sys.modules:
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _Finder("torch", _begin))
         import atexit
 
         # The first one to be registered runs last: after a `destroy_process_group` that the script registers.
         atexit.register(_leave)
+
+
+def when_complete(name: str, then: Callable[[Any], None]) -> None:
+    """Local. ``then(module)`` once the module has been imported: at once where it has been already. ``then`` must not
+    raise."""
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, then))
+
+
+def _begin(torch: Any) -> None:
+    from .session import begin
+
+    begin(torch)
 
 
 def _leave() -> None:

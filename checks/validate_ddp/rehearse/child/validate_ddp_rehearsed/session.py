@@ -26,10 +26,11 @@ _SHIM = (
     "compiling",
     "data_parallel",
     "attention",
+    "sharding",
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "losses", "failures",
-    "differential",
+    "differential", "sharding",
 )  # fmt: skip
 
 current: Session | None = None

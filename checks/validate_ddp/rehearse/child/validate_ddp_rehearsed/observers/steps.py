@@ -33,7 +33,7 @@ class _Steps:
     def __init__(self, session: Any) -> None:
         self.session = session
         self.torch = session.torch
-        self.numbers = Numbering()
+        self.numbers = session.optimizers = Numbering()
         self.counts: dict[int, int] = {}
         self.grads: dict[int, Any] = {}
 

@@ -1,0 +1,36 @@
+"""FSDP1 on the CPU: it refuses to run without an accelerator unless it is told that the CPU is the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..hook import when_complete
+from ..patching import guarded, patch
+
+_POSITION = 9
+"""Of ``device_id`` among the arguments after ``self``."""
+
+
+def install(session: Any) -> None:
+    """Local. Patches the constructor once ``torch.distributed.fsdp`` is imported."""
+    if session.torch.distributed.is_available():
+        when_complete(
+            "torch.distributed.fsdp", lambda fsdp: guarded(session.fault, "shim.sharding", _on_cpu, session, fsdp)
+        )
+
+
+def _on_cpu(session: Any, fsdp: Any) -> None:
+    cpu = session.torch.device("cpu")
+
+    def init(original: Any) -> Any:
+        def built(self: Any, *args: Any, **kwargs: Any) -> None:
+            session.note("FullyShardedDataParallel keeps its parameters on the CPU")
+            if len(args) > _POSITION:
+                args = (*args[:_POSITION], cpu, *args[_POSITION + 1 :])
+            else:
+                kwargs["device_id"] = cpu
+            original(self, *args, **kwargs)
+
+        return built
+
+    patch(fsdp.FullyShardedDataParallel, "__init__", init)
