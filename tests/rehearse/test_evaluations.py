@@ -110,6 +110,14 @@ def test_a_share_of_which_nothing_is_combined(evaluating: Any) -> None:
     assert run.said("DDP601") == [(40, "info")]
 
 
+def test_subsets_of_the_ranks_are_shares_too(evaluating: Any) -> None:
+    run = evaluating(3, [[0, 1, 2], [0, 1, 2]], sampler=False)
+    for event in run.run.events:
+        if event["event"] == "batch" and event["loader"] == 1:
+            event["whole"] = [2 * index + event["process"] for index in event["indices"]]
+    assert run.said("DDP601") == [(40, "info")]
+
+
 def test_how_bad_that_is_reading_knows_better(evaluating: Any) -> None:
     run = evaluating(6, [[0, 2, 4], [1, 3, 5]])
     run.run.read("DDP601", 50, evidence=[40])

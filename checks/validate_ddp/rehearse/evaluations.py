@@ -34,8 +34,15 @@ class Evaluation:
 
     @property
     def samples(self) -> list[int]:
-        """Their indices, as far as they are known."""
-        return [index for indices in self.turn.indices for index in indices]
+        """Their indices, as far as they are known; of a subset, those in the data set that it is part of."""
+        events = [batch.event for batch in self.turn.batches]
+        return [index for event in events for index in event.get("whole") or event.get("indices") or []]
+
+    @property
+    def length(self) -> int | None:
+        """Samples of the data set that the ranks share."""
+        length: int | None = self.loader.get("whole") or self.loader["length"]
+        return length
 
     @property
     def combined(self) -> bool:

@@ -20,7 +20,7 @@ def judge(run: Run) -> Verdict:
             continue
         first = of_ranks[0]
         message = (
-            f"each rank evaluates its own share, rank {first.rank} {first.size} samples of {first.loader['length']}, "
+            f"each rank evaluates its own share, rank {first.rank} {first.size} samples of {first.length}, "
             "and nothing is combined before training goes on: what a rank reports is of its share alone"
         )
         site = first.turn.site
@@ -32,4 +32,4 @@ def judge(run: Run) -> Verdict:
 def _shared(of_ranks: list[Evaluation]) -> bool:
     """Whether the ranks were given different samples."""
     samples = [set(each.samples) for each in of_ranks]
-    return all(samples) and of_ranks[0].loader["length"] is not None and len(set(map(frozenset, samples))) > 1
+    return all(samples) and of_ranks[0].length is not None and len(set(map(frozenset, samples))) > 1
