@@ -29,7 +29,7 @@ _SHIM = (
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "failures",
-    "differential", "sharding",
+    "differential", "sharding", "moving_averages",
 )  # fmt: skip
 
 current: Session | None = None
