@@ -165,3 +165,20 @@ def test_the_rank_that_vanished_is_blamed_and_not_the_one_that_lost_its_connecti
     failure = recorded.judged().failure
     assert failure is not None and failure.rank == 1
     assert "SIGKILL" in failure.message and failure.place == "last seen at train.py:41"
+
+
+def test_a_script_that_starts_its_ranks_says_how_it_ended(recorded: Any) -> None:
+    stack = [["/project/launch.py", 41, "launch", False]]
+    message = "process 1 terminated with signal SIGABRT"
+    recorded.events.append({"event": "hello", "process": 7, "launched": True, "rank": None})
+    recorded.events.append(
+        {
+            "event": "exception", "process": 7, "time": 9.0, "kind": "ProcessExitedException", "message": message,
+            "stack": stack, "traceback": "",
+        }
+    )  # fmt: skip
+    recorded.events.append({"event": "ended", "rank_of": None, "code": 1, "after_exit": False})
+    recorded.outcome = "failed"
+    failure = recorded.judged().failure
+    assert failure is not None and failure.rank is None
+    assert message in failure.message and failure.place == "launch.py:41"
