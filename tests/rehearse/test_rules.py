@@ -67,6 +67,7 @@ def test_a_data_set_cut_by_rank_has_equal_indices_of_other_samples(recorded: Any
     recorded.every("iterated", loader=0, turn=0, batches=1, exhausted=True)
     judged = recorded.judged()
     assert not judged.findings and judged.verdicts["DDP202"].word == "held"
+    assert judged.facts["samples"] is None
 
 
 def test_equal_iterable_batches_are_named(recorded: Any) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
-from validate_ddp.rehearse.iterations import loader_of, training_turns
+from validate_ddp.rehearse.iterations import Rows, contents, in_common, loader_of, training_turns
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, common_steps, differing, holds_wrapped, updates
 
@@ -69,8 +70,10 @@ def _steps_per_epoch(run: Run, rank: int) -> int | None:
 
 def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
     """Of the first iteration over the first training loader: samples in the data set, the indices that each rank was
-    given, in their order, and whether the iterations were whole. None where indices are not known."""
+    given, in their order, and whether the iterations were whole. None where indices are not known, or where each rank
+    counts those of a share of its own."""
     read: dict[int, list[int]] = {}
+    held: dict[int, Rows] = {}
     length = None
     whole = True
     for rank in run.ranks:
@@ -81,9 +84,20 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
         length = loader["length"] if loader else None
         whole = whole and bool(turn.exhausted)
         read[rank] = [index for indices in turn.indices for index in indices]
-    if not any(read.values()) or length is None:
+        held[rank] = contents(turn)
+    if not any(read.values()) or length is None or _are_of_shares(list(held.values())):
         return None
     return length, read, whole
+
+
+def _are_of_shares(held: list[Rows]) -> bool:
+    """Whether two ranks read different samples under most of their indices; a few that both read may only have been
+    augmented anew."""
+    for one, two in combinations(held, 2):
+        equal = sum(bool(row and two.get(index)) for index, row in one.items())
+        if equal > 0.5 * min(len(one), len(two)) and not in_common(one, two)[0]:
+            return True
+    return False
 
 
 def _samples(run: Run) -> Facts | None:

@@ -9,6 +9,9 @@ from itertools import chain, pairwise
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 
+Rows = dict[int, tuple[int, ...]]
+"""By index, digests of a sample."""
+
 
 @dataclass
 class Batch:
@@ -157,3 +160,28 @@ def sampler_of(run: Run, rank: int, loader: Event) -> Event | None:
         if event["sampler"] == loader.get("numbered"):
             return event
     return None
+
+
+def contents(turn: Turn) -> Rows:
+    """By index, the digests of that sample's rows."""
+    rows: Rows = {}
+    for batch in turn.batches:
+        indices, digests = batch.event.get("indices") or [], batch.event.get("rows") or []
+        fitting = [column for column in digests if len(column) == len(indices)]
+        for at, index in enumerate(indices):
+            rows[index] = tuple(column[at] for column in fitting)
+    return rows
+
+
+def in_common(mine: Rows, theirs: Rows) -> tuple[int, float]:
+    """How many samples both have, which of those that one has; 0 where equal indices mean different contents."""
+    common = [index for index in mine if index in theirs and mine[index]]
+    if not common:
+        return 0, 0.0
+    width = min(min(len(mine[index]), len(theirs[index])) for index in common)
+    # Augmented images differ, their labels do not; shares of the data that are cut by rank differ in everything.
+    for column in range(width):
+        equal = all(mine[index][column] == theirs[index][column] for index in common)
+        if equal and (len({mine[index][column] for index in common}) > 1 or len(common) == 1):
+            return len(common), len(common) / max(1, min(len(mine), len(theirs)))
+    return 0, 0.0

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
-from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, training_turns
+from validate_ddp.rehearse.iterations import Turn, contents, in_common, loader_of, sampler_of, training_turns
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
-
-Rows = dict[int, tuple[int, ...]]
 
 
 def judge(run: Run) -> Verdict:
@@ -26,7 +24,7 @@ def judge(run: Run) -> Verdict:
             if peer is None:
                 continue
             looked = True
-            common, share = _common(_rows(turn), _rows(peer))
+            common, share = in_common(contents(turn), contents(peer))
             if common and (share > 0.5 or _is_whole(loader)):
                 return Verdict(True, (_observation(run, first, other, loader, common, share),))
     return HELD if looked else NOT_OBSERVED
@@ -47,31 +45,6 @@ def _is_whole(loader: Event) -> bool:
     if not batches or not size or not length:
         return False
     return bool((batches + 1) * size > length and batches * size > 0.75 * length)
-
-
-def _rows(turn: Turn) -> Rows:
-    """By index, the digests of that sample's rows."""
-    rows: Rows = {}
-    for batch in turn.batches:
-        indices, digests = batch.event.get("indices") or [], batch.event.get("rows") or []
-        fitting = [column for column in digests if len(column) == len(indices)]
-        for at, index in enumerate(indices):
-            rows[index] = tuple(column[at] for column in fitting)
-    return rows
-
-
-def _common(mine: Rows, theirs: Rows) -> tuple[int, float]:
-    """How many samples both have, which of those that one has; 0 where equal indices mean different contents."""
-    common = [index for index in mine if index in theirs and mine[index]]
-    if not common:
-        return 0, 0.0
-    width = min(min(len(mine[index]), len(theirs[index])) for index in common)
-    # Augmented images differ, their labels do not; shares of the data that are cut by rank differ in everything.
-    for column in range(width):
-        equal = all(mine[index][column] == theirs[index][column] for index in common)
-        if equal and (len({mine[index][column] for index in common}) > 1 or len(common) == 1):
-            return len(common), len(common) / max(1, min(len(mine), len(theirs)))
-    return 0, 0.0
 
 
 def _observation(run: Run, first: int, other: int, loader: Event, common: int, share: float) -> Observation:
