@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from validate_ddp.rehearse.iterations import turns
 from validate_ddp.rehearse.run import Run
 
@@ -72,3 +73,33 @@ def test_a_script_that_counts_batches_itself_is_told_of_the_other_option(record:
     run.outcome = "failed"
     run.add(0, "exception", kind="StopIteration", message="", stack=[], traceback="")
     assert "use --stop-after" in run.judged().failure.message
+
+
+@pytest.mark.parametrize("set_between, named", [(False, False), (True, True)])
+def test_a_loader_that_is_taken_up_again_after_its_cut_begins_no_epoch(
+    record: Any, set_between: bool, named: bool
+) -> None:
+    """A script that counts the batches of an epoch itself takes up the loader whenever ``--max-steps`` has ended it."""
+    run = record(max_steps=1)
+    run.wrapper()
+    run.loader()
+    run.optimizer()
+    for turn, epoch in enumerate((0, 0, 1)):
+        if turn != 1 or set_between:
+            run.every("set_epoch", sampler=0, epoch=epoch)
+        run.every("iteration", loader=0, turn=turn, site=run.site(19))
+        for rank in range(2):
+            run.batch(rank, turn, 0, [[0, 2, 4, 6], [8, 1, 5, 3]][epoch] if rank else [7, 9, 10 + epoch, 12])
+            run.train_on(rank)
+        run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+    assert (("DDP201", 11) in run.found()) is named
+
+
+def test_an_epoch_that_is_set_once_for_all_is_named(record: Any) -> None:
+    run = record(max_steps=1)
+    run.wrapper()
+    run.loader()
+    run.optimizer()
+    run.every("set_epoch", sampler=0, epoch=0)
+    run.epochs([[3, 1, 2, 5], [0, 4, 7, 6]], [[3, 1, 2, 5], [0, 4, 7, 6]])
+    assert run.found() == {("DDP201", 11)}

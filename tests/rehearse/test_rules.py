@@ -67,6 +67,7 @@ def test_a_data_set_cut_by_rank_has_equal_indices_of_other_samples(recorded: Any
     recorded.every("iterated", loader=0, turn=0, batches=1, exhausted=True)
     judged = recorded.judged()
     assert not judged.findings and judged.verdicts["DDP202"].word == "held"
+    assert judged.facts["samples"] is None
 
 
 def test_equal_iterable_batches_are_named(recorded: Any) -> None:
@@ -230,6 +231,17 @@ def test_one_path_of_several_ranks_is_an_error_for_a_checkpoint_only(recorded: A
     recorded.add(0, "save", path="/project/best.pt", tensors=2, wrapped=0, site=recorded.site(42))
     found = {(each.code, each.line, each.severity) for each in recorded.judged().findings}
     assert found == {("DDP502", 40, "error"), ("DDP502", 41, "warning")}
+
+
+def test_a_log_that_ranks_append_to_is_told_and_other_files_are_warned_of(recorded: Any) -> None:
+    inside = ["/usr/lib/python3.11/logging/__init__.py", 1213, "_open", True]
+    recorded.every("site", site=900, via="", stack=[inside, ["/project/train.py", 43, "main", False]])
+    recorded.every("write", path="/project/train.log", mode="append", site=900)
+    recorded.every("write", path="/project/losses.csv", mode="append", site=recorded.site(44))
+    recorded.every("write", path="/project/fresh.log", mode="write", site=recorded.site(45))
+    findings = recorded.judged().findings
+    found = {(each.line, each.severity, "append to" in each.message) for each in findings}
+    assert found == {(43, "info", True), (44, "warning", True), (45, "warning", False)}
 
 
 def test_the_first_rank_of_each_node_is_another_rule(record: Any) -> None:

@@ -256,3 +256,20 @@ def test_groups_that_each_rank_makes_of_itself_are_named(recorded: Any) -> None:
     for rank in (0, 1):
         recorded.call(rank, "new_group", 30, members=[rank])
     assert recorded.found() == {("DDP407", 30)}
+
+
+def test_a_script_that_starts_its_ranks_says_how_it_ended(recorded: Any) -> None:
+    stack = [["/project/launch.py", 41, "launch", False]]
+    message = "process 1 terminated with signal SIGABRT"
+    recorded.events.append({"event": "hello", "process": 7, "launched": True, "rank": None})
+    recorded.events.append(
+        {
+            "event": "exception", "process": 7, "time": 9.0, "kind": "ProcessExitedException", "message": message,
+            "stack": stack, "traceback": "",
+        }
+    )  # fmt: skip
+    recorded.events.append({"event": "ended", "rank_of": None, "code": 1, "after_exit": False})
+    recorded.outcome = "failed"
+    failure = recorded.judged().failure
+    assert failure is not None and failure.rank is None
+    assert message in failure.message and failure.place == "launch.py:41"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 from validate_ddp.rehearse.iterations import Turn, contents, loader_of, shared, training_turns
@@ -111,17 +112,21 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
         read[rank] = [
             index for batch in turn.batches for index in batch.event.get("whole" if parts else "indices") or ()
         ]
-    if not any(read.values()) or (not parts and _of_another_data_set(run, first, loaders)):
+    if not any(read.values()) or (not parts and _of_other_shares(first, loaders)):
         return None
     return loaders[-1]["whole" if parts else "length"], read, whole
 
 
-def _of_another_data_set(run: Run, first: dict[int, Turn], loaders: list[Event]) -> bool:
-    """Whether equal indices are other samples on other ranks, as of lists that were cut by rank before."""
-    if any(loader["numbered"] is not None for loader in loaders) or len(first) < 2:
+def _of_other_shares(first: dict[int, Turn], loaders: list[Event]) -> bool:
+    """Whether ranks read different samples under most of their indices, as of lists that were cut by rank before; a few
+    that both read may only have been augmented anew."""
+    if any(loader["numbered"] is not None for loader in loaders):
         return False
-    mine, *others = [contents(turn) for turn in first.values()]
-    return any(set(mine) & set(theirs) and not shared(mine, theirs)[0] for theirs in others)
+    for one, two in combinations([contents(turn) for turn in first.values()], 2):
+        equal = sum(bool(row and two.get(index)) for index, row in one.items())
+        if equal > 0.5 * min(len(one), len(two)) and not shared(one, two)[0]:
+            return True
+    return False
 
 
 def _samples(run: Run) -> Facts | None:

@@ -9,6 +9,9 @@ from itertools import chain, pairwise
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 
+Rows = dict[int, tuple[int, ...]]
+"""By index, digests of a sample."""
+
 
 @dataclass
 class Batch:
@@ -100,9 +103,6 @@ def training_turns(run: Run, rank: int) -> list[Turn]:
     return [turn for turn in turns(run, rank) if turn.trains]
 
 
-Rows = dict[int, tuple[int, ...]]
-
-
 def contents(turn: Turn) -> Rows:
     """By index, the digests of that sample's rows; none for batches of which they are not known."""
     rows: Rows = {}
@@ -144,7 +144,7 @@ class Reshuffle:
 
 
 def reshuffles(run: Run) -> Iterator[Reshuffle]:
-    """Iterations in which ranks learn, each with the next one over its loader."""
+    """Iterations in which ranks learn, each with the next one over its loader, of another epoch."""
     for rank in run.ranks:
         by_loader: dict[int, list[Turn]] = {}
         for turn in training_turns(run, rank):
@@ -155,9 +155,26 @@ def reshuffles(run: Run) -> Iterator[Reshuffle]:
             if sampler is None:
                 continue
             for epoch, (one, two) in enumerate(pairwise(same)):
+                if _taken_up(run, rank, sampler, one, two):
+                    continue
                 count = min(len(one.batches), len(two.batches))
                 before, after = (list(chain(*turn.indices[:count])) for turn in (one, two))
                 yield Reshuffle(rank, sampler, epoch, before, after, two.site)
+
+
+def _taken_up(run: Run, rank: int, sampler: Event, one: Turn, two: Turn) -> bool:
+    """Whether the second is the rest of the first's epoch, which ``--max-steps`` had cut, to a script that counts the
+    batches itself: it sets its epochs, and has set none in between."""
+    if not run.plan.get("max_steps"):
+        return False
+    epochs, between, within = set(), False, False
+    for event in run.of(rank, "iteration", "set_epoch"):
+        if event["event"] == "iteration" and event["loader"] == one.loader:
+            within = one.number <= event["turn"] < two.number
+        elif event["event"] == "set_epoch" and event["sampler"] == sampler["sampler"]:
+            epochs.add(event["epoch"])
+            between = between or within
+    return len(epochs) > 1 and not between
 
 
 def loader_of(run: Run, rank: int, number: int) -> Event | None:

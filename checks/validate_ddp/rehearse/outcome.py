@@ -104,18 +104,24 @@ def _failure(run: Run) -> Failure | None:
     gone = _vanished(run)
     if raised and not (gone and _PEER_GONE.search(raised[0][2]["message"])):
         _, rank, event = raised[0]
-        own = next((frame for frame in event["stack"] if not frame[3]), None)
-        place = f"{shown_path(run, own[0])}:{own[1]}" if own else ""
-        message = f"{event['kind']}: {event['message']}".strip()
-        if event["kind"] == "StopIteration" and run.plan.get("max_steps"):
-            message += " --max-steps has ended a loader whose batches the script counts itself: use --stop-after"
-        return Failure(rank, run.codes.get(rank), message, event["traceback"], place)
+        return _raised(run, rank, event)
     if run.outcome != "failed":
         return None
     for ended, code in gone:
+        if ended is None and run.spawner:
+            return _raised(run, None, run.spawner[0])
         how = f"ended by {_signal(-code)}" if code < 0 else f"exited with code {code}"
         return Failure(ended, code, f"{how} without an exception", "", _last(run, ended))
     return None
+
+
+def _raised(run: Run, rank: int | None, event: Event) -> Failure:
+    own = next((frame for frame in event["stack"] if not frame[3]), None)
+    place = f"{shown_path(run, own[0])}:{own[1]}" if own else ""
+    message = f"{event['kind']}: {event['message']}".strip()
+    if event["kind"] == "StopIteration" and run.plan.get("max_steps"):
+        message += " --max-steps has ended a loader whose batches the script counts itself: use --stop-after"
+    return Failure(rank, run.codes.get(rank), message, event["traceback"], place)
 
 
 _PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvValue failed|Connection was likely")

@@ -63,6 +63,8 @@ class Run:
         self.shim: dict[str, None] = {}
         self.faults: list[Event] = []
         self.where: dict[int, Site] = {}
+        self.spawner: list[Event] = []
+        """Exceptions of the script itself, where it starts its ranks and is none."""
         self.differential: Event | None = None
         """How the first step compares with that of one process, where that was asked for."""
         self.stop: Event | None = None
@@ -71,6 +73,7 @@ class Run:
 
     def _build(self, events: list[Event]) -> None:
         rank_of: dict[int, int] = {}
+        launched = {event["process"] for event in events if event["event"] == "hello" and event.get("launched")}
         for event in events:
             if "rank_of" in event and "process" in event:
                 rank_of.setdefault(event["process"], event["rank_of"])
@@ -93,6 +96,8 @@ class Run:
                 self.faults.append(event)
             elif kind == "shim":
                 self.shim[event["change"]] = None
+            elif kind == "exception" and process in launched and process not in rank_of:
+                self.spawner.append(event)
             if process is None or process not in rank_of:
                 continue
             rank = rank_of[process]

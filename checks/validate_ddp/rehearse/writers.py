@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import takewhile
 
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
@@ -32,6 +33,13 @@ def is_of_script(event: Event) -> bool:
         if "site-packages" in parts or not _PLUMBING & {parts[-1].removesuffix(".py"), *parts[-2:-1]}:
             return False
     return False
+
+
+def logs(event: Event) -> bool:
+    """Whether the script has ``logging`` open the file."""
+    site: Site = event["site"]
+    inner = takewhile(lambda frame: frame.library, site.frames)
+    return any(os.path.basename(os.path.dirname(frame.path)) == "logging" for frame in inner)
 
 
 def one_a_node(run: Run, ranks: list[int]) -> bool:

@@ -91,6 +91,7 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
         carries = (metrics.REDUCED, *carries)[:12]  # out of place
     elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
+        metrics.items_reduced(machine, call)
         carries = metrics.reduced(call, carries)
         metrics.collective_in_method(machine)
     if symbol.last == "new_group":

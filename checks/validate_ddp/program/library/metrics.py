@@ -73,6 +73,20 @@ def reduced(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
     return (REDUCED, *carries)[:12] if _is_of_batches(carries) else carries
 
 
+def items_reduced(machine: Machine, call: Call) -> None:
+    """A loop hands the items of a list to a collective, one value standing for all: each is changed in place."""
+    if not machine.loops:
+        return
+    given = {id(part) for atom in bare(call.given) if isinstance(atom, Opaque) for part in atom.carries}
+    for value in tuple(machine.frame.scope.names.values()) if given else ():
+        for holder in bare(value):
+            if isinstance(holder, Resource) and holder.kind in ("list", "tuple", "dict"):
+                items = [atom for atom in _held((holder,)) if isinstance(atom, Opaque) and _is_of_batches(atom.carries)]
+                if all(id(part) in given for item in items for part in item.carries):
+                    for item in items:
+                        item.carries = (REDUCED, *(part for part in item.carries if part is not REDUCED))[:12]
+
+
 def put_together(call: Call, value: Value) -> Value:
     """What a function gives back whose name says that it puts the ranks' values together, by files say: the walk has
     then lost sight of what went in."""

@@ -168,6 +168,28 @@ with torch.no_grad():
             print(step, loss.item())
 """
     + _TAIL,
+    _HEAD
+    + """
+def shared(tensors):
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+    return tensors
+
+for x, y in DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set)):
+    loss = model(x).mean()
+    loss.backward()
+    optimizer.step()
+    loss, count = shared([loss.detach(), y.sum()])
+
+top1 = AverageMeter("top1")
+with torch.no_grad():
+    for x, y in loader:
+        hits, count = shared([(model(x).argmax(1) == y).float().mean(), y.sum()])
+        top1.update(hits.item() / dist.get_world_size(), y.size(0))
+if rank == 0:
+    print(top1.avg)
+"""
+    + _TAIL,
     _ACCELERATE.replace("ONE", "accelerator.gather(model(x).mean()).mean().item()").replace("  # expect", ""),
 )
 INVALID = (
