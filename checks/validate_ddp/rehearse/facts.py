@@ -31,7 +31,7 @@ def facts(run: Run) -> Facts:
     backwards = [update.last_backwards for update in taken if update.last_backwards]
     accumulation = _usual([len(each) for each in backwards])
     reductions = _usual([sum(bool(one["armed"]) for one in each) for each in backwards]) if run.wraps else None
-    batches = _batches_per_step(run, rank, turns, main) or accumulation or 1
+    batches = _batches_per_step(run, rank, turns, main, backwards) or accumulation or 1
     effective = batch_size * batches * run.world_size if batch_size else None
     return {
         "world_size": run.world_size,
@@ -61,9 +61,12 @@ def _usual(counts: list[int]) -> int | None:
     return Counter(counts).most_common(1)[0][0] if counts else None
 
 
-def _batches_per_step(run: Run, rank: int, turns: list[Turn], main: int | None) -> int | None:
+def _batches_per_step(
+    run: Run, rank: int, turns: list[Turn], main: int | None, backwards: list[list[Event]]
+) -> int | None:
     """Batches that are taken between two steps, from the loader that most are taken from: there may be several
-    backwards of one batch, as of the two halves of a discriminator's."""
+    backwards of one batch, as of the two halves of a discriminator's. None where there is one backward of each batch:
+    then those are counted, as a loader may take batches ahead."""
     taken = Counter(turn.loader for turn in turns for _ in turn.batches)
     if not taken:
         return None
@@ -74,7 +77,11 @@ def _batches_per_step(run: Run, rank: int, turns: list[Turn], main: int | None) 
             counts.append(0)
         elif event["event"] == "batch" and event["loader"] == loader:
             counts[-1] += 1
-    return _usual([count for count in counts[:-1] if count])
+    epochs = sum(turn.loader == loader for turn in turns)
+    if abs(sum(counts[:-1]) - sum(map(len, backwards))) <= epochs:
+        return None
+    found = Counter(count for count in counts[:-1] if count)
+    return min((count for count in found if found[count] == max(found.values())), default=None)
 
 
 def _steps_per_epoch(run: Run, rank: int, main: int | None) -> int | None:
