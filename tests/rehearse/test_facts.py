@@ -131,3 +131,12 @@ def test_a_loader_that_takes_batches_ahead_makes_no_step_larger(training: Any) -
     ends(training, 8)
     facts = training.judged().facts
     assert (facts["accumulation"], facts["effective_batch_size"]) == (4, 32)
+
+
+@pytest.mark.parametrize("second", [2, 3])
+def test_replicas_that_are_averaged_by_hand_are_compared_too(recorded: Any, second: int) -> None:
+    recorded.optimizer(names=(None, None))
+    for rank in (0, 1):
+        recorded.train_on(rank, armed=False, params=[2, second if rank else 2])
+    replicas = recorded.judged().facts["replicas"]
+    assert replicas["equal"] is (second == 2) and replicas["steps_compared"] == 1

@@ -19,7 +19,7 @@ def facts(run: Run) -> Facts:
     batch_size: rows of the largest batch of a rank. accumulation: backwards a step, of the optimizer with most steps.
     effective_batch_size: rows that all ranks take from their loader for a step of it. samples: of the first epoch.
     reductions_per_step: backwards that reduce, where DistributedDataParallel does it. replicas: whether the parameters
-    under DDP were equal on all ranks after each step that could be compared. checkpoints: path and ranks that wrote it.
+    were equal on all ranks after each step that could be compared. checkpoints: path and ranks that wrote it.
     """
     rank = run.ranks[0] if run.ranks else 0
     steps = updates(run, rank)
@@ -146,13 +146,17 @@ def _samples(run: Run) -> Facts | None:
 
 
 def _replicas(run: Run, number: int | None) -> Facts | None:
-    """Of the optimizer ``number``; None where no step could be compared."""
+    """Of what the optimizer ``number`` holds under a wrapper, of all that it holds where there is none.
+
+    None where no step could be compared.
+    """
     if number is None or run.world_size < 2 or len(run.ranks) != run.world_size:
         return None
     steps = []
+    wrapped = holds_wrapped(run, run.ranks[0], number)
     for count in range(1, common_steps(run, number) + 1):
-        apart = differing(run, number, count, "params", wrapped=True)
-        if apart or agree(run, number, count, "params", wrapped=True):
+        apart = differing(run, number, count, "params", wrapped=wrapped)
+        if apart or agree(run, number, count, "params", wrapped=wrapped):
             steps.append((count, len(apart)))
     if not steps:
         return None
