@@ -117,3 +117,26 @@ def test_checkpoints_have_the_name_that_they_end_with(recorded: Any) -> None:
     recorded.add(0, "unsaved", path="/project/broken.pt")
     found = {each["path"]: each["ranks"] for each in recorded.judged().facts["checkpoints"]}
     assert found == {"/project/last.pt": [0], "/project/old/shard0.pt": [0]}
+
+
+def test_a_loader_that_takes_batches_ahead_makes_no_step_larger(training: Any) -> None:
+    begins(training)
+    for count in range(8):
+        takes(training, count, [0, 1, 2, 3])
+        for rank in (0, 1):
+            if count:
+                training.train_on(rank, sync=count == 4, step=count == 4)
+    for rank in (0, 1):
+        training.train_on(rank)
+    ends(training, 8)
+    facts = training.judged().facts
+    assert (facts["accumulation"], facts["effective_batch_size"]) == (4, 32)
+
+
+@pytest.mark.parametrize("second", [2, 3])
+def test_replicas_that_are_averaged_by_hand_are_compared_too(recorded: Any, second: int) -> None:
+    recorded.optimizer(names=(None, None))
+    for rank in (0, 1):
+        recorded.train_on(rank, armed=False, params=[2, second if rank else 2])
+    replicas = recorded.judged().facts["replicas"]
+    assert replicas["equal"] is (second == 2) and replicas["steps_compared"] == 1

@@ -34,6 +34,7 @@ def test_a_line_that_was_cut_off_at_the_end_is_left_out(tmp_path: Path) -> None:
         ('{"event": "start", "version": 99}\n', "of version 99"),
         ('nothing\n{"event": "step"}\n', ":1: is no event"),
         ('{"event": "start", "version": 1}\n[]\n', ":2: is no event"),
+        ('{"event": "start", "version": 1}\n{"event": "site", "process": 1}\n', "is damaged"),
         (None, "cannot be read"),
     ],
 )

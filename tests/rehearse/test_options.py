@@ -90,3 +90,12 @@ def test_the_old_launchers_argument_is_each_ranks_own() -> None:
     given = Plan(("train.py",), ("--local_rank", "0", "--local-rank=0", "--lr", "0"))
     assert command(given, 1)[2:] == ["--local_rank", "1", "--local-rank=1", "--lr", "0"]
     assert command(given, None)[2:] == list(given.arguments)
+
+
+def test_a_report_that_has_no_folder_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("raise SystemExit(9)\n")
+    assert cli.main(["run", "--report", "nowhere/a.html", "train.py"]) == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err

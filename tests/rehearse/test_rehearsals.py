@@ -136,7 +136,7 @@ class Slow:
 
 
 slow = Slow()
-raise ValueError("no data")
+raise KeyboardInterrupt("no data")
 """
 
 
@@ -144,7 +144,7 @@ def test_a_rank_that_has_raised_and_does_not_go_has_failed(tmp_path: Path) -> No
     (tmp_path / "train.py").write_text(LINGERING)
     code, document, output = rehearse(tmp_path, "--nproc-per-node", "1", "train.py")
     assert code == 3, output
-    assert document["outcome"] == "failed" and document["failure"]["message"] == "ValueError: no data"
+    assert document["outcome"] == "failed" and document["failure"]["message"] == "KeyboardInterrupt: no data"
 
 
 HANGS_AT_EXIT = """import os, time
@@ -167,3 +167,60 @@ def test_a_rank_that_does_not_go_is_no_end_of_those_that_still_work(tmp_path: Pa
     code, document, output = rehearse(tmp_path, "--no-static", "train.py")
     assert (code, document["outcome"]) == (0, "finished"), output
     assert (tmp_path / "went_on").exists()
+
+
+MANY_THINGS = """import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+
+class Doubled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        total = x.detach().clone()
+        dist.all_reduce(total)
+        return self.layer(x) + total
+
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+data = TensorDataset(torch.arange(40.0).reshape(20, 2))
+drawing, judging = DistributedDataParallel(Doubled()), DistributedDataParallel(torch.nn.Linear(2, 1))
+first, second = (torch.optim.SGD(each.parameters(), lr=0.01) for each in (judging, drawing))
+for (x,) in DataLoader(Subset(data, range(rank, 20, 2)), batch_size=5):
+    drawn = drawing(x)
+    judging(torch.cat([x, drawn.detach()])).mean().backward()
+    first.step(), first.zero_grad()
+    judging.module(drawn).mean().backward()
+    second.step(), second.zero_grad()
+if rank == 0:
+    torch.save(drawing.module.state_dict(), "last.tmp")
+    os.replace("last.tmp", "last.pt")
+uneven = DistributedDataParallel(torch.nn.Linear(2, 1))
+third = torch.optim.SGD(uneven.parameters(), lr=0.01)
+with uneven.join():
+    for (x,) in DataLoader(Subset(data, range(4 * rank, 4 + 8 * rank)), batch_size=4):
+        third.zero_grad()
+        uneven(x).mean().backward()
+        third.step()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_two_networks_shards_and_join_are_seen_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MANY_THINGS)
+    code, document, output = rehearse(tmp_path, "--no-static", "--log", "log.jsonl", "train.py")
+    assert code == 0 and codes(document) == set(), output
+    facts = document["facts"]
+    assert (facts["accumulation"], facts["reductions_per_step"], facts["effective_batch_size"]) == (1, 1, 10)
+    assert (facts["optimizer_steps"], facts["optimizer_steps_per_epoch"]) == (2, 2)
+    assert facts["samples"] == {"in_data_set": 20, "seen": 20, "repeated": 0, "missed": 0}
+    assert facts["checkpoints"] == [{"path": str(tmp_path / "last.pt"), "ranks": [0]}]
+    called = [json.loads(row) for row in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert sum(event.get("op") == "all_reduce" for event in called) == 2 * 2, "two forwards of two ranks"

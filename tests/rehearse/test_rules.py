@@ -349,3 +349,23 @@ def test_ranks_may_run_out_one_after_the_other_within_join(training: Any, joined
     if joined:
         training.every("join", entered=False)
     assert training.found() == (set() if joined else {("DDP408", 12)})
+
+
+def test_an_exit_beside_a_continue_is_not_the_way_that_was_taken(training: Any, tmp_path: Any) -> None:
+    path = tmp_path / "train.py"
+    lines = ["for x in loader:", "    loss = model(x)", "    if skip:", "        continue", "    if bad:"]
+    path.write_text(
+        "\n".join(
+            ["def train():", *(f"    {line}" for line in lines), "            sys.exit(1)", "        loss.backward()\n"]
+        )
+    )
+    forward, backward = (training.site(line, str(path)) for line in (3, 8))
+    training.every("iteration", loader=0, turn=0, site=training.site(2, str(path)))
+    for count in range(3):
+        for rank in (0, 1):
+            training.batch(rank, 0, count, [count, rank])
+            common = {"group": "0", "ranks": [0, 1], "waits": False, "rows": 4}
+            training.add(rank, "forward", n=900, ddp=0, grad=True, sync=True, training=True, site=forward, **common)
+            if (rank, count) != (1, 1):
+                training.add(rank, "backward", n=901, armed=[], sync=True, site=backward, **common)
+    assert training.found() == {("DDP404", 5)}

@@ -273,3 +273,26 @@ def test_a_script_that_starts_its_ranks_says_how_it_ended(recorded: Any) -> None
     failure = recorded.judged().failure
     assert failure is not None and failure.rank is None
     assert message in failure.message and failure.place == "launch.py:41"
+
+
+@pytest.mark.parametrize("batches", [2, 1])
+def test_a_rank_that_ends_while_another_goes_on_is_named_where_it_broke_out(
+    recorded: Any, short: str, batches: int
+) -> None:
+    recorded.wrapper()
+    recorded.loader()
+    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    for rank, count in ((0, batches), (1, 2)):
+        for number in range(count):
+            recorded.batch(rank, 0, number, [rank, number])
+            recorded.train_on(rank, armed=False)
+        recorded.add(rank, "iterated", loader=0, turn=0, batches=count, exhausted=True)
+    recorded.add(0, "exit", initialized=False, site=recorded.site(5))
+    stack = [[short, 10, "train", False]]
+    recorded.add(
+        1, "exception", kind="RuntimeError", message="Connection closed by peer", stack=stack, traceback="", code=1
+    )
+    recorded.outcome = "failed"
+    code, line = ("DDP404", 9) if batches == 2 else ("DDP408", 12)
+    assert (code, line) in recorded.found()
+    assert {found for found, _ in recorded.found()} - {"DDP201", "DDP202"} == {code}

@@ -134,3 +134,11 @@ def test_a_long_wait_is_remarked_once() -> None:
     assert stillness.remark([0], 1.0) is None
     assert stillness.remark([0], 6.0) == "rank 0 waits at train.py:88"
     assert stillness.remark([0], 7.0) is None
+
+
+def test_ranks_that_wait_at_one_place_are_named_together() -> None:
+    stillness = Stillness(hang=60.0)
+    stillness.due(True, 0.0)
+    for rank, line in ((0, 88), (1, 88), (2, 95)):
+        stillness.saw(rank, [["train.py", line, "main", False]], 1.0, 0.5)
+    assert stillness.remark([0, 1], 6.0) == "ranks 0, 1 wait at train.py:88; rank 2 is at train.py:95"

@@ -39,11 +39,23 @@ def main(arguments: Sequence[str]) -> int:
         file = reading.file_of(options.plan.script)
         settings = reading.settings_for(file)
         events = _rehearsed(options.plan, options, file, settings)
-    judged = judge(events, reading.wanted(settings, events[0].get("cwd", "")))
+    judged = _judged(events, settings, options.replay)
     if judged.run.outcome == "interrupted":
         return INTERRUPTED
     _report(judged, options)
     return _code(judged, options.fail_on or settings.fail_on)
+
+
+def _judged(events: list[Event], settings: Settings, replayed: str | None) -> Judged:
+    try:
+        return judge(events, reading.wanted(settings, events[0].get("cwd", "")))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if replayed is None:
+            raise
+        told = f"{type(error).__name__}: {error}"
+        raise UsageError(
+            f"{replayed}: the log is damaged: an event is not as this version writes it ({told})"
+        ) from error
 
 
 def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[Event]:

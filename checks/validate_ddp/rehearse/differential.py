@@ -58,8 +58,10 @@ def _compared(plan: Plan, folder: str) -> dict[str, Any]:
         json.dump(_joined(told), file)
     one = _run(replace(plan, nproc_per_node=1, nnodes=1))
     found = [event for _, event in one.each("differential")]
-    if one.outcome not in _ENDED_WELL or not found:
+    if one.outcome not in _ENDED_WELL:
         return _not(f"the first step in one process failed{_why(one)}")
+    if not found:
+        return _not("one process ended without a step of an optimizer")
     if not found[0]["compared"]:
         return _not("one process holds other parameters")
     why = _other_inputs(ranks, told, one)
@@ -124,12 +126,14 @@ def _batches(events: list[Event]) -> list[Event]:
 def _unfit(run: Run, told: dict[int, list[Event]]) -> str:
     """Why the first step of these ranks cannot be repeated by one process; nothing where it can."""
     if run.world_size < 2 or len(told) != run.world_size:
-        return "not all ranks reported"
+        return f"{len(told)} of {run.world_size} ranks reported, and there have to be two or more"
     if not any(event["event"] == "ddp" for event in told[run.ranks[0]]):
         return "no DistributedDataParallel before the first step"
     batches = [_batches(events) for events in told.values()]
     keys = [[(event["loader"], event["turn"], event["count"]) for event in each] for each in batches]
-    if not keys[0] or any(each != keys[0] for each in keys):
+    if not any(keys):
+        return "no batch of a DataLoader is taken before the first step"
+    if any(each != keys[0] for each in keys):
         return "ranks do not take the same batches of the same loaders before their first step"
     if any(not event.get("indices") for each in batches for event in each):
         return "the indices of the first batches are not known, as of an iterable dataset"
@@ -160,13 +164,19 @@ def _other_inputs(ranks: Run, told: dict[int, list[Event]], one: Run) -> str:
             return "the contents of the first batches are not known"
         for column, values in enumerate(whole):
             if values != [value for part in parts for value in part[column]]:
-                return "a sample has other contents each time that it is read, as by random augmentation"
+                return (
+                    "a sample has other contents in each run: the data or their augmentation is random, and not seeded"
+                )
     starts: list[Any] = [
         next((event["before"] for event in events if event["event"] == "parameters"), None)
         for events in (told[ranks.ranks[0]], alone)
     ]
+    apart = [at for at, pair in enumerate(zip(starts[0] or (), starts[1] or (), strict=False)) if pair[0] != pair[1]]
+    # Those under DistributedDataParallel are copied from the ranks.
+    if apart:
+        return f"{len(apart)} parameters start elsewhere in each run: they are under no wrapper, and not seeded"
     if starts[0] != starts[1]:
-        return "one process starts from other weights: the script does not seed its model"
+        return "one process holds other parameters"
     return ""
 
 

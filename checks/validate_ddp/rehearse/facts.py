@@ -20,7 +20,7 @@ def facts(run: Run) -> Facts:
     batch_size: rows of the largest batch of a rank. accumulation: backwards a step, of the optimizer with most steps.
     effective_batch_size: rows that all ranks take from their loader for a step of it. samples: of the first epoch.
     reductions_per_step: backwards that reduce, where DistributedDataParallel does it. replicas: whether the parameters
-    under DDP were equal on all ranks after each step that could be compared. checkpoints: path and ranks that wrote it.
+    were equal on all ranks after each step that could be compared. checkpoints: path and ranks that wrote it.
     """
     rank = run.ranks[0] if run.ranks else 0
     steps = updates(run, rank)
@@ -32,7 +32,7 @@ def facts(run: Run) -> Facts:
     backwards = [update.last_backwards for update in taken if update.last_backwards]
     accumulation = _usual([len(each) for each in backwards])
     reductions = _usual([sum(bool(one["armed"]) for one in each) for each in backwards]) if run.wraps else None
-    batches = _batches_per_step(run, rank, turns, main) or accumulation or 1
+    batches = _batches_per_step(run, rank, turns, main, backwards) or accumulation or 1
     effective = batch_size * batches * run.world_size if batch_size else None
     return {
         "world_size": run.world_size,
@@ -62,9 +62,12 @@ def _usual(counts: list[int]) -> int | None:
     return Counter(counts).most_common(1)[0][0] if counts else None
 
 
-def _batches_per_step(run: Run, rank: int, turns: list[Turn], main: int | None) -> int | None:
+def _batches_per_step(
+    run: Run, rank: int, turns: list[Turn], main: int | None, backwards: list[list[Event]]
+) -> int | None:
     """Batches that are taken between two steps, from the loader that most are taken from: there may be several
-    backwards of one batch, as of the two halves of a discriminator's."""
+    backwards of one batch, as of the two halves of a discriminator's. None where there is one backward of each batch:
+    then those are counted, as a loader may take batches ahead."""
     taken = Counter(turn.loader for turn in turns for _ in turn.batches)
     if not taken:
         return None
@@ -75,7 +78,11 @@ def _batches_per_step(run: Run, rank: int, turns: list[Turn], main: int | None) 
             counts.append(0)
         elif event["event"] == "batch" and event["loader"] == loader:
             counts[-1] += 1
-    return _usual([count for count in counts[:-1] if count])
+    epochs = sum(turn.loader == loader for turn in turns)
+    if abs(sum(counts[:-1]) - sum(map(len, backwards))) <= epochs:
+        return None
+    found = Counter(count for count in counts[:-1] if count)
+    return min((count for count in found if found[count] == max(found.values())), default=None)
 
 
 def _steps_per_epoch(run: Run, rank: int, main: int | None) -> int | None:
@@ -144,13 +151,17 @@ def _samples(run: Run) -> Facts | None:
 
 
 def _replicas(run: Run, number: int | None) -> Facts | None:
-    """Of the optimizer ``number``; None where no step could be compared."""
+    """Of what the optimizer ``number`` holds under a wrapper, of all that it holds where there is none.
+
+    None where no step could be compared.
+    """
     if number is None or run.world_size < 2 or len(run.ranks) != run.world_size:
         return None
     steps = []
+    wrapped = holds_wrapped(run, run.ranks[0], number)
     for count in range(1, common_steps(run, number) + 1):
-        apart = differing(run, number, count, "params", wrapped=True)
-        if apart or agree(run, number, count, "params", wrapped=True):
+        apart = differing(run, number, count, "params", wrapped=wrapped)
+        if apart or agree(run, number, count, "params", wrapped=wrapped):
             steps.append((count, len(apart)))
     if not steps:
         return None

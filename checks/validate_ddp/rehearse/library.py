@@ -72,9 +72,9 @@ class Rehearsal:
     outcome: "finished", "failed", "timeout", "hang" or "stopped" (by ``stop_after``). batch_size: rows of the largest
     batch of a rank. accumulation: backwards a step. effective_batch_size: rows a step, over all ranks and
     micro-batches. reductions_per_step: backwards that reduce gradients. replicas_equal: whether the parameters under
-    DDP were equal on all ranks after each step. rules: by code "violated", "held" or "not observed". failure: the rank
-    that failed first. faults: of validate-ddp itself, which did not change the run. seconds: wall time. ``str`` of it
-    is the report that ``validate-ddp run`` prints.
+    DDP, or all where there is no DDP, were equal on all ranks after each step. rules: by code "violated", "held" or
+    "not observed". failure: the rank that failed first. faults: of validate-ddp itself, which did not change the run.
+    seconds: wall time. ``str`` of it is the report that ``validate-ddp run`` prints.
     """
 
     outcome: str

@@ -106,6 +106,8 @@ def read(arguments: list[str]) -> Options:
     args = built.parse_args(ours)
     if args.report is not None and not args.report.endswith((".html", ".json")):
         raise UsageError(f"--report {args.report}: the name has to end in .html or .json, which says what is written")
+    if args.report is not None and not os.path.isdir(os.path.dirname(args.report) or "."):
+        raise UsageError(f"--report {args.report}: there is no folder {os.path.dirname(args.report)}")
     plan = None
     if args.replay is None:
         plan = _plan(args, rest)

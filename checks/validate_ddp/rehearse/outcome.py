@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from validate_ddp.rehearse.facts import Facts, facts
 from validate_ddp.rehearse.joined import CONTRADICTED, Reported, joined
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.rules import judged
-from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.run import PEER_GONE, Run, Site
 from validate_ddp.rehearse.script import extent
 from validate_ddp.rehearse.verdict import Observation, Verdict
 
@@ -102,7 +101,7 @@ def _place(run: Run, site: Site, text: str) -> Place:
 def _failure(run: Run) -> Failure | None:
     raised = sorted(((event["time"], rank, event) for rank, event in run.each("exception")), key=lambda each: each[0])
     gone = _vanished(run)
-    if raised and not (gone and _PEER_GONE.search(raised[0][2]["message"])):
+    if raised and not (gone and PEER_GONE.search(raised[0][2]["message"])):
         _, rank, event = raised[0]
         return _raised(run, rank, event)
     if run.outcome != "failed":
@@ -122,10 +121,6 @@ def _raised(run: Run, rank: int | None, event: Event) -> Failure:
     if event["kind"] == "StopIteration" and run.plan.get("max_steps"):
         message += " --max-steps has ended a loader whose batches the script counts itself: use --stop-after"
     return Failure(rank, run.codes.get(rank), message, event["traceback"], place)
-
-
-_PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvValue failed|Connection was likely")
-"""What a rank says whose peer has gone: not the cause."""
 
 
 def _vanished(run: Run) -> list[tuple[int | None, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -40,6 +41,8 @@ class Site:
         return self.own.path, self.own.line
 
 
+PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvValue failed|Connection was likely")
+"""What a rank says whose peer has gone: not the cause."""
 _NOWHERE = Frame("", 0, "", True)
 NOWHERE = Site(())
 

@@ -113,22 +113,31 @@ def left_loop(frame: Frame, peer: Frame) -> int | None:
     return None
 
 
+def only_break(path: str, line: int) -> int | None:
+    """The line of the one ``break`` or ``return`` out of the loops round a line, if it is one."""
+    loops = [node for node in enclosing(path, line) if isinstance(node, ast.For | ast.While)]
+    ways = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Break | ast.Return)] if loops else []
+    return ways[0].lineno if len(ways) == 1 else None
+
+
 def departure(path: str, first: int, last: int | None) -> int | None:
     """The line of the one ``continue``, ``break``, ``return`` or exit between two lines of a function, if it is one.
 
-    last: None for the end of the loop that the first line lies in.
+    last: None for the end of the loop that the first line lies in. An exit does not count beside another way out: the
+    rank would be gone.
     """
     loops = [node for node in enclosing(path, first) if isinstance(node, ast.For | ast.While | ast.AsyncFor)]
     if not loops:
         return None
     loop = loops[-1]
     end = last if last is not None else (loop.end_lineno or first)
-    lines = {
-        node.lineno
+    ways = [
+        node
         for statement in loop.body
         for node in ast.walk(statement)
         if isinstance(node, ast.stmt) and first <= node.lineno <= end and _leaves(node)
-    }
+    ]
+    lines = {node.lineno for node in ways if not isinstance(node, ast.Expr)} or {node.lineno for node in ways}
     return lines.pop() if len(lines) == 1 else None
 
 

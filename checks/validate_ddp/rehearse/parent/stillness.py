@@ -49,12 +49,18 @@ class Stillness:
         if self.remarked or self.waiting_since is None or now - self.waiting_since < _REMARK:
             return None
         self.remarked = True
-        parts = []
+        found: dict[tuple[bool, str], list[int]] = {}
         for rank, (stack, _, _) in sorted(self.seen.items()):
             own = next((frame for frame in stack if not frame[3]), stack[0] if stack else None)
             place = f"{own[0]}:{own[1]}" if own else "an unknown place"
-            parts.append(f"rank {rank} {'waits' if rank in waits else 'is'} at {place}")
-        return "; ".join(parts) or None
+            found.setdefault((rank in waits, place), []).append(rank)
+        return "; ".join(_who(ranks, *what) for what, ranks in found.items()) or None
+
+
+def _who(ranks: list[int], waits: bool, place: str) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} {'waits' if waits else 'is'} at {place}"
+    return f"ranks {', '.join(map(str, ranks))} {'wait' if waits else 'are'} at {place}"
 
 
 def _ran(before: float | None, after: float | None, seconds: float) -> bool:

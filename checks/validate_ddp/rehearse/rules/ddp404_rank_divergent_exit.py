@@ -7,8 +7,8 @@ from itertools import permutations
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.culprits import named, short
 from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
-from validate_ddp.rehearse.run import Frame, Run, Site
-from validate_ddp.rehearse.script import departure, left_loop
+from validate_ddp.rehearse.run import PEER_GONE, Frame, Run, Site
+from validate_ddp.rehearse.script import departure, left_loop, only_break
 from validate_ddp.rehearse.sequences import partings
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
@@ -29,7 +29,7 @@ def judge(run: Run) -> Verdict:
             found = _skipped(first, peer, other, turn) or _left(run, first, peer, other, turn)
             if found:
                 return Verdict(True, (found,))
-    gone = _gone(run)
+    gone = _gone(run) or _ended(run)
     if gone:
         return Verdict(True, (gone,))
     return HELD if looked else NOT_OBSERVED
@@ -52,6 +52,36 @@ def _gone(run: Run) -> Observation | None:
                 )
                 return Observation("DDP404", ERROR, place, message, (), (rank,), call["site"])
     return None
+
+
+def _ended(run: Run) -> Observation | None:
+    """A rank that has come to its end, while another goes on until it finds nobody there any more.
+
+    One that had fewer batches is not meant.
+    """
+    for rank, error in run.each("exception"):
+        own = next((Frame(*each) for each in error["stack"] if not each[3]), None)
+        if own is None or not PEER_GONE.search(error["message"]):
+            continue
+        for other in run.ranks:
+            exits = [event for event in run.of(other, "exit") if event["time"] < error["time"]]
+            well = exits and not run.of(other, "exception") and not run.codes.get(other, 0)
+            if well and not _ran_out(run, other, rank):
+                line = only_break(own.path, own.line)
+                message = f"rank {other} has come to its end, rank {rank} goes on, and waits for it in vain"
+                notes = (Note(Site((own,)), f"where rank {rank} is then"),) if line else ()
+                place = Site((own._replace(line=line or own.line),))
+                return Observation("DDP404", ERROR, place, message, notes, (other,))
+    return None
+
+
+def _ran_out(run: Run, rank: int, other: int) -> bool:
+    """Whether a rank was given fewer batches in some iteration than another."""
+    theirs = {(turn.loader, turn.number): len(turn.batches) for turn in consumed_turns(run, other)}
+    return any(
+        turn.exhausted and len(turn.batches) < theirs.get((turn.loader, turn.number), 0)
+        for turn in consumed_turns(run, rank)
+    )
 
 
 def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:

@@ -61,9 +61,10 @@ class _Differential:
             patch(functional, name, identity)
 
         def attention(original: Any) -> Any:
-            def undropped(query: Any, key: Any, value: Any, mask: Any = None, dropout: Any = 0, **kwargs: Any) -> Any:
-                kwargs.pop("dropout_p", None)
-                return original(query, key, value, kwargs.pop("attn_mask", mask), **kwargs)
+            def undropped(
+                query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, *rest: Any, **kwargs: Any
+            ) -> Any:
+                return original(query, key, value, attn_mask, 0.0, *rest, **kwargs)
 
             return undropped
 

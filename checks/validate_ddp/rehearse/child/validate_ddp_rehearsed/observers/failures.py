@@ -30,8 +30,7 @@ def install(session: Any) -> None:
         )
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
-        if issubclass(kind, Exception):
-            guarded(session.fault, "failures", told, kind, error, trace)
+        guarded(session.fault, "failures", told, kind, error, trace)
         former(kind, error, trace)
 
     sys.excepthook = hook

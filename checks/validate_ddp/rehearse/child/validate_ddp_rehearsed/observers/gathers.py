@@ -15,6 +15,11 @@ _OUTPUTS = {
     "all_gather_into_tensor": ("output_tensor", "input_tensor"),
     "all_gather_single": ("output", "input"),
 }
+_PUTS = {
+    "cat", "concat", "concatenate", "stack", "vstack", "hstack", "row_stack", "__setitem__", "copy_", "index_copy",
+    "index_copy_", "index_put", "index_put_", "where", "scatter", "scatter_", "slice_scatter", "select_scatter",
+}  # fmt: skip
+"""Functions that put rows beside others. One that multiplies them with others, as a similarity, puts none back."""
 _FOLLOWED = 2
 """Gathers of one place that are followed."""
 
@@ -89,7 +94,7 @@ class _Follower:
             stack._push_on_torch_function_stack(each)
         self.mode = None
 
-    def called(self, args: Any, kwargs: Any, result: Any) -> None:
+    def called(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
         """After each function of torch: what comes of a gathered tensor is followed on."""
         tensors = [*_flat(args), *_flat(tuple(kwargs.values()))]
         sources: frozenset[int] = frozenset().union(*(self._of(each) for each in tensors))
@@ -98,7 +103,9 @@ class _Follower:
         for source in sources:
             rows = self.sources[source]["rows"]
             # The own rows, put among the gathered ones. What was gathered may be a contiguous copy of them.
-            if any(each.requires_grad and not self._of(each) and self._equal(each, rows) for each in tensors):
+            if name in _PUTS and any(
+                each.requires_grad and not self._of(each) and self._equal(each, rows) for each in tensors
+            ):
                 self.sources[source]["own"] = True
         for each in [*_flat((result,)), *(tensors[:1] if result is None else ())]:
             self._taint(each, sources)
@@ -135,7 +142,15 @@ def _mode(follower: _Follower) -> Any:
 
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = function(*args, **(kwargs or {}))
-            guarded(follower.session.fault, "gathers", follower.called, args, kwargs or {}, result)
+            guarded(
+                follower.session.fault,
+                "gathers",
+                follower.called,
+                getattr(function, "__name__", ""),
+                args,
+                kwargs or {},
+                result,
+            )
             return result
 
     return Following()
