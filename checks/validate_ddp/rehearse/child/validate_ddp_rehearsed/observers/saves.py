@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ..patching import around, guarded
 
 _TOLD = 3
 """Events for one path: enough to see that several ranks write it, and again later."""
+_TWINS = 8
 
 
 def install(session: Any) -> None:
@@ -71,25 +73,49 @@ class _Files:
         else:
             name = getattr(target, "name", None)
             path = self.absolute(name) if isinstance(name, str) else None
-        tensors, wrapped = self.contents(state)
-        self.session.emit("save", path=path, tensors=tensors, wrapped=wrapped, site=self.session.here())
+        held = list(self.dictionaries(state, ""))
+        self.session.emit(
+            "save", path=path, tensors=sum(len(names) for _, names in held), twins=_twins(held),
+            wrapped=sum(len(names) for _, names in held if _of_wrapper(names)), site=self.session.here(),
+        )  # fmt: skip
 
     def saved(self, token: Any, result: Any) -> None:
         self.busy -= 1
 
-    def contents(self, state: Any, depth: int = 0) -> tuple[int, int]:
-        """How many tensors there are in dictionaries of tensors, and how many of them under a name of a wrapper."""
+    def dictionaries(self, state: Any, key: str, depth: int = 0) -> Iterator[tuple[str, list[Any]]]:
+        """Each dictionary of tensors in what is saved: where it lies, as "ema.weights", and its tensors' names."""
         torch = self.session.torch
         if isinstance(state, torch.nn.Module):
-            state = state.state_dict()
+            # Not its state_dict(): that of a sharded module is a collective.
+            yield key, [name for name, _ in (*state.named_parameters(), *state.named_buffers())]
         if not isinstance(state, dict) or depth > 3:
-            return 0, 0
-        tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
-        count = len(tensors)
-        named = sum(isinstance(key, str) and key.startswith("module.") for key in tensors)
-        wrapped = named if named == count else 0
-        for value in state.values():
+            return
+        names = [name for name, value in state.items() if isinstance(value, torch.Tensor)]
+        if names:
+            yield key, names
+        for name, value in state.items():
             if isinstance(value, (dict, torch.nn.Module)):
-                more, among = self.contents(value, depth + 1)
-                count, wrapped = count + more, wrapped + among
-        return count, wrapped
+                yield from self.dictionaries(value, f"{key}.{name}" if key else str(name), depth + 1)
+
+
+def _of_wrapper(names: list[Any]) -> bool:
+    return all(isinstance(name, str) and name.startswith("module.") for name in names)
+
+
+def _twins(dictionaries: list[tuple[str, list[Any]]]) -> list[Any]:
+    """Dictionaries of one file that hold the same names but for ``module.`` in front of all of them.
+
+    Each as ``[key, is it in front, key of the first one with these names, is it in front there, names]``. An
+    optimizer's, which has a state for each number, are left out.
+    """
+    found: list[Any] = []
+    first: dict[frozenset[str], tuple[str, bool]] = {}
+    for key, names in dictionaries:
+        if len(names) < 2 or any(part.isdigit() for part in key.split(".")):
+            continue
+        wrapped = _of_wrapper(names)
+        bare = frozenset(str(name)[len("module.") :] if wrapped else str(name) for name in names)
+        former = first.setdefault(bare, (key, wrapped))
+        if former[0] != key and len(found) < _TWINS:
+            found.append([key, wrapped, *former, len(names)])
+    return found
