@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -92,6 +93,25 @@ def consumed_turns(run: Run, rank: int) -> list[Turn]:
 def training_turns(run: Run, rank: int) -> list[Turn]:
     """Iterations in which the rank learns: neither a look at the first batch nor an evaluation of the training data."""
     return [turn for turn in turns(run, rank) if turn.trains]
+
+
+def rows_per_step(run: Run, rank: int) -> dict[int, tuple[int, int]]:
+    """By loader that a rank learns from: rows that it reads for one optimizer step, and in how many batches; those of
+    most steps. Without loaders of which rows are not known."""
+    seen: dict[int, Counter[tuple[int, int]]] = {}
+    for turn in training_turns(run, rank):
+        loader = loader_of(run, rank, turn.loader)
+        batches = turn.batches[:-1] if turn.exhausted is False else turn.batches  # where it was cut a step may be, too
+        rows, count = 0, 0
+        for batch in batches:
+            size = batch.event.get("size")
+            if not size or loader is None or (loader["batch_size"] is None and not batch.event.get("indices")):
+                break
+            rows, count = rows + size, count + 1
+            if batch.steps:
+                seen.setdefault(turn.loader, Counter())[rows, count] += 1
+                rows, count = 0, 0
+    return {number: max(steps, key=lambda each: (steps[each], each)) for number, steps in seen.items()}
 
 
 @dataclass
