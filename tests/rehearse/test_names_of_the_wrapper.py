@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.observers.saves import _twins
 
+WRAPPED = ["module.a", "module.b", "module.mean"]
 TWINS = [["ema", False, "model", True, 4]]
 
 
@@ -59,3 +61,22 @@ def test_a_name_that_is_there_without_the_prefix_is_named(recorded: Any) -> None
 def test_a_name_that_is_not_there_at_all_is_another_matter(recorded: Any) -> None:
     fail(recorded)
     assert not recorded.judged().findings
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (["a", "b", "mean"], [["ema", False, "model", True, 3]]),
+        (["a", "b"], [["ema", False, "model", True, 2]]),  # an average of the parameters alone
+        (WRAPPED, [["ema", True, "model", True, 3]]),
+        (["a", "c"], []),  # another model
+        (["n_averaged", *WRAPPED], []),  # torch's AveragedModel has names of its own
+    ],
+)
+def test_dictionaries_are_compared_by_their_names(other: list[str], found: list[Any]) -> None:
+    assert _twins([("model", WRAPPED), ("ema", other)]) == found
+
+
+def test_states_of_an_optimizer_are_no_models() -> None:
+    moments = ["exp_avg", "exp_avg_sq"]
+    assert _twins([("optimizer.state.0", moments), ("optimizer.state.1", moments)]) == []

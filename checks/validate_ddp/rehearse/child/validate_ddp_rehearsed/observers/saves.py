@@ -11,7 +11,8 @@ from ..patching import around, guarded
 
 _TOLD = 3
 """Events for one path: enough to see that several ranks write it, and again later."""
-_TWINS = 8
+_DICTIONARIES = 16
+"""Of one file that are compared with each other."""
 
 
 def install(session: Any) -> None:
@@ -103,19 +104,26 @@ def _of_wrapper(names: list[Any]) -> bool:
 
 
 def _twins(dictionaries: list[tuple[str, list[Any]]]) -> list[Any]:
-    """Dictionaries of one file that hold the same names but for ``module.`` in front of all of them.
+    """Dictionaries of one file that hold the same names but for ``module.`` in front of all of them; one of the two may
+    leave some out, as an average of parameters leaves out buffers.
 
-    Each as ``[key, is it in front, key of the first one with these names, is it in front there, names]``. An
-    optimizer's, which has a state for each number, are left out.
+    Each as ``[key, is it in front, key of a former one, is it in front there, names that both have]``. An optimizer's,
+    which has a state for each number, are left out.
     """
     found: list[Any] = []
-    first: dict[frozenset[str], tuple[str, bool]] = {}
+    seen: list[tuple[str, bool, frozenset[str]]] = []
     for key, names in dictionaries:
         if len(names) < 2 or any(part.isdigit() for part in key.split(".")):
             continue
         wrapped = _of_wrapper(names)
         bare = frozenset(str(name)[len("module.") :] if wrapped else str(name) for name in names)
-        former = first.setdefault(bare, (key, wrapped))
-        if former[0] != key and len(found) < _TWINS:
-            found.append([key, wrapped, *former, len(names)])
+        for former, before, others in seen:
+            few, many = sorted((bare, others), key=len)
+            if few <= many and 2 * len(few) >= len(many):
+                found.append([key, wrapped, former, before, len(few)])
+                break
+        else:
+            seen.append((key, wrapped, bare))
+        if len(seen) + len(found) >= _DICTIONARIES:
+            break
     return found
