@@ -224,3 +224,45 @@ def test_two_networks_shards_and_join_are_seen_as_they_are(tmp_path: Path) -> No
     assert facts["checkpoints"] == [{"path": str(tmp_path / "last.pt"), "ranks": [0]}]
     called = [json.loads(row) for row in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert sum(event.get("op") == "all_reduce" for event in called) == 2 * 2, "two forwards of two ranks"
+
+
+def test_of_all_moving_averages_those_that_stand_still_are_named(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("averaging_script.py")
+    code, document, output = rehearse(tmp_path, "--no-static", "--nproc-per-node", "1", str(script))
+    lines = {number for number, row in enumerate(script.read_text().splitlines(), 1) if "  # observe:" in row}
+    assert code == 0 and codes(document) == {("DDP309", line) for line in lines}, output
+
+
+PRINTING = """import io
+import logging
+import pickle
+import sys
+import torch
+
+held = io.StringIO()
+assert print("effective batch size:", 64, sep="|", end="!", file=held) is None
+assert held.getvalue() == "effective batch size:|64!"
+assert print.__name__ == "print" and pickle.loads(pickle.dumps(print)) is print
+
+
+class Loud:
+    def __str__(self):
+        held.write("Loud")
+        return "loud"
+
+
+held.truncate(0)
+print("total batch size", Loud(), file=io.StringIO())
+assert held.getvalue().count("Loud") == 1  # asked once, by print itself
+logging.basicConfig(stream=sys.stdout, format="%(filename)s:%(lineno)d %(message)s")
+logging.warning("global batch size = %d", 8)
+print("held")
+"""
+
+
+def test_print_and_logging_stay_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PRINTING)
+    code, document, output = rehearse(tmp_path, "--nproc-per-node", "1", "train.py")
+    assert code == 0 and document["outcome"] == "finished", output
+    line = next(number for number, row in enumerate(PRINTING.splitlines(), 1) if row.startswith("logging.warning"))
+    assert f"train.py:{line} global batch size = 8" in output and "held" in output

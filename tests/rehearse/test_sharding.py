@@ -50,3 +50,13 @@ def test_two_optimizers_are_two_findings(sharding: Any) -> None:
     sharding.every("stale", optimizer=1, count=1, held=1, kind="fully_shard", site=sharding.site(16))
     stale(sharding, count=1)
     assert sharding.found() == {("DDP313", 14), ("DDP313", 15)}
+
+
+def test_parameters_that_a_forward_had_left_unsharded_are_named_as_such(recorded: Any) -> None:
+    recorded.every("sharded", kind="fully_shard", site=recorded.site(12))
+    recorded.optimizer(names=(None, None))
+    recorded.every("stale", optimizer=0, count=2, held=2, kind="", site=recorded.site(12))
+    for rank in (0, 1):
+        recorded.step(rank)
+    (finding,) = recorded.judged().findings
+    assert finding.line == 14 and "when a forward had left the model unsharded" in finding.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -126,6 +127,25 @@ def shared(mine: Rows, theirs: Rows) -> tuple[int, float]:
         if equal and (len({mine[index][column] for index in common}) > 1 or len(common) == 1):
             return len(common), len(common) / max(1, min(len(mine), len(theirs)))
     return 0, 0.0
+
+
+def rows_per_step(run: Run, rank: int) -> dict[int, tuple[int, int]]:
+    """By loader that a rank learns from: rows that it reads for one optimizer step, and in how many batches; those of
+    most steps. Without loaders of which rows are not known."""
+    seen: dict[int, Counter[tuple[int, int]]] = {}
+    for turn in training_turns(run, rank):
+        loader = loader_of(run, rank, turn.loader)
+        batches = turn.batches[:-1] if turn.exhausted is False else turn.batches  # where it was cut a step may be, too
+        rows, count = 0, 0
+        for batch in batches:
+            size = batch.event.get("size")
+            if not size or loader is None or (loader["batch_size"] is None and not batch.event.get("indices")):
+                break
+            rows, count = rows + size, count + 1
+            if batch.steps:
+                seen.setdefault(turn.loader, Counter())[rows, count] += 1
+                rows, count = 0, 0
+    return {number: max(steps, key=lambda each: (steps[each], each)) for number, steps in seen.items()}
 
 
 @dataclass

@@ -28,7 +28,7 @@ def judged(run: Run) -> dict[str, Verdict]:
     return _one_a_place(_cause_alone(verdicts))
 
 
-_CAUSES = (("DDP104", "DDP202"), ("DDP303", "DDP301"))
+_CAUSES = (("DDP104", "DDP202"), ("DDP303", "DDP301"), ("DDP310", "DDP501"))
 """Pairs of a rule and another that sees its consequence at the same line."""
 
 

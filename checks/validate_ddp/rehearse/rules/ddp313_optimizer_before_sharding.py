@@ -4,6 +4,9 @@
 Looks, at each optimizer step of a rehearsal, whether the optimizer holds parameters that `fully_shard` or
 `FullyShardedDataParallel` has replaced by sharded ones since it was built.
 
+The same of an optimizer that was built after a first forward of the sharded model, which leaves the parameters of its
+root unsharded until the next backward.
+
 ## Why is this bad?
 The gradients go to the sharded parameters, which the optimizer does not know. It steps on tensors that nobody reads any
 more and that get no gradient: the run goes on without an error, and the model never learns.
@@ -23,6 +26,7 @@ FSDP1 with `use_orig_params=True` keeps the parameters, so that either order is 
 
 ## References
 - [fully_shard](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html)
+- [Parameters that do not update](https://github.com/pytorch/pytorch/issues/149205)
 - [Getting started with FSDP2](https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html)
 """
 
@@ -51,8 +55,9 @@ def judge(run: Run) -> Verdict:
 
 
 def _observation(rank: int, event: Event, site: Site, kind: str) -> Observation:
+    when = f"before `{event['kind']}`" if event["kind"] else "when a forward had left the model unsharded"
     message = (
-        f"this `{kind}` was built before `{event['kind']}`: of the {event['held']} parameters that it steps on "
+        f"this `{kind}` was built {when}: of the {event['held']} parameters that it steps on "
         f"{event['count']} are no longer the model's, which does not learn"
     )
     return Observation("DDP313", ERROR, site, message, (Note(event["site"], "sharded here"),), (rank,))

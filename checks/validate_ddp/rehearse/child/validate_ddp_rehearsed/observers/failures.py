@@ -11,6 +11,9 @@ from typing import Any
 
 from ..patching import guarded, patch
 
+_VALUES = 64
+"""Variables, and attributes of each, among which the dictionary is looked for that lacks a key."""
+
 
 def install(session: Any) -> None:
     """Local. Event ``exception``; then the hook that was there goes on."""
@@ -26,8 +29,9 @@ def install(session: Any) -> None:
             step = step.tb_next
         text = "".join(_without_ours(row) for row in traceback.format_exception(kind, error, trace))
         session.emit(
-            "exception", kind=kind.__name__, message=str(error)[:2000], stack=frames[:8], traceback=text[-8000:]
-        )
+            "exception", kind=kind.__name__, message=str(error)[:2000], stack=frames[:8], traceback=text[-8000:],
+            **(guarded(session.fault, "failures", _other_name, error, trace) or {}),
+        )  # fmt: skip
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         guarded(session.fault, "failures", told, kind, error, trace)
@@ -43,6 +47,22 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 def _without_ours(row: str) -> str:
     """One entry of a traceback; nothing for a stub of ours, which says nothing of the script."""
     return "" if row.startswith(f'  File "{_OURS}') else row
+
+
+def _other_name(error: Any, trace: Any) -> dict[str, str]:
+    """Of a KeyError: the key that is missing, and one that is there and differs by ``module.`` in front only."""
+    if not isinstance(error, KeyError) or len(error.args) != 1 or not isinstance(error.args[0], str):
+        return {}
+    missing = error.args[0]
+    other = missing[len("module.") :] if missing.startswith("module.") else "module." + missing
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    values = list(trace.tb_frame.f_locals.values())
+    values += [inner for value in values[:_VALUES] for inner in list(getattr(value, "__dict__", {}).values())[:_VALUES]]
+    for value in values:
+        if isinstance(value, dict) and other in value and missing not in value:
+            return {"missing": missing, "present": other}
+    return {}
 
 
 def _in_processes(session: Any, told: Any) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ..patching import around, guarded
 
 _TOLD = 3
 """Events for one path: enough to see that several ranks write it, and again later."""
+_DICTIONARIES = 16
+"""Of one file that are compared with each other."""
 
 
 def install(session: Any) -> None:
@@ -85,8 +88,11 @@ class _Files:
         else:
             name = getattr(target, "name", None)
             path = self.absolute(name) if isinstance(name, str) else None
-        tensors, wrapped = self.contents(state)
-        self.session.emit("save", path=path, tensors=tensors, wrapped=wrapped, site=self.session.here())
+        held = list(self.dictionaries(state, ""))
+        self.session.emit(
+            "save", path=path, tensors=sum(len(names) for _, names in held), twins=_twins(held),
+            wrapped=sum(len(names) for _, names in held if _of_wrapper(names)), site=self.session.here(),
+        )  # fmt: skip
         if path is not None:
             self.saves.add(path)
         return path
@@ -98,19 +104,47 @@ class _Files:
         self.busy -= 1
         self.session.emit("unsaved", path=token)
 
-    def contents(self, state: Any, depth: int = 0) -> tuple[int, int]:
-        """How many tensors there are in dictionaries of tensors, and how many of them under a name of a wrapper."""
+    def dictionaries(self, state: Any, key: str, depth: int = 0) -> Iterator[tuple[str, list[Any]]]:
+        """Each dictionary of tensors in what is saved: where it lies, as "ema.weights", and its tensors' names."""
         torch = self.session.torch
         if isinstance(state, torch.nn.Module):
-            state = state.state_dict()
+            # Not its state_dict(): that of a sharded module is a collective.
+            yield key, [name for name, _ in (*state.named_parameters(), *state.named_buffers())]
         if not isinstance(state, dict) or depth > 3:
-            return 0, 0
-        tensors = [key for key, value in state.items() if isinstance(value, torch.Tensor)]
-        count = len(tensors)
-        named = sum(isinstance(key, str) and key.startswith("module.") for key in tensors)
-        wrapped = named if named == count else 0
-        for value in state.values():
+            return
+        names = [name for name, value in state.items() if isinstance(value, torch.Tensor)]
+        if names:
+            yield key, names
+        for name, value in state.items():
             if isinstance(value, (dict, torch.nn.Module)):
-                more, among = self.contents(value, depth + 1)
-                count, wrapped = count + more, wrapped + among
-        return count, wrapped
+                yield from self.dictionaries(value, f"{key}.{name}" if key else str(name), depth + 1)
+
+
+def _of_wrapper(names: list[Any]) -> bool:
+    return all(isinstance(name, str) and name.startswith("module.") for name in names)
+
+
+def _twins(dictionaries: list[tuple[str, list[Any]]]) -> list[Any]:
+    """Dictionaries of one file that hold the same names but for ``module.`` in front of all of them; one of the two may
+    leave some out, as an average of parameters leaves out buffers.
+
+    Each as ``[key, is it in front, key of a former one, is it in front there, names that both have]``. An optimizer's,
+    which has a state for each number, are left out.
+    """
+    found: list[Any] = []
+    seen: list[tuple[str, bool, frozenset[str]]] = []
+    for key, names in dictionaries:
+        if len(names) < 2 or any(part.isdigit() for part in key.split(".")):
+            continue
+        wrapped = _of_wrapper(names)
+        bare = frozenset(str(name)[len("module.") :] if wrapped else str(name) for name in names)
+        for former, before, others in seen:
+            few, many = sorted((bare, others), key=len)
+            if few <= many and 2 * len(few) >= len(many):
+                found.append([key, wrapped, former, before, len(few)])
+                break
+        else:
+            seen.append((key, wrapped, bare))
+        if len(seen) + len(found) >= _DICTIONARIES:
+            break
+    return found

@@ -13,7 +13,12 @@ from ..patching import around, everywhere, guarded
 def install(session: Any) -> None:
     """Local. Events ``sharded`` and ``stale``."""
     observer = _Sharding(session)
-    sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(
+    module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the name
+    around(
+        module.Optimizer, "__init__", session.fault, lambda args, kwargs: args[0],
+        lambda optimizer, result: observer.made(optimizer),
+    )  # fmt: skip
+    module.register_optimizer_step_pre_hook(
         lambda optimizer, args, kwargs: guarded(session.fault, "sharding", observer.stepping, optimizer)
     )
     if session.torch.distributed.is_available():
@@ -28,6 +33,10 @@ class _Sharding:
         self.session = session
         self.gone: dict[int, tuple[Any, str, int]] = {}
         """By id: a weak reference to the parameter, what took it, and the site of that."""
+        self.passing: dict[int, tuple[Any, str, int]] = {}
+        """The same of unsharded parameters of sharded modules; what takes them is the next backward."""
+        self.modules: list[tuple[Any, int]] = []
+        """What ``fully_shard`` was called with: weak references, and the sites of the calls."""
         self.looked: dict[int, int] = {}
         """By an optimizer's number: how many parameters were gone when it was last looked at."""
 
@@ -55,22 +64,45 @@ class _Sharding:
         for key, parameter in before.items():
             if key not in left:
                 self.gone[key] = (weakref.ref(parameter), kind, site)
+        if kind == "fully_shard":
+            self.modules += [(weakref.ref(module), site) for module in modules]
         self.session.emit("sharded", kind=kind, site=site)
+
+    def made(self, optimizer: Any) -> None:
+        """After a forward FSDP2 may leave a module unsharded: what an optimizer is then given will go with the
+        backward."""
+        if not self.modules:
+            return
+        kinds = (self.session.torch.Tensor, self.session.torch.nn.Parameter)
+        held = {id(each): each for each in _held(optimizer) if type(each) in kinds}
+        for reference, site in self.modules:
+            module = reference()
+            for key in _parameters([module]) if module is not None and held else ():
+                if key in held:
+                    self.passing[key] = (weakref.ref(held[key]), "", site)
 
     def stepping(self, optimizer: Any) -> None:
         """Whether the optimizer steps on what is gone: one that was given the new parameters does not."""
-        if not self.gone:
+        known = len(self.gone) + len(self.passing)
+        if not known:
             return
         number = self.session.optimizers.of(optimizer)
-        if self.looked.get(number) == len(self.gone):
+        if self.looked.get(number) == known:
             return
-        self.looked[number] = len(self.gone)
-        held = [each for group in optimizer.param_groups for each in group["params"]]
-        stale = [self.gone[id(each)] for each in held if id(each) in self.gone]
-        stale = [entry for entry in stale if entry[0]() is not None]
+        self.looked[number] = known
+        held = _held(optimizer)
+        gone = self.gone
+        if any(id(each) in self.passing for each in held):
+            left = _parameters([module for reference, _ in self.modules if (module := reference()) is not None])
+            gone = {**{key: entry for key, entry in self.passing.items() if key not in left}, **gone}
+        stale = [gone[id(each)] for each in held if id(each) in gone and gone[id(each)][0]() is each]
         if stale:
             _, kind, site = stale[0]
             self.session.emit("stale", optimizer=number, count=len(stale), held=len(held), kind=kind, site=site)
+
+
+def _held(optimizer: Any) -> list[Any]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 def _parameters(modules: list[Any]) -> dict[int, Any]:

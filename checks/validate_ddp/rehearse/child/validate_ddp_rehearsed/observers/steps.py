@@ -105,7 +105,9 @@ class _Steps:
 
 
 def _is_plain(tensor: Any) -> bool:
-    return tensor.layout is not None and str(tensor.layout) == "torch.strided" and tensor.numel() > 0
+    if str(tensor.layout) != "torch.strided" or not tensor.numel():
+        return False
+    return bool(tensor.untyped_storage().nbytes())  # FSDP frees the memory of tensors that it keeps: to read it crashes
 
 
 def _bits(torch: Any, tensor: Any) -> Any:
