@@ -61,6 +61,9 @@ _WELL = {
     "DDP602": "a schedule as long as the run",
 }
 
+_OF_THE_SCRIPT = {"DDP101"}
+"""Defects without a line of their own: reading tells of them at one of several calls, a run at the one that it saw."""
+
 _CRASHES = {
     "DDP111": ("TypeError", "AttributeError"),
     "DDP203": ("ValueError",),
@@ -113,7 +116,8 @@ def _covers(run: Run, finding: Finding, path: str, line: int) -> bool:
 
 
 def _matching(run: Run, static: tuple[Finding, ...], observation: Observation) -> list[int]:
-    """The static findings of the observation's code at its line; else at the nearest line on the way to its call."""
+    """The static findings of the observation's code at its line; else at the nearest line on the way to its call; else,
+    of a defect that has no line of its own, in its file."""
     call: Site = observation.call or observation.site
     for frame in (observation.frame, *(each for each in call.frames if not each.library)):
         found = [
@@ -123,6 +127,9 @@ def _matching(run: Run, static: tuple[Finding, ...], observation: Observation) -
         ]
         if found:
             return found
+    if observation.code in _OF_THE_SCRIPT:
+        path = observation.frame.path
+        return [n for n, each in enumerate(static) if each.code == observation.code and _path(run, each) == path]
     return []
 
 
