@@ -2,9 +2,10 @@
 
     python -m ci.bench.rehearsals [--part K/N] [PAIR ...]
 
-Needs torch. Of the pairs for reading, one whose rules no run can show counts only for what is found beside it. Those
-under observed/ name with `# observe:` what the run shows. --part takes every N-th pair, from the K-th. Exit code 1:
-less than 95 % of the buggy halves are shown with the right code and line, or a fixed half has an error or a warning.
+Needs torch. Of the pairs for reading, one whose rules no run can show counts only for what is found beside it. Lines
+with `# observe:` are those that the run shows: all of them under observed/, and where reading names another line.
+--part takes every N-th pair, from the K-th. Exit code 1: less than 95 % of the buggy halves are shown with the right
+code and line, or a fixed half has an error or a warning.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ NODES = {
 """What only several nodes show."""
 UNSHOWN = {"showcase": {"DDP103"}}
 """Of a pair that has other defects to show on one node."""
-_EXPECT = re.compile(r"#\s*(?:expect|observe)(?: info)?:\s*(DDP\d+(?:\s*,\s*DDP\d+)*)")
+_EXPECT = re.compile(r"#\s*(expect|observe)(?: info)?:\s*(DDP\d+(?:\s*,\s*DDP\d+)*)")
 _ENOUGH = 0.95
 
 
@@ -45,12 +46,15 @@ def pairs() -> list[Path]:
 def expected(script: Path) -> set[tuple[str, int]]:
     """Codes and lines that the script's comments name, of rules that a run can show."""
     shown = set(judges()) - UNSHOWN.get(script.parent.name, set())
-    return {
-        (code.strip(), number)
+    marks = [
+        (match[1], code.strip(), number)
         for number, line in enumerate(script.read_text(encoding="utf-8").splitlines(), 1)
         for match in _EXPECT.finditer(line)
-        for code in match[1].split(",")
-        if code.strip() in shown
+        for code in match[2].split(",")
+    ]
+    observed = {code for word, code, _ in marks if word == "observe"}
+    return {
+        (code, number) for word, code, number in marks if code in shown and (word == "observe" or code not in observed)
     }
 
 

@@ -19,7 +19,9 @@ class Points(torch.utils.data.Dataset):
         return 16
 
     def __getitem__(self, index):
-        return torch.full((3,), float(index))
+        sample = torch.full((3,), float(index))
+        assert not sample.is_cuda  # what a loader's worker makes is on the CPU
+        return sample
 
 
 def devices():

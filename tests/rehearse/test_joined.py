@@ -146,3 +146,10 @@ def test_the_exception_that_a_defect_is_confirms_it(recorded: Any) -> None:
     assert recorded.said() == {("DDP203", 21): "confirmed"}
     recorded.events[-1]["kind"] = "KeyError"  # another error at the same line is another matter
     assert recorded.said() == {("DDP203", 21): "not observed"}
+
+
+def test_a_group_that_is_left_up_is_told_once_whichever_call_made_it(recorded: Any) -> None:
+    recorded.read("DDP101", 3)
+    recorded.every("exit", initialized=True, site=recorded.site(5))
+    (reported,) = recorded.judged().reported
+    assert reported.kinds == ("static", "rehearsal") and reported.finding.line == 3

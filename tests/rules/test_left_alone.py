@@ -155,3 +155,30 @@ def test_it_is_left_alone(script: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(HEAD + script)
     outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
     assert [finding for finding in outcome.findings if finding.severity != INFO] == []
+
+
+def test_what_a_getter_gives_hangs_on_its_arguments_each_time(tmp_path: Path) -> None:
+    script = """
+def is_first(args, local=False):
+    return args.local_rank == 0 if local else args.rank == 0
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--log-local", action="store_true")
+args = parser.parse_args()
+dist.init_process_group("nccl")
+args.rank, args.local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
+if is_first(args, local=args.log_local):
+    print("log")
+for line in ("one", "two", "three"):
+    if is_first(args):
+        print(line)
+if is_first(args):
+    print("four")
+if is_first(args):
+    torch.save(torch.nn.Linear(2, 2).state_dict(), "last.pt")
+dist.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(HEAD + script)
+    outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
+    assert not outcome.findings

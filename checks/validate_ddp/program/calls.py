@@ -271,8 +271,9 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
     here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
-    if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.passes_on(machine, call):
-        return machine.results[key]
+    if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.is_short(function):
+        if not worth.passes_on(machine, call):
+            return machine.results[key]
     known = len(machine.facts)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)

@@ -26,6 +26,11 @@ def most_walks(function: Function) -> int:
     return _MOST_WALKS_OF_SHORT if len(body) <= 4 else _MOST_WALKS
 
 
+def is_short(function: Function) -> bool:
+    """Whether it is a getter or the like, whose result may hang on its arguments alone."""
+    return function.node[0] == "def" and len(function.node[4]) <= _SHORT
+
+
 def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
     """Whether a walk of the function with these arguments can meet anything that rules ask about."""
     if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:

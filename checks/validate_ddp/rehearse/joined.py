@@ -61,6 +61,9 @@ _WELL = {
     "DDP602": "a schedule as long as the run",
 }
 
+_OF_THE_SCRIPT = {"DDP101"}
+"""Defects without a line of their own: reading tells of them at one of several calls, a run at the one that it saw."""
+
 _CRASHES = {
     "DDP111": ("TypeError", "AttributeError"),
     "DDP203": ("ValueError",),
@@ -114,7 +117,7 @@ def _covers(run: Run, finding: Finding, path: str, line: int) -> bool:
 
 def _matching(run: Run, static: tuple[Finding, ...], observation: Observation) -> list[int]:
     """The static findings of the observation's code at its line; else at the nearest line on the way to its call; else
-    those that name its line among their own evidence."""
+    those that name its line among their own evidence; else, of a defect that has no line of its own, in its file."""
     call: Site = observation.call or observation.site
     for frame in (observation.frame, *(each for each in call.frames if not each.library)):
         found = [
@@ -124,12 +127,12 @@ def _matching(run: Run, static: tuple[Finding, ...], observation: Observation) -
         ]
         if found:
             return found
-    where = os.path.normpath(os.path.join(run.cwd, observation.frame.path)), observation.frame.line
-    return [
-        number
-        for number, finding in enumerate(static)
-        if finding.code == observation.code and where in _named(run, finding)
-    ]
+    path = os.path.normpath(os.path.join(run.cwd, observation.frame.path))
+    coded = [(number, finding) for number, finding in enumerate(static) if finding.code == observation.code]
+    naming = [number for number, finding in coded if (path, observation.frame.line) in _named(run, finding)]
+    if naming or observation.code not in _OF_THE_SCRIPT:
+        return naming
+    return [number for number, finding in coded if _path(run, finding) == path]
 
 
 def _named(run: Run, finding: Finding) -> set[tuple[str, int]]:

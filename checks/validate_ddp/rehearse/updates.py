@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from weakref import WeakKeyDictionary
 
 from validate_ddp.rehearse.log import Event
@@ -106,6 +108,16 @@ def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> It
         values = {step[what][at] for step in steps}
         if (name is not None) is wrapped and None not in values:
             yield at, len(values) == 1
+
+
+def averaged_by_hand(run: Run, number: int) -> bool:
+    """Whether the script itself reduces tensors shaped as all that an optimizer holds, or one as long as all of it."""
+    rank = run.ranks[0]
+    held = Counter(tuple(shape) for shape in parameters(run, rank)[number]["shapes"])
+    length = sum(prod(shape) * count for shape, count in held.items())
+    reduced = [event for event in run.of(rank, "collective") if event["op"].startswith("all_reduce")]
+    shapes = Counter(tuple(event["shape"]) for event in reduced if event.get("shape") is not None)
+    return held <= shapes or (held.total() > 1 and (length,) in shapes)
 
 
 _taken: WeakKeyDictionary[Run, dict[tuple[int, int, int], Event]] = WeakKeyDictionary()

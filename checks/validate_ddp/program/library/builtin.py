@@ -17,6 +17,7 @@ from validate_ddp.program.values import (
     Const,
     Instance,
     ModuleRef,
+    OnRanks,
     Opaque,
     Rank,
     Resource,
@@ -28,6 +29,8 @@ from validate_ddp.program.values import (
     completed,
     constant,
     join,
+    on_ranks,
+    unmarked,
 )
 
 if TYPE_CHECKING:
@@ -202,6 +205,16 @@ def _next(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
     value = call.argument(0)
+    if not any(isinstance(atom, OnRanks) for atom in value):
+        return _listed(call, value)
+    # What differs between ranks still does as a list.
+    each = [(_listed(call, (unmarked(atom),)), atom) for atom in value]
+    return tuple(
+        part for listed, atom in each for part in (on_ranks(listed, atom.who) if isinstance(atom, OnRanks) else listed)
+    )
+
+
+def _listed(call: Call, value: Value) -> Value:
     for atom in bare(value):
         if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
             return (Resource("list", call.site, dict(atom.fields)),)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import differing, wrapped_steps
+from validate_ddp.rehearse.updates import averaged_by_hand, differing, wrapped_steps
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
 
 def judge(run: Run) -> Verdict:
-    """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway."""
+    """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway. Local
+    SGD has them differ, and averages the parameters now and then."""
     looked = False
     for number, count, update in wrapped_steps(run):
         training = [event for event in update.forwards if event["grad"]]
@@ -23,7 +24,7 @@ def judge(run: Run) -> Verdict:
             return Verdict(True, (Observation("DDP305", ERROR, vain[0]["site"], message, notes, (run.ranks[0],)),))
         if training[-1]["sync"]:
             continue
-        if differing(run, number, count, "grads", wrapped=True):
+        if differing(run, number, count, "grads", wrapped=True) and not averaged_by_hand(run, number):
             reduced = any(event["sync"] for event in training)
             message = f"at step {count} the gradients differ between ranks: " + (
                 "the last forward before it ran under `no_sync()`, and what an earlier one reduced is not all"

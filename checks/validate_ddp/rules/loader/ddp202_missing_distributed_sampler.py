@@ -36,7 +36,7 @@ from typing import Any
 from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, Instance, Opaque, Resource, Site, bare, differs_by_rank
+from validate_ddp.program.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare, differs_by_rank
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)
@@ -231,7 +231,12 @@ def _unsharded(loader: Resource) -> bool:
     samplers = bare(loader.get("sampler"))
     if any(not _plain(atom) for atom in samplers):
         return False
-    return all(_whole(atom) for atom in bare(loader.get("dataset"))) and not differs_by_rank(loader.get("dataset"))
+    return _same(loader.get("dataset")) and all(_whole(atom) for atom in bare(loader.get("dataset")))
+
+
+def _same(value: Value) -> bool:
+    """Whether no rank went into a value, nor into the choice of it."""
+    return not differs_by_rank(value) and not any(isinstance(atom, OnRanks) for atom in value)
 
 
 def _plain(sampler: Any) -> bool:
@@ -245,9 +250,11 @@ def _whole(dataset: Any) -> bool:
     if isinstance(dataset, Instance):
         bases = {getattr(base, "last", getattr(base, "name", "")) for base in dataset.cls.lineage()}
         iterable = any("Iterable" in base for base in bases)
-        return not iterable and not any(differs_by_rank(value) for value in dataset.fields.values())
+        return not iterable and all(_same(value) for value in dataset.fields.values())
     if isinstance(dataset, Resource) and dataset.kind == "subset":
-        return not differs_by_rank(dataset.get("indices")) and all(_whole(a) for a in bare(dataset.get("dataset")))
+        return all(_same(dataset.get(each)) for each in ("indices", "dataset")) and all(
+            _whole(atom) for atom in bare(dataset.get("dataset"))
+        )
     if isinstance(dataset, Opaque):
         return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
     return True

@@ -64,10 +64,12 @@ def _to(original: Any, devices: Any) -> Any:
 
 def _is_cuda(torch: Any, session: Any) -> None:
     real = torch._C.TensorBase.is_cuda
+    worker = torch.utils.data.get_worker_info
 
     def is_cuda(self: Any) -> bool:
-        # Torch's own code must see the truth, or it takes paths that need a GPU.
-        return bool(real.__get__(self)) or not session.sites.called_by_torch()
+        # Torch's own code must see the truth, or it takes paths that need a GPU; a loader's worker makes its tensors on
+        # the CPU.
+        return bool(real.__get__(self)) or not (session.sites.called_by_torch() or worker() is not None)
 
     torch.Tensor.is_cuda = property(is_cuda)
 
