@@ -140,3 +140,16 @@ def test_replicas_that_are_averaged_by_hand_are_compared_too(recorded: Any, seco
         recorded.train_on(rank, armed=False, params=[2, second if rank else 2])
     replicas = recorded.judged().facts["replicas"]
     assert replicas["equal"] is (second == 2) and replicas["steps_compared"] == 1
+
+
+@pytest.mark.parametrize(("batches", "missed", "steps"), [(2, 8, 2), (1, None, None)])
+def test_an_iteration_is_whole_after_its_last_batch(
+    training: Any, batches: int, missed: int | None, steps: int | None
+) -> None:
+    begins(training)
+    for count in range(batches):
+        for rank in (0, 1):
+            training.batch(rank, 0, count, [4 * rank + 2 * count, 4 * rank + 2 * count + 1])
+            training.train_on(rank)
+    facts = training.judged().facts
+    assert facts["samples"]["missed"] == missed and facts["optimizer_steps_per_epoch"] == steps

@@ -108,7 +108,7 @@ def _flat(original: Any, session: Any) -> Any:
 
     def collective(*args: Any, **kwargs: Any) -> Any:
         named = dict(zip(names, args, strict=False))
-        tensors = [named.get(name, kwargs.get(name)) for name in names]
+        tensors: list[Any] = [named.get(name, kwargs.get(name)) for name in names]
         if all(isinstance(each, session.torch.Tensor) and each.is_contiguous() for each in tensors):
             rest = {key: value for key, value in kwargs.items() if key not in names}
             return original(*(each.view(-1) for each in tensors), *args[2:], **rest)
