@@ -11,7 +11,7 @@ START = os.getcwd()
 
 
 class _Loader:
-    """The loader of torch, which tells us when the module is complete."""
+    """The loader of a module, which tells us when it is complete."""
 
     def __init__(self, loader: Any, finder: _Finder) -> None:
         self.loader = loader
@@ -28,20 +28,20 @@ class _Loader:
         module.__loader__ = module.__spec__.loader = self.loader
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
-        from .session import begin
-
-        begin(module)
+        self.finder.loaded(module)
 
 
 class _Finder:
-    """First in ``sys.meta_path`` until torch has been imported: that it was looked for, to see whether it is there,
+    """First in ``sys.meta_path`` until a module has been imported: that it was looked for, to see whether it is there,
     says nothing yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, loaded: Any) -> None:
+        self.name = name
+        self.loaded = loaded
         self.searching = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch" or self.searching:
+        if name != self.name or self.searching:
             return None
         import importlib.util
 
@@ -55,10 +55,24 @@ class _Finder:
         return spec
 
 
+def when_imported(name: str, loaded: Any) -> None:
+    """Local. Calls ``loaded(module)``, which must not raise, once the module is complete; now where it is there."""
+    if name in sys.modules:
+        loaded(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, loaded))
+
+
+def _torch(module: Any) -> None:
+    from .session import begin
+
+    begin(module)
+
+
 def install() -> None:
     """Local. Makes ready for the import of torch; does nothing where torch is there already."""
     if "torch" not in sys.modules:
-        sys.meta_path.insert(0, _Finder())
+        when_imported("torch", _torch)
         import atexit
 
         # The first one to be registered runs last: after a `destroy_process_group` that the script registers.
