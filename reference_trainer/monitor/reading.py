@@ -131,8 +131,9 @@ def _from_heartbeats(folder: Path, first: dict[str, Any], now: float, problems: 
     ranks = tuple(_rank(each, now) for each in found)
     state, message = _together(ranks)
     step, total = first["step"], first["total"]
-    under_way = state in STATES and state not in ENDED
-    eta = first["eta"] if under_way else 0.0 if state == "finished" else None
+    eta = first["eta"] if state in STATES and state not in ENDED else None
+    if state == "finished":
+        eta = 0.0
     return RunStatus(
         name=folder.resolve().name,
         state=state,
@@ -250,16 +251,20 @@ def _percentage(step: int | None, total: int | None) -> float | None:
     return None if step is None or not total else 100 * step / total
 
 
+def _name(record: dict[str, Any]) -> str:
+    """What a record is of: an interval, an event by its name, or else an evaluation by that of its data."""
+    kind = record.get("kind")
+    if kind == "interval":
+        return "interval"
+    return str(record.get("event")) if kind == "event" else f"evaluation {record.get('data')}"
+
+
 def _from_log(folder: Path, now: float, problems: list[str]) -> RunStatus:
     """From the end of rank zero's log: of a run without heartbeats."""
     records = _last_records(log_path(folder, 0), problems)
     last: dict[str, dict[str, Any]] = {}
     for each in records:
-        kind = each.get("kind")
-        name = (
-            each.get("event") if kind == "event" else f"evaluation {each.get('data')}" if kind != "interval" else kind
-        )
-        last[str(name)] = each
+        last[_name(each)] = each
     interval, plan, start = (last.get(name, {}) for name in ("interval", "plan", "start"))
     ended = records[-1].get("event") if records else None
     state = {"end": "finished", "error": "failed"}.get(str(ended), "unknown")
