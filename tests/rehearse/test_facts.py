@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from validate_ddp.rehearse.show import remarks
 
 
 def takes(run: Any, count: int, indices: list[int], turn: int = 0, **fields: Any) -> None:
@@ -153,3 +154,10 @@ def test_an_iteration_is_whole_after_its_last_batch(
             training.train_on(rank)
     facts = training.judged().facts
     assert facts["samples"]["missed"] == missed and facts["optimizer_steps_per_epoch"] == steps
+
+
+@pytest.mark.parametrize("limit", [3, None])
+def test_a_failure_after_loaders_were_cut_may_be_due_to_that(record: Any, limit: int | None) -> None:
+    run = record(max_steps=limit)
+    run.outcome = "failed"
+    assert any("--stop-after" in row for row in remarks(run.judged())) is (limit is not None)
