@@ -161,3 +161,23 @@ def test_a_failure_after_loaders_were_cut_may_be_due_to_that(record: Any, limit:
     run = record(max_steps=limit)
     run.outcome = "failed"
     assert any("--stop-after" in row for row in remarks(run.judged())) is (limit is not None)
+
+
+def test_models_of_several_groups_are_not_compared_with_each_other(record: Any) -> None:
+    run = record(world_size=4)
+    run.wrapper()
+    run.loader(length=4)
+    run.optimizer()
+    begins(run)
+    for rank in range(4):
+        group = [0, 1] if rank < 2 else [2, 3]
+        common = {"group": str(group), "ranks": group, "waits": False, "rows": 2}
+        run.batch(rank, 0, 0, [2 * (rank % 2), 2 * (rank % 2) + 1], rows=[[5 * (rank % 2), 5 * (rank % 2) + 1]])
+        run.add(rank, "forward", n=900, ddp=0, grad=True, sync=True, training=True, site=run.site(22), **common)
+        run.add(rank, "backward", n=901, armed=[0], sync=True, site=run.site(25), **common)
+        run.step(rank, params=[group[0], 7])
+    ends(run, 1)
+    judged = run.judged()
+    assert not judged.findings and judged.facts["replicas"]["equal"] is True
+    assert judged.facts["effective_batch_size"] == 4
+    assert judged.facts["samples"] == {"in_data_set": 4, "seen": 4, "repeated": 0, "missed": 0}

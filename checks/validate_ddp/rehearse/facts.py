@@ -32,7 +32,7 @@ def facts(run: Run) -> Facts:
     accumulation = _usual([len(each) for each in backwards])
     reductions = _usual([sum(bool(one["armed"]) for one in each) for each in backwards]) if run.wraps else None
     batches = _batches_per_step(run, rank, turns, main, backwards) or accumulation or 1
-    effective = batch_size * batches * run.world_size if batch_size else None
+    effective = batch_size * batches * (len(run.group) or run.world_size) if batch_size else None
     return {
         "world_size": run.world_size,
         "ranks_observed": len(run.ranks),
@@ -109,7 +109,7 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
     first: dict[int, Turn] = {}
     loaders: list[Event] = []
     whole = True
-    for rank in run.ranks:
+    for rank in run.replicas:
         turn = next((turn for turn in training_turns(run, rank) if turn.batches), None)
         if turn is None:
             return None
