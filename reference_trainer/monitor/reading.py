@@ -131,8 +131,9 @@ def _from_heartbeats(folder: Path, first: dict[str, Any], now: float, problems: 
     ranks = tuple(_rank(each, now) for each in found)
     state, message = _together(ranks)
     step, total = first["step"], first["total"]
-    under_way = state in STATES and state not in ENDED
-    eta = first["eta"] if under_way else 0.0 if state == "finished" else None
+    eta = first["eta"] if state in STATES and state not in ENDED else None
+    if state == "finished":
+        eta = 0.0
     return RunStatus(
         name=folder.resolve().name,
         state=state,

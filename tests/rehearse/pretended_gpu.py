@@ -112,6 +112,18 @@ def future_of_a_part(rank, world_size):
     torch.testing.assert_close(got, whole.chunk(world_size)[rank] * (world_size + 1) / 2)
 
 
+def flat_buffers(rank, world_size):
+    """nccl asks for the number of elements of an output, whatever its shape."""
+    mine = torch.full((3, 2), float(rank)).cuda()
+    for shape in ((6 * world_size,), (world_size, 3, 2), (3 * world_size, 2)):
+        gathered = torch.empty(shape, device="cuda")
+        dist.all_gather_into_tensor(gathered, mine)
+        assert gathered.flatten()[-1].item() == world_size - 1 and gathered.shape == shape
+    part = torch.empty(3, 2, device="cuda")
+    dist.reduce_scatter_tensor(output=part, input=torch.arange(6.0 * world_size).view(2, -1).cuda())
+    assert part.flatten()[0].item() == 6 * rank * world_size
+
+
 def main():
     local_rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local_rank)
@@ -124,6 +136,7 @@ def main():
     norm_in_a_wrapper(local_rank)
     sharded_attention()
     future_of_a_part(rank, world_size)
+    flat_buffers(rank, world_size)
     mean = torch.tensor([float(rank)]).cuda()
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     assert mean.item() == (world_size - 1) / 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from validate_ddp.rehearse.show import remarks
 
 
 def takes(run: Any, count: int, indices: list[int], turn: int = 0, **fields: Any) -> None:
@@ -140,3 +141,43 @@ def test_replicas_that_are_averaged_by_hand_are_compared_too(recorded: Any, seco
         recorded.train_on(rank, armed=False, params=[2, second if rank else 2])
     replicas = recorded.judged().facts["replicas"]
     assert replicas["equal"] is (second == 2) and replicas["steps_compared"] == 1
+
+
+@pytest.mark.parametrize(("batches", "missed", "steps"), [(2, 8, 2), (1, None, None)])
+def test_an_iteration_is_whole_after_its_last_batch(
+    training: Any, batches: int, missed: int | None, steps: int | None
+) -> None:
+    begins(training)
+    for count in range(batches):
+        for rank in (0, 1):
+            training.batch(rank, 0, count, [4 * rank + 2 * count, 4 * rank + 2 * count + 1])
+            training.train_on(rank)
+    facts = training.judged().facts
+    assert facts["samples"]["missed"] == missed and facts["optimizer_steps_per_epoch"] == steps
+
+
+@pytest.mark.parametrize("limit", [3, None])
+def test_a_failure_after_loaders_were_cut_may_be_due_to_that(record: Any, limit: int | None) -> None:
+    run = record(max_steps=limit)
+    run.outcome = "failed"
+    assert any("--stop-after" in row for row in remarks(run.judged())) is (limit is not None)
+
+
+def test_models_of_several_groups_are_not_compared_with_each_other(record: Any) -> None:
+    run = record(world_size=4)
+    run.wrapper()
+    run.loader(length=4)
+    run.optimizer()
+    begins(run)
+    for rank in range(4):
+        group = [0, 1] if rank < 2 else [2, 3]
+        common = {"group": str(group), "ranks": group, "waits": False, "rows": 2}
+        run.batch(rank, 0, 0, [2 * (rank % 2), 2 * (rank % 2) + 1], rows=[[5 * (rank % 2), 5 * (rank % 2) + 1]])
+        run.add(rank, "forward", n=900, ddp=0, grad=True, sync=True, training=True, site=run.site(22), **common)
+        run.add(rank, "backward", n=901, armed=[0], sync=True, site=run.site(25), **common)
+        run.step(rank, params=[group[0], 7])
+    ends(run, 1)
+    judged = run.judged()
+    assert not judged.findings and judged.facts["replicas"]["equal"] is True
+    assert judged.facts["effective_batch_size"] == 4
+    assert judged.facts["samples"] == {"in_data_set": 4, "seen": 4, "repeated": 0, "missed": 0}

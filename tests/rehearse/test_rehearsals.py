@@ -172,6 +172,7 @@ def test_a_rank_that_does_not_go_is_no_end_of_those_that_still_work(tmp_path: Pa
 MANY_THINGS = """import os
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_model
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
@@ -201,6 +202,7 @@ for (x,) in DataLoader(Subset(data, range(rank, 20, 2)), batch_size=5):
 if rank == 0:
     torch.save(drawing.module.state_dict(), "last.tmp")
     os.replace("last.tmp", "last.pt")
+    save_model(drawing.module, "last.safetensors")
 uneven = DistributedDataParallel(torch.nn.Linear(2, 1))
 third = torch.optim.SGD(uneven.parameters(), lr=0.01)
 with uneven.join():
@@ -221,7 +223,8 @@ def test_two_networks_shards_and_join_are_seen_as_they_are(tmp_path: Path) -> No
     assert (facts["accumulation"], facts["reductions_per_step"], facts["effective_batch_size"]) == (1, 1, 10)
     assert (facts["optimizer_steps"], facts["optimizer_steps_per_epoch"]) == (2, 2)
     assert facts["samples"] == {"in_data_set": 20, "seen": 20, "repeated": 0, "missed": 0}
-    assert facts["checkpoints"] == [{"path": str(tmp_path / "last.pt"), "ranks": [0]}]
+    saved = {each["path"]: each["ranks"] for each in facts["checkpoints"]}
+    assert saved == {str(tmp_path / "last.pt"): [0], str(tmp_path / "last.safetensors"): [0]}
     called = [json.loads(row) for row in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert sum(event.get("op") == "all_reduce" for event in called) == 2 * 2, "two forwards of two ranks"
 

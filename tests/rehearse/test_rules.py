@@ -382,3 +382,13 @@ def test_an_exit_beside_a_continue_is_not_the_way_that_was_taken(training: Any, 
             if (rank, count) != (1, 1):
                 training.add(rank, "backward", n=901, armed=[], sync=True, site=backward, **common)
     assert training.found() == {("DDP404", 5)}
+
+
+def test_a_group_that_a_library_made_and_left_is_only_noted(recorded: Any) -> None:
+    recorded.sites["library"] = len(recorded.sites)
+    stack = [["/lib/trainer.py", 9, "setup", True], ["/project/train.py", 16, "main", False]]
+    for rank in (0, 1):
+        recorded.add(rank, "site", site=recorded.sites["library"], via="", stack=stack)
+    recorded.every("exit", initialized=True, site=recorded.sites["library"])
+    (finding,) = recorded.judged().findings
+    assert (finding.code, finding.line, finding.severity) == ("DDP101", 16, "info")

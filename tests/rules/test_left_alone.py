@@ -83,6 +83,18 @@ def run(rank, world_size):
 if __name__ == "__main__":
     mp.spawn(run, args=(4,), nprocs=4)
 """,
+    "shares of the data that are chosen by rank": """
+from torch.utils.data import Subset, TensorDataset
+
+dist.init_process_group("gloo")
+data = TensorDataset(torch.randn(20, 4))
+mine = range(8) if dist.get_rank() == 0 else range(8, 20)
+model = DDP(torch.nn.Linear(4, 1))
+with model.join():
+    for (x,) in DataLoader(Subset(data, list(mine)), batch_size=4):
+        model(x).sum().backward()
+dist.destroy_process_group()
+""",
     "a prepared loader sets the epoch of its sampler": """
 from accelerate import Accelerator
 

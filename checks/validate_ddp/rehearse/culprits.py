@@ -63,7 +63,8 @@ def _blamed(run: Run, parting: Parting) -> int | None:
     if mine != theirs:
         return parting.rank if mine else parting.other
     # A run that hung has not come to what both would have called: there the counts of calls say little.
-    return None if mine else (parting.extra if parting.what == "call" or run.stop is None else None)
+    told = not mine and (parting.what == "call" or run.stop is None)
+    return parting.extra if told else None
 
 
 def _code(call: Event) -> str:

@@ -33,7 +33,7 @@ def facts(run: Run) -> Facts:
     accumulation = _usual([len(each) for each in backwards])
     reductions = _usual([sum(bool(one["armed"]) for one in each) for each in backwards]) if run.wraps else None
     batches = _batches_per_step(run, rank, turns, main, backwards) or accumulation or 1
-    effective = batch_size * batches * run.world_size if batch_size else None
+    effective = batch_size * batches * (len(run.group) or run.world_size) if batch_size else None
     return {
         "world_size": run.world_size,
         "ranks_observed": len(run.ranks),
@@ -89,9 +89,15 @@ def _steps_per_epoch(run: Run, rank: int, main: int | None) -> int | None:
     counts = [
         sum(step["optimizer"] == main for batch in turn.batches for step in batch.steps)
         for turn in training_turns(run, rank)
-        if turn.exhausted is not None
+        if turn.exhausted is not None or _is_whole(run, rank, turn)
     ]
     return _usual(counts)
+
+
+def _is_whole(run: Run, rank: int, turn: Turn) -> bool:
+    """Whether it came to its end: trainers that know the number of batches do not ask for one more."""
+    loader = loader_of(run, rank, turn.loader)
+    return bool(turn.exhausted) or (loader is not None and len(turn.batches) == loader["batches"])
 
 
 def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
@@ -104,7 +110,7 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
     first: dict[int, Turn] = {}
     loaders: list[Event] = []
     whole = True
-    for rank in run.ranks:
+    for rank in run.replicas:
         turn = next((turn for turn in training_turns(run, rank) if turn.batches), None)
         if turn is None:
             return None
@@ -113,7 +119,7 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
             return None
         first[rank] = turn
         loaders.append(loader)
-        whole = whole and bool(turn.exhausted)
+        whole = whole and _is_whole(run, rank, turn)
     parts = len({loader.get("part") for loader in loaders}) > 1 and all(loader.get("whole") for loader in loaders)
     for rank, turn in first.items():
         read[rank] = [

@@ -68,6 +68,10 @@ class Run:
         self.where: dict[int, Site] = {}
         self.spawner: list[Event] = []
         """Exceptions of the script itself, where it starts its ranks and is none."""
+        self.group: list[int] = []
+        """The ranks that the first one's wrapper reduces over; none where it has no wrapper."""
+        self.replicas: list[int] = []
+        """Ranks that reported and train one model with the first one; others may train another one."""
         self.differential: Event | None = None
         """How the first step compares with that of one process, where that was asked for."""
         self.stop: Event | None = None
@@ -113,6 +117,9 @@ class Run:
                         resolved[field] = sites.get((process, event[field]), NOWHERE)
                 self.by_rank.setdefault(rank, []).append(resolved)
         self.ranks = sorted(self.by_rank)
+        groups = [event.get("ranks") or [] for event in (self.of(self.ranks[0], "forward") if self.ranks else ())]
+        self.group = max(groups, key=len, default=[])
+        self.replicas = [rank for rank in self.ranks if not self.group or rank in self.group]
         if self.stop is None:
             self.where.clear()  # told in a pause of a run that went on
 

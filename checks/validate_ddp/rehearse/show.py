@@ -160,6 +160,10 @@ def remarks(judged: Judged) -> list[str]:
     rows = []
     if run.truncated:
         rows.append("cut short on purpose: what needs a whole epoch or run was not looked at")
+    if run.outcome == "failed" and run.plan.get("max_steps"):
+        rows.append(
+            "--max-steps ended loaders early; a trainer that counts on their length may fail of that: --stop-after"
+        )
     missing = int(run.plan.get("nproc_per_node", 0)) * int(run.plan.get("nnodes", 0)) - len(run.ranks)
     if missing > 0 and run.plan.get("launcher") != "single":
         rows.append(f"{plural(missing, 'rank')} never reported: torch was not imported, or PYTHONPATH is not honoured")

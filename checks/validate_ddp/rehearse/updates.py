@@ -98,11 +98,11 @@ def agree(run: Run, number: int, count: int, what: str, wrapped: bool) -> bool:
 
 def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> Iterator[tuple[int, bool]]:
     """Positions of an optimizer's parameters that every rank has told of at a step, and whether all ranks agree."""
-    told = [parameters(run, rank).get(number) for rank in run.ranks]
+    told = [parameters(run, rank).get(number) for rank in run.replicas]
     if len(told) < 2 or any(each is None or each["shapes"] != (told[0] or {})["shapes"] for each in told):
         return
     steps = taken(run, number, count)
-    if len(steps) < len(run.ranks) or any(not step.get(what) for step in steps):
+    if len(steps) < len(run.replicas) or any(not step.get(what) for step in steps):
         return
     for at, name in enumerate((told[0] or {})["names"]):
         values = {step[what][at] for step in steps}
@@ -128,7 +128,7 @@ def taken(run: Run, number: int, count: int) -> list[Event]:
     index = _taken.get(run)
     if index is None:
         index = _taken[run] = {(rank, event["optimizer"], event["count"]): event for rank, event in run.each("step")}
-    return [index[rank, number, count] for rank in run.ranks if (rank, number, count) in index]
+    return [index[rank, number, count] for rank in run.replicas if (rank, number, count) in index]
 
 
 def holds_wrapped(run: Run, rank: int, number: int) -> bool:
@@ -151,4 +151,4 @@ def wrapped_steps(run: Run) -> Iterator[tuple[int, int, Update]]:
 
 def common_steps(run: Run, number: int) -> int:
     """Steps of an optimizer that every rank has taken."""
-    return min(len([event for event in run.of(rank, "step") if event["optimizer"] == number]) for rank in run.ranks)
+    return min(len([event for event in run.of(rank, "step") if event["optimizer"] == number]) for rank in run.replicas)

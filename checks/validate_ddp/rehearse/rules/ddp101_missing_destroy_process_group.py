@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import WARNING
-from validate_ddp.rehearse.run import Run
+from validate_ddp.catalogue import INFO, WARNING
+from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
 
 
@@ -22,4 +22,7 @@ def judge(run: Run) -> Verdict:
     who = "every rank" if len(left) == len(exits) else "rank " + ", ".join(str(rank) for rank, _ in left)
     message = f"the process group is still up when {who} exits: no `destroy_process_group()` was called"
     ranks = tuple(rank for rank, _ in left)
-    return Verdict(True, (Observation("DDP101", WARNING, left[0][1]["site"], message, (), ranks),))
+    site: Site = left[0][1]["site"]
+    # A group that a library made is that library's to destroy, as with a Trainer.
+    severity = INFO if site.frames and site.frames[0].library else WARNING
+    return Verdict(True, (Observation("DDP101", severity, site, message, (), ranks),))

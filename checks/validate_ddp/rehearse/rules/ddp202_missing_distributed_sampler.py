@@ -19,7 +19,7 @@ def judge(run: Run) -> Verdict:
         loader = loader_of(run, first, turn.loader)
         if loader is None or loader["iterable"] or turn.number > 1:
             continue
-        for other in run.ranks[1:]:
+        for other in run.replicas[1:]:
             peer = _same(run, other, turn, loader)
             if peer is None:
                 continue

@@ -12,9 +12,9 @@ Key = tuple[str, str, int, int]
 
 def judge(run: Run) -> Verdict:
     """Compares the first draws of each place, among draws from the generator that all share."""
-    if run.world_size < 2 or len(run.ranks) < 2 or not list(run.each("ddp")):
+    if run.world_size < 2 or len(run.replicas) < 2 or not list(run.each("ddp")):
         return NOT_OBSERVED
-    by_rank = {rank: _draws(run, rank) for rank in run.ranks}
+    by_rank = {rank: _draws(run, rank) for rank in run.replicas}
     first = by_rank[run.ranks[0]]
     shared = [key for key in first if all(key in draws for draws in by_rank.values())]
     equal = [key for key in shared if all(draws[key]["digest"] == first[key]["digest"] for draws in by_rank.values())]
@@ -28,8 +28,8 @@ def judge(run: Run) -> Verdict:
         f": all are seeded with {seed['value']} here, so the noise is not new on each rank" if seed else ""
     )
     site = seed["site"] if seed else draw["site"]
-    notes = (Note(draw["site"], f"the draw, equal on {len(run.ranks)} ranks"),) if seed else ()
-    return Verdict(True, (Observation("DDP205", WARNING, site, message, notes, tuple(run.ranks)),))
+    notes = (Note(draw["site"], f"the draw, equal on {len(run.replicas)} ranks"),) if seed else ()
+    return Verdict(True, (Observation("DDP205", WARNING, site, message, notes, tuple(run.replicas)),))
 
 
 def _seed_before(run: Run, draw: Event) -> Event | None:

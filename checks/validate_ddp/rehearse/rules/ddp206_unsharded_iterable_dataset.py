@@ -39,13 +39,13 @@ FIX = "-"
 
 def judge(run: Run) -> Verdict:
     """Compares contents: of an iterable dataset there are no indices."""
-    if run.world_size < 2 or len(run.ranks) < 2 or not list(run.each("ddp")):
+    if run.world_size < 2 or len(run.replicas) < 2 or not list(run.each("ddp")):
         return NOT_OBSERVED
-    per_rank = [_iterable(run, rank) for rank in run.ranks]
+    per_rank = [_iterable(run, rank) for rank in run.replicas]
     looked = False
     for number, turn in per_rank[0].items():
         mine = [batch.event.get("rows") for batch in turn.batches]
-        for rank, turns in zip(run.ranks[1:], per_rank[1:], strict=True):
+        for rank, turns in zip(run.replicas[1:], per_rank[1:], strict=True):
             theirs = [batch.event.get("rows") for batch in turns[number].batches] if number in turns else []
             pairs = [(one, two) for one, two in zip(mine, theirs, strict=False) if one and two]
             if not pairs:

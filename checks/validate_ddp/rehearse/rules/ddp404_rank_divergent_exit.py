@@ -20,7 +20,7 @@ def judge(run: Run) -> Verdict:
     looked = False
     first = run.ranks[0]
     mine = {(turn.loader, turn.number): turn for turn in consumed_turns(run, first)}
-    for other in run.ranks[1:]:
+    for other in run.replicas[1:]:
         for turn in consumed_turns(run, other):
             peer = mine.get((turn.loader, turn.number))
             if peer is None:

@@ -41,7 +41,7 @@ def judge(run: Run) -> Verdict:
     first = run.ranks[0]
     mine = {(turn.loader, turn.number): turn for turn in consumed_turns(run, first)}
     looked = False
-    for other in run.ranks[1:]:
+    for other in run.replicas[1:]:
         for turn in consumed_turns(run, other):
             peer = mine.get((turn.loader, turn.number))
             if peer is None or (peer.exhausted is None and turn.exhausted is None):

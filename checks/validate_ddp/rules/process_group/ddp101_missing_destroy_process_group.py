@@ -40,13 +40,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import WARNING, Edit, Fix, Proposal
+from validate_ddp.catalogue import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (WARNING,)
+SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
 

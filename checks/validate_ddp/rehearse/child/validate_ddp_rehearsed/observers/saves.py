@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from ..hook import when_complete
 from ..patching import around, guarded
 
 _TOLD = 3
@@ -23,6 +24,7 @@ def install(session: Any) -> None:
     around(torch, "save", session.fault, observer.saving, observer.saved, observer.failed)
     if hasattr(torch.serialization, "save") and torch.serialization.save is original:
         torch.serialization.save = torch.save
+    when_complete("safetensors.torch", lambda module: guarded(session.fault, "saves", observer.follow, module))
     ddp = torch.nn.parallel.DistributedDataParallel
     around(
         ddp, "load_state_dict", session.fault,
@@ -79,10 +81,14 @@ class _Files:
     def absolute(self, path: Any) -> str:
         return os.path.realpath(os.path.abspath(os.fsdecode(path)))
 
+    def follow(self, module: Any) -> None:
+        """Sees what safetensors writes, which opens its files outside of Python."""
+        around(module, "save_file", self.session.fault, self.saving, self.saved, self.failed)
+
     def saving(self, args: Any, kwargs: Any) -> str | None:
         self.busy += 1  # the file that it opens is told here
-        state = args[0] if args else kwargs.get("obj")
-        target = args[1] if len(args) > 1 else kwargs.get("f")
+        state = args[0] if args else kwargs.get("obj", kwargs.get("tensors"))
+        target = args[1] if len(args) > 1 else kwargs.get("f", kwargs.get("filename"))
         if isinstance(target, (str, os.PathLike)):
             path: str | None = self.absolute(target)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import os
 from typing import Any
 
@@ -18,6 +19,7 @@ def install(session: Any) -> None:
     makers = {
         "init_process_group": _init, "new_group": _backend, "new_subgroups": _backend, "split_group": _backend,
         "barrier": _barrier, "is_nccl_available": _yes, "is_backend_available": _yes, "init_device_mesh": _mesh,
+        **dict.fromkeys(_FLAT, _flat),
     }  # fmt: skip
     for name, make in makers.items():
         original = getattr(dist, name, None)
@@ -92,6 +94,27 @@ def _barrier(original: Any, session: Any) -> Any:
         return original(group, async_op)
 
     return barrier
+
+
+_FLAT = (
+    "all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single",
+    "_all_gather_base", "_reduce_scatter_base",
+)  # fmt: skip
+
+
+def _flat(original: Any, session: Any) -> Any:
+    """nccl asks for the number of elements alone; gloo wants the output's shape to be that of the parts, too."""
+    names = list(inspect.signature(inspect.unwrap(original)).parameters)[:2]
+
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        named = dict(zip(names, args, strict=False))
+        tensors: list[Any] = [named.get(name, kwargs.get(name)) for name in names]
+        if all(isinstance(each, session.torch.Tensor) and each.is_contiguous() for each in tensors):
+            rest = {key: value for key, value in kwargs.items() if key not in names}
+            return original(*(each.view(-1) for each in tensors), *args[2:], **rest)
+        return original(*args, **kwargs)
+
+    return collective
 
 
 def _yes(original: Any, session: Any) -> Any:
