@@ -20,6 +20,8 @@ from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.watch import SETTLED, Watch
 
 _TICK = 0.05
+_PAUSE = 0.005
+"""Seconds in which events may gather: to be woken for each would cost the ranks more than the events do."""
 _FAILED_GRACE = 2.0
 """Seconds that ranks get when one has failed: time to fail themselves, with a traceback of their own."""
 _EXIT_GRACE = 5.0
@@ -101,8 +103,11 @@ class _Run:
             self.view.finish()
 
     def _tick(self) -> str | None:
-        for event in self.listener.receive(_TICK):
+        events = list(self.listener.receive(_TICK))
+        for event in events:
             self._take(event)
+        if events:
+            time.sleep(_PAUSE)
         self.view.tick()
         now = time.monotonic()
         for pid, code in self.processes.poll():
