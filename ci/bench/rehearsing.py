@@ -1,9 +1,11 @@
 """CPU time that `validate-ddp run` adds to a step, to a collective and to the start, beside the bare script.
 
-Usage: python -m ci.bench.rehearsing [--blocks 30] [--traincheck PYTHON]; needs torch. PYTHON: an interpreter with the
-package traincheck, whose collection of traces is measured beside. All variants live at once as two ranks each, and
-take turns, a block of steps each: bare, bare again (A/A: what the measurement itself cannot tell apart), with the check
-of replicas alone (digests of parameters and gradients around each optimizer step), and the whole rehearsal. Figures are
+Usage: python -m ci.bench.rehearsing [--rounds 5] [--blocks 4] [--traincheck PYTHON]; needs torch. PYTHON: an
+interpreter with the package traincheck, whose collection of traces is measured beside. In each round all variants live
+at once as two new ranks each, and take turns, a block of steps each: bare, bare again (A/A: what the measurement itself
+cannot tell apart), with the check of replicas alone (digests of parameters and gradients around each optimizer step),
+and the whole rehearsal. A process is fast or slow by up to a tenth for its whole life, whatever it runs: a round's
+ratio is that of medians of blocks to the mean of both bare ones, and of rounds there are several. Figures are
 CPU time of the ranks, all threads; for a collective that of the calling thread too, without the waiting of gloo's own,
 which depends on how the ranks meet. Goals: replica check at most 3 %, everything at most 10 % on an MLP of five million
 parameters and on a small transformer; 50 us a collective; 0.5 s for the start.
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import IO
 
 from validate_ddp.rehearse.parent import environment
+from validate_ddp.rehearse.parent.supervisor import PAUSE
 from validate_ddp.rehearse.plan import Plan
 
 from ci.bench.rehearsed_loop import COLLECTIVES
@@ -116,7 +119,7 @@ def some_observers(script: list[str]) -> list[subprocess.Popen[bytes]]:
 def _drain(server: socket.socket) -> None:
     connection, _ = server.accept()
     while connection.recv(1 << 18):
-        pass
+        time.sleep(PAUSE)  # as the command does
 
 
 def rehearsed(script: list[str]) -> list[subprocess.Popen[bytes]]:
@@ -150,19 +153,21 @@ def _started(start: Start, kind: str, path: str) -> list[subprocess.Popen[bytes]
     return start([str(LOOP), path, kind])
 
 
-def steps(kind: str, blocks: int, starts: Starts) -> dict[str, Variant]:
-    """Interleaved blocks of all variants, each of them first, second, ... equally often."""
+Costs = dict[str, tuple[float, float]]
+
+
+def steps(kind: str, blocks: int, turn: int, starts: Starts) -> Costs:
+    """One round: by variant the milliseconds of CPU a step, of all threads and of those that call. turn: who begins."""
+    names = [*starts][turn % len(starts) :] + [*starts][: turn % len(starts)]
     with ExitStack() as stack:
-        variants = [
-            stack.enter_context(living(Variant(name), partial(_started, start, kind))) for name, start in starts.items()
-        ]
+        variants = [stack.enter_context(living(Variant(name), partial(_started, starts[name], kind))) for name in names]
         for variant in variants:
             variant.block(STEPS[kind] * 2, counts=False)
         for block in range(blocks):
-            turn = block % len(variants)
-            for variant in variants[turn:] + variants[:turn]:
+            first = block % len(variants)
+            for variant in variants[first:] + variants[:first]:
                 variant.block(STEPS[kind])
-    return {variant.name: variant for variant in variants}
+    return {each.name: (statistics.median(each.times), statistics.median(each.calling)) for each in variants}
 
 
 def starting(rounds: int) -> None:
@@ -186,27 +191,27 @@ def starting(rounds: int) -> None:
     print(f"{used['rehearsed'] - used['bare']:+.2f} s CPU with the command's own")
 
 
-def told(kind: str, variants: dict[str, Variant]) -> None:
-    """A line for each variant: milliseconds a step, and the median of the ratios to the bare block of its turn."""
-    base = variants["bare"].times
-    for variant in variants.values():
-        ratios = sorted(mine / its for mine, its in zip(variant.times, base, strict=True))
-        low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
-        line = f"{kind:12} {variant.name:14} {statistics.median(variant.times):8.2f} ms a step of {RANKS} ranks"
-        line += (
-            f"   {100 * (statistics.median(ratios) - 1):+6.2f} % ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
-        )
+def told(kind: str, rounds: list[Costs]) -> None:
+    """A line for each variant: milliseconds a step, and what it adds to the mean of both bare ones."""
+    bases = [
+        tuple(statistics.mean(costs[name][at] for name in ("bare", "bare again")) for at in (0, 1)) for costs in rounds
+    ]
+    for name in rounds[0]:
+        mine = [costs[name] for costs in rounds]
+        more = sorted(100 * (cost[0] / base[0] - 1) for cost, base in zip(mine, bases, strict=True))
+        line = f"{kind:12} {name:14} {statistics.median(cost[0] for cost in mine):8.2f} ms a step of {RANKS} ranks"
+        line += f"   {statistics.median(more):+6.2f} % ({more[0]:+.1f} to {more[-1]:+.1f})"
         if kind == "collective":
-            pairs = zip(variant.calling, variants["bare"].calling, strict=True)
-            each = statistics.median(mine - its for mine, its in pairs) * 1000 / COLLECTIVES / RANKS
-            line += f"   {each:+6.1f} us a call in the calling thread"
+            each = [(cost[1] - base[1]) * 1000 / COLLECTIVES / RANKS for cost, base in zip(mine, bases, strict=True)]
+            line += f"   {statistics.median(each):+6.1f} us a call in the calling thread"
         print(line, flush=True)
 
 
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--blocks", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--kinds", nargs="+", default=list(STEPS), choices=list(STEPS))
     parser.add_argument("--traincheck", metavar="PYTHON")
     args = parser.parse_args()
@@ -215,9 +220,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             if args.traincheck and kind != "collective":
                 starts["traincheck"] = traced(args.traincheck, folder)
-            told(kind, steps(kind, args.blocks, starts))
+            told(kind, [steps(kind, args.blocks, turn, starts) for turn in range(args.rounds)])
             starts.pop("traincheck", None)
-    starting(max(3, args.blocks // 4))
+    starting(max(3, args.rounds))
     print(f"load {os.getloadavg()[0]:.1f}")
 
 

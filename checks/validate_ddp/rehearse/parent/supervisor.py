@@ -20,7 +20,7 @@ from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.watch import SETTLED, Watch
 
 _TICK = 0.05
-_PAUSE = 0.005
+PAUSE = 0.005
 """Seconds in which events may gather: to be woken for each would cost the ranks more than the events do."""
 _FAILED_GRACE = 2.0
 """Seconds that ranks get when one has failed: time to fail themselves, with a traceback of their own."""
@@ -107,7 +107,7 @@ class _Run:
         for event in events:
             self._take(event)
         if events:
-            time.sleep(_PAUSE)
+            time.sleep(PAUSE)
         self.view.tick()
         now = time.monotonic()
         for pid, code in self.processes.poll():
