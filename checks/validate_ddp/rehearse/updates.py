@@ -111,11 +111,16 @@ def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> It
 
 
 def averaged_by_hand(run: Run, number: int) -> bool:
-    """Whether the script itself reduces tensors shaped as all that an optimizer holds, or one as long as all of it."""
+    """Whether the script itself reduces tensors shaped as all that an optimizer holds, or one as long as all of it, and
+    steps on: what comes after the last step may only compare the ranks."""
     rank = run.ranks[0]
     held = Counter(tuple(shape) for shape in parameters(run, rank)[number]["shapes"])
     length = sum(prod(shape) * count for shape, count in held.items())
-    reduced = [event for event in run.of(rank, "collective") if event["op"].startswith("all_reduce")]
+    events = run.of(rank, "collective", "step")
+    last = max(
+        (at for at, event in enumerate(events) if event["event"] == "step" and event["optimizer"] == number), default=0
+    )
+    reduced = [each for each in events[:last] if each["event"] == "collective" and each["op"].startswith("all_reduce")]
     shapes = Counter(tuple(event["shape"]) for event in reduced if event.get("shape") is not None)
     return held <= shapes or (held.total() > 1 and (length,) in shapes)
 
