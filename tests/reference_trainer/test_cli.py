@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -183,11 +184,11 @@ def test_a_package_that_is_missing_is_one_line_before_anything_begins(words, mis
 
 
 def test_output_that_nobody_reads_to_its_end_ends_the_command_in_silence():
-    read, write = os.pipe()
-    os.close(read)
+    reader, writer = socket.socketpair()
+    reader.shutdown(socket.SHUT_RDWR)  # also where a process that was just forked holds it too
     command = [sys.executable, "-m", "reference_trainer", "plan", "--help"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60)
-    os.close(write)
+    with reader, writer:
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60)
     assert (done.returncode, done.stderr) == (1, b"")
 
 
