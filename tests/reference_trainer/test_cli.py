@@ -183,13 +183,16 @@ def test_a_package_that_is_missing_is_one_line_before_anything_begins(words, mis
     )
 
 
-def test_output_that_nobody_reads_to_its_end_ends_the_command_in_silence():
+@pytest.mark.parametrize(("unbuffered", "code"), [("1", 1), ("", 0)])
+def test_output_that_nobody_reads_to_its_end_ends_the_command_in_silence(unbuffered, code):
+    # With a buffer the command has done its work before it finds out.
     reader, writer = socket.socketpair()
-    reader.shutdown(socket.SHUT_RDWR)  # also where a process that was just forked holds it too
+    reader.shutdown(socket.SHUT_RDWR)
     command = [sys.executable, "-m", "reference_trainer", "plan", "--help"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with reader, writer:
-        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60)
-    assert (done.returncode, done.stderr) == (1, b"")
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, env=environment)
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 def test_no_command_shows_the_help_and_is_bad_input(capsys):
