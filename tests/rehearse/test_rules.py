@@ -166,28 +166,6 @@ def test_forwards_that_never_synchronise_are_named(training: Any) -> None:
     assert training.found() == {("DDP305", 22)}
 
 
-@pytest.mark.parametrize("shapes", [[[2], [2]], [[4]]])
-def test_local_sgd_averages_parameters_and_not_gradients(training: Any, shapes: list[list[int]]) -> None:
-    for number in range(4):
-        for rank in (0, 1):
-            training.train_on(rank, sync=False, armed=False, grads=[rank + 2 * number, 5], params=[rank, number])
-        if number % 2:
-            for shape in shapes:
-                for rank in (0, 1):
-                    training.call(rank, "all_reduce", 30, shape=shape, dtype="float32", reduce="SUM")
-    judged = training.judged()
-    assert not judged.findings and judged.verdicts["DDP305"].word == "held"
-
-
-def test_what_compares_the_ranks_after_the_last_step_is_no_local_sgd(training: Any) -> None:
-    for number in range(2):
-        for rank in (0, 1):
-            training.train_on(rank, sync=False, armed=False, grads=[rank + 2 * number, 5])
-    for rank in (0, 1, 0, 1):
-        training.call(rank, "all_reduce", 30, shape=[2], dtype="float32", reduce="MAX")
-    assert training.found() == {("DDP305", 22)}
-
-
 def test_micro_batches_under_no_sync_and_the_last_one_outside_are_right(training: Any) -> None:
     for rank in (0, 1):
         for count in range(4):
