@@ -105,8 +105,8 @@ def bare(script: list[str]) -> list[subprocess.Popen[bytes]]:
 
 def some_observers(script: list[str]) -> list[subprocess.Popen[bytes]]:
     """The script with the shim and the observers of `REPLICAS`; a thread takes in what they tell."""
-    folder = tempfile.mkdtemp()
-    shared = environment.base(Plan(script=("",)), folder, "bench", environment.free_port())
+    folder = Path(script[1]).parent  # where the orders come from: it goes when the ranks have gone
+    shared = environment.base(Plan(script=("",)), str(folder), "bench", environment.free_port())
     options = {**json.loads(shared["VALIDATE_DDP_REHEARSAL"]), "observers": REPLICAS}
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(options["socket"])

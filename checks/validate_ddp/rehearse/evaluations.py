@@ -13,7 +13,7 @@ COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send
 """How the names of collectives begin that bring together what ranks have; a barrier and a broadcast do not."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Evaluation:
     """One rank's iteration over a loader that it never trains on.
 
@@ -77,7 +77,7 @@ def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
         yield Evaluation(rank, turn, loader, sampler_of(run, rank, loader), events[start:end])
 
 
-def reduced(run: Run, events: list[Event]) -> Iterator[tuple[Event, list[float], list[float]]]:
+def reduced(events: list[Event]) -> Iterator[tuple[Event, list[float], list[float]]]:
     """Reductions of a few numbers by all ranks, each with what this rank gave and what all of them got."""
     got = {event["n"]: event["got"] for event in events if event["event"] == "done" and "got" in event}
     for event in events:

@@ -51,7 +51,7 @@ def judge(run: Run) -> Verdict:
         if not whole or length is None or first.sampler is None:
             continue
         given = sum(each.size for each in of_ranks)
-        sums = [(event, got) for event, _, got in reduced(run, first.following) if event.get("reduce") == "SUM"]
+        sums = [(event, got) for event, _, got in reduced(first.following) if event.get("reduce") == "SUM"]
         looked = looked or any(length in got for _, got in sums)
         for event, got in sums:
             if given > length and given in got:

@@ -41,7 +41,7 @@ def judge(run: Run) -> Verdict:
     for of_ranks in evaluations(run):
         sizes = {each.rank: each.size for each in of_ranks}
         first = of_ranks[0]
-        averages = [row for row in reduced(run, first.following) if row[0].get("reduce") == "AVG"]
+        averages = [row for row in reduced(first.following) if row[0].get("reduce") == "AVG"]
         looked = looked or bool(averages)
         if len(set(sizes.values())) == 1 or any(first.size in given for _, given, _ in averages):
             continue
