@@ -148,7 +148,7 @@ def rows_per_step(run: Run, rank: int) -> dict[int, tuple[int, int]]:
     return {number: max(steps, key=lambda each: (steps[each], each)) for number, steps in seen.items()}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reshuffle:
     """Two iterations of a rank, one after the other, over a loader with a DistributedSampler."""
 

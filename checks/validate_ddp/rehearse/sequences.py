@@ -9,6 +9,9 @@ from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.watch import signature
 
+FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root", "list of ranks": "members"}
+"""What ranks that meet in a collective must agree on, by its name in reports: the event's field."""
+
 
 class Parting(NamedTuple):
     """The first position at which two ranks differ.
@@ -92,8 +95,7 @@ def _difference(one: Event, two: Event, counts: tuple[Counter[tuple[object, ...]
     """What ranks do not agree on at one position, "" for nothing that matters."""
     if signature(one) != signature(two):
         return "operation"
-    for field, name in (("dtype", "dtype"), ("shape", "shape"), ("reduce", "ReduceOp"), ("root", "root rank"),
-                        ("members", "list of ranks")):  # fmt: skip
+    for name, field in FIELDS.items():
         if one.get(field) != two.get(field) and not (field == "shape" and one["op"] in _RAGGED):
             return name
     mine, theirs = _key(one), _key(two)

@@ -30,13 +30,12 @@ from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.culprits import culprits, named, short
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.sequences import Parting, partings, sequences
+from validate_ddp.rehearse.sequences import FIELDS, Parting, partings, sequences
 from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdict
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
-_FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root", "list of ranks": "members"}
 
 
 def judge(run: Run) -> Verdict:
@@ -81,5 +80,5 @@ def _comes_before(one: Site, other: Site) -> bool:
 
 
 def _value(event: Event, what: str) -> str:
-    value = event.get(_FIELDS[what])
+    value = event.get(FIELDS[what])
     return str(tuple(value)) if isinstance(value, list) else str(value)
