@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Value, WorldSize, bare, carried_by
+from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Value, WorldSize, bare, carried_by, join
 
 
 def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
@@ -33,6 +33,19 @@ def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
     return None
 
 
+def first_rank(values: list[Value]) -> Value:
+    """What `environ.get("RANK") or get_rank()` is: a rank, and no question about one; empty for other parts."""
+    numbers: Value = ()
+    for value in values:
+        numbers = join(numbers, value)
+    kinds = [isinstance(atom, Rank) for atom in bare(numbers)]
+    return numbers if any(kinds) and all(map(_is_number, bare(numbers))) else ()
+
+
+def _is_number(atom: Any) -> bool:
+    return isinstance(atom, Rank) or (isinstance(atom, Const) and (atom.value is None or type(atom.value) is int))
+
+
 def of_constants(operator: str, left: Any, right: Any) -> Value:
     try:
         if operator == "Add" and type(left) is type(right):
@@ -45,4 +58,4 @@ def of_constants(operator: str, left: Any, right: Any) -> Value:
             return (Const(left // right),)
     except (TypeError, ZeroDivisionError, OverflowError):
         return UNKNOWN
-    return (Opaque(str(left) if isinstance(left, str) else ""),)
+    return (Opaque(str(left) if isinstance(left, str) else "", (), True),)

@@ -24,18 +24,18 @@ from validate_ddp.program.values import (
 Node = list[Any]
 
 
-def assign(machine: Machine, target: Node, value: Value) -> None:
-    """Bind a target: a name, a field, an item, or a tuple of targets."""
+def assign(machine: Machine, target: Node, value: Value, written: bool = True) -> None:
+    """Bind a target: a name, a field, an item, or a tuple of targets; not ``written`` is what was worked out."""
     kind = target[0]
     if kind == "name":
         scope = machine.frame.scope
         if target[1] in scope.outer:
             scope = _home(scope, target[1])
-        machine.write(scope.names, target[1], roles.named(target[1], value))
+        machine.write(scope.names, target[1], roles.named(target[1], value, written))
     elif kind == "attr":
         for atom in bare(machine.evaluate(target[1])):
             if isinstance(atom, (Instance, Resource)):
-                machine.write(atom.fields, target[2], roles.named(target[2], value))
+                machine.write(atom.fields, target[2], roles.named(target[2], value, written))
             elif isinstance(atom, ModuleRef):
                 machine.write(atom.module.scope.names, target[2], roles.named(target[2], value))
             elif isinstance(atom, Class):

@@ -268,6 +268,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= worth.most_walks(function):
+        machine.unseen.add((function.module.path, function.name))
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
     here = (key, machine.who, not machine.loops, "spawned" in machine.flags)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import ranks, vocabulary
+from validate_ddp.program import ranks, sameness, vocabulary
 from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
@@ -49,6 +49,8 @@ def _atom_truth(atom: Any) -> Truth:
         return bool(atom.value)
     if isinstance(atom, RankTest):
         return atom
+    if isinstance(atom, Rank) and atom.scope == "group":
+        return _of_group(atom)
     if isinstance(atom, Rank):
         return RankTest("local-nonzero" if atom.scope == "local" else "nonzero")
     if isinstance(atom, Opaque):
@@ -121,15 +123,28 @@ def test(machine: Machine, node: Node) -> Truth:
     if kind == "cmp":
         truth, operands = compared(machine, node)
         if truth is None:
-            metrics.decided(machine, operands)
+            _undecided(machine, operands)
         return truth
     value = machine.evaluate(node)
     truth = truth_of(value)
     if truth is None:
-        metrics.decided(machine, value)
+        _undecided(machine, value)
     if truth is None and kind in ("name", "attr"):
         return hinted(node[1] if kind == "name" else node[2])
     return truth
+
+
+def _undecided(machine: Machine, operands: Value) -> None:
+    machine.differs = machine.differs or not sameness.is_alike(operands)
+    metrics.decided(machine, operands)
+
+
+def asked(machine: Machine, node: Node) -> tuple[Truth, bool]:
+    """What the condition is, and, where that is not known, whether the ranks may differ about it."""
+    before, machine.differs = machine.differs, False
+    truth = test(machine, node)
+    differs, machine.differs = machine.differs, before
+    return truth, truth is None and differs
 
 
 def _all_of(truths: list[Truth]) -> Truth:
@@ -264,8 +279,13 @@ def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
             number = tuple(constant(item) for item in atom.fields.values())
     answer = ranks.compare(rank.scope, operator, number)
     if rank.scope == "group" and isinstance(answer, tuple):
-        return RankTest("some")
+        return _of_group(rank)
     return RankTest(*answer) if isinstance(answer, tuple) else answer
+
+
+def _of_group(rank: Rank) -> RankTest:
+    """A question about the rank in a group, which may hold one rank or all; a name alone keeps nobody away for sure."""
+    return RankTest("some") if rank.sure else RankTest("unclear", exact=False)
 
 
 def _world_test(operator: str, number: Any) -> Truth:

@@ -9,6 +9,7 @@ from typing import Any
 from validate_ddp.program import arithmetic, calls, conditions, gradients, presence, roles, turns
 from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.ranks import PARTIAL, both
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -93,7 +94,7 @@ def _fstring(machine: Machine, node: Node) -> Value:
     if all(isinstance(atom, Const) for atom in texts):
         return (Const("".join(str(atom.value) for atom in texts)),)
     name = "".join(str(atom.value) for atom in texts if isinstance(atom, Const))
-    return (Opaque(name, carried_by(texts)),)
+    return (Opaque(name, carried_by(texts), is_alike(tuple(texts))),)
 
 
 def _sequence(machine: Machine, node: Node) -> Value:
@@ -156,12 +157,17 @@ def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: condi
     return join(results[0], results[1])
 
 
+_QUESTIONS = frozenset({"cmp", "not", "bool"})
+
+
 def _boolean(machine: Machine, node: Node) -> Value:
     truth = conditions.test(machine, node)
-    if isinstance(truth, RankTest):
+    if isinstance(truth, RankTest) and (node[1] == "and" or any(part[0] in _QUESTIONS for part in node[2])):
         return (truth,)
     with machine.flagged("shorted"):
         values = [machine.evaluate(part) for part in node[2]]
+    if isinstance(truth, RankTest):
+        return arithmetic.first_rank(values) or (truth,)
     if node[1] == "or":  # `a or b`: a unless it is false
         value: Value = ()
         for part in values:
@@ -210,7 +216,7 @@ def _binary(machine: Machine, node: Node) -> Value:
         if type(part) is Resource and part.kind == "length":
             carries = lengths.combined(node[1], left, right, carries, machine.site())
             break
-    return (Opaque(name[-200:], carries),)
+    return (Opaque(name[-200:], carries, is_alike(left) and is_alike(right)),)
 
 
 def _subscript(machine: Machine, node: Node) -> Value:
@@ -254,9 +260,9 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
-        return atom.fields.get("*") or roles.suggested(key)
+        return atom.fields.get("*") or roles.suggested(key, alike=atom.kind == "namespace")
     if isinstance(atom, Opaque):
-        return roles.suggested(key or "", (*_picking(index), *atom.carries)[:12])
+        return roles.suggested(key or "", (*_picking(index), *atom.carries)[:12], is_alike((atom, *index)))
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
     return attributes.item(machine, atom, key, index)

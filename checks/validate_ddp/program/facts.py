@@ -28,6 +28,7 @@ class Guard(NamedTuple):
     depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
     swallows: not a condition but a ``try`` with a handler that catches any error and goes on.
     every: of an unknown one, in which turns of a loop it holds (``turns``), where that is known.
+    apart: of an unknown one, whether ranks may differ about it: it hangs on more than options and counters.
     """
 
     who: str
@@ -36,6 +37,7 @@ class Guard(NamedTuple):
     exact: bool = True
     swallows: bool = False
     every: str = ""
+    apart: bool = False
 
 
 class Fact:
@@ -45,10 +47,11 @@ class Fact:
         start: process_group, device, option (of the command line), launch
         data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
             transform made)
-        model: wrap, shard (in place, FSDP2), data_parallel, rework (something done to a wrapper that belongs before
-            wrapping), forward, backward, optimizer, step, zero_grad
-        ranks: collective, gather (of a tensor whose gradient ends there), absence (something is taken from a value
-            that some of the ranks here do not have), exit (some ranks leave a loop, a function or the program)
+        model: wrap, shard (in place, FSDP2), partition (tensor or pipeline parallel), data_parallel, rework (something
+            done to a wrapper that belongs before wrapping), forward, backward, optimizer, step, zero_grad
+        ranks: collective, group_rank (the rank within a group is asked for), gather (of a tensor whose gradient ends
+            there), absence (something is taken from a value that some of the ranks here do not have), exit (some
+            ranks leave a loop, a function or the program)
         numbers: scheduler (a learning rate schedule made from a length), report or decision (of a number summed up
             over batches), no_grad (entered in a loop)
         files: save, load, load_state, sharded_state (a call that gathers, saves or loads shards of all ranks)
@@ -122,6 +125,11 @@ class Fact:
     def hangs_on_unknown(self) -> bool:
         """Whether a condition around it has nothing to do with the rank and cannot be decided."""
         return any(guard.who == "all" and not guard.exact for guard in self.guards)
+
+    @property
+    def divides(self) -> Guard | None:
+        """The outermost condition around it, or way out ahead of it, about which the ranks may differ."""
+        return next((guard for guard in self.guards if guard.apart), None)
 
     @property
     def is_open(self) -> bool:

@@ -8,7 +8,7 @@ from validate_ddp.program import binding, conditions, ranks
 from validate_ddp.program.facts import Loop
 from validate_ddp.program.library import iteration
 from validate_ddp.program.machine import LEAVES, RUNS_ON, Machine, Outcome
-from validate_ddp.program.values import Const, Instance, Opaque, RankTest, Resource, bare
+from validate_ddp.program.values import Const, Instance, Opaque, Rank, RankTest, Resource, bare, reaching
 
 Node = list[Any]
 
@@ -30,7 +30,8 @@ def walk_for(machine: Machine, node: Node) -> Outcome:
     loop = Loop(machine.site(node[1]), name, counts, once, machine.activations)
     element = iteration.element(value)
     if target[0] == "name" and counts:
-        element = (Opaque(target[1]),)
+        ranks_in = tuple(part for part in reaching(value) if isinstance(part, Rank))  # `range(rank, n, world_size)`
+        element = (Opaque(target[1], ranks_in, alike=not ranks_in),)
 
     def run() -> Outcome:
         binding.assign(machine, target, element)

@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Span
 from validate_ddp.program import ranks
 from validate_ddp.program.facts import Fact, Guard, Loop
-from validate_ddp.program.values import Const, Function, Lazy, Site, Value, join, on_ranks
+from validate_ddp.program.values import (
+    Const,
+    Function,
+    Lazy,
+    Opaque,
+    Site,
+    Value,
+    hangs_on_rank,
+    join,
+    on_ranks,
+)
 
 MISSING: Value = ("missing",)
 """A name that an alternative leaves unbound; never seen outside merges."""
@@ -103,6 +113,8 @@ class Machine:
         self.fruitless: dict[tuple[Any, ...], int] = {}
         self.budget = budget
         self.complete = True
+        self.unseen: set[tuple[str, str]] = set()
+        """Functions, by file and name, of which a call was not walked any more: see ``worth.most_walks``."""
         self.environment: dict[str, Value] = {}
         self.switches: dict[str, Value] = {}
         self.wrapped: list[Any] = []
@@ -113,6 +125,8 @@ class Machine:
         self.call: Callable[..., Value]
         self.activations = 0
         self.gathers: list[Any] = []
+        self.differs = False
+        """Whether a part of the condition being tested, undecided, hangs on more than options and counters."""
         self.making = False
         self.defining = False
         self._seen: set[tuple[Any, ...]] = set()
@@ -187,14 +201,17 @@ class Machine:
             for name in names:
                 journal.pop((place, name), None)
 
-    def guard(self, who: str, site: Site, exact: bool = True, every: str = "") -> Guard:
-        return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None), exact, every=every)
+    def guard(self, who: str, site: Site, exact: bool = True, every: str = "", apart: bool = False) -> Guard:
+        depth = sum(1 for frame in self.frames if frame.call is not None)
+        return Guard(who, site, depth, exact, every=every, apart=apart)
 
-    def guarded(self, who: str, site: Site | None = None, exact: bool = True, every: str = "") -> Pushed:
+    def guarded(
+        self, who: str, site: Site | None = None, exact: bool = True, every: str = "", apart: bool = False
+    ) -> Pushed:
         """Code that only ranks ``who`` run; not ``exact``, where it also hangs on something unknown."""
         if who == "all" and exact:
             return Pushed(self.guards, ())
-        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every),))
+        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every, apart),))
 
     def flagged(self, *flags: str) -> Pushed:
         """Code whose facts carry these marks."""
@@ -247,6 +264,10 @@ class Machine:
 
 
 def _identity(value: Value) -> tuple[Any, ...]:
-    return tuple(
-        atom.value if hasattr(atom, "value") else id(atom) if hasattr(atom, "site") else type(atom) for atom in value
-    )
+    return tuple(_told_apart(atom) for atom in value)
+
+
+def _told_apart(atom: Any) -> Any:
+    if type(atom) is Opaque:  # a save whose path holds the rank is not the one whose path does not
+        return (atom.alike, hangs_on_rank((atom,))) if atom.carries else atom.alike
+    return atom.value if hasattr(atom, "value") else id(atom) if hasattr(atom, "site") else type(atom)

@@ -8,31 +8,36 @@ from validate_ddp.program import vocabulary
 from validate_ddp.program.values import Const, Function, Opaque, Rank, Symbol, Value, WorldSize, bare
 
 
-def suggested(name: str, carries: tuple[Any, ...] = ()) -> Value:
+def suggested(name: str, carries: tuple[Any, ...] = (), alike: bool = False) -> Value:
     """An unknown value called ``name``: a rank or world size where the name says so."""
     last = name.rpartition(".")[2].lower().lstrip("_")
     if last in vocabulary.GLOBAL_RANK:
         return (Rank("global", sure=False),)
     if last in vocabulary.LOCAL_RANK:
         return (Rank("local", sure=False),)
+    if last in vocabulary.GROUP_RANK:
+        return (Rank("group", sure=False),)
     if last in vocabulary.WORLD_SIZE:
         return (WorldSize(),)
-    return (Opaque(name, carries),)
+    return (Opaque(name, carries, alike),)
 
 
-def named(name: str, value: Value) -> Value:
+def named(name: str, value: Value, written: bool = True) -> Value:
     """``value`` once it has been given ``name``.
 
     An unknown one takes the role that the name says, and keeps its own name otherwise. A constant called ``rank`` is
-    the default for a run that is not distributed: the role joins it.
+    the default for a run that is not distributed: the role joins it, unless it was not ``written`` but worked out, as
+    in `world_size = tp * pp * dp`.
     """
     if len(value) != 1 or not isinstance(value[0], (Opaque, Const)):
         return value
-    role = suggested(name)
+    role = suggested(name, alike=isinstance(value[0], Opaque) and value[0].alike)
     if isinstance(role[0], Opaque):
         return role if isinstance(value[0], Opaque) and not value[0].name and not value[0].carries else value
     if isinstance(value[0], Opaque):
         return role
+    if not written:
+        return value
     default = (0, 1) if isinstance(role[0], WorldSize) else (0, -1, None)
     is_default = not isinstance(value[0].value, (str, bool)) and value[0].value in default
     return (*value, *role) if is_default else value

@@ -87,7 +87,7 @@ def _assign(machine: Machine, node: Node) -> Outcome:
     if machine.gathers and gradients.is_off(machine):
         value = gradients.cut(value)
     for target in node[2]:
-        binding.assign(machine, target, value)
+        binding.assign(machine, target, value, written=node[3][0] != "bin")
     return RUNS_ON
 
 
@@ -110,7 +110,7 @@ def _augment(machine: Machine, node: Node) -> Outcome:
 
 
 def _if(machine: Machine, node: Node) -> Outcome:
-    truth = conditions.test(machine, node[2])
+    truth, differs = conditions.asked(machine, node[2])
     site = machine.site(node[1])
     if isinstance(truth, RankTest):
         here = ranks.both(machine.who, truth.who)
@@ -135,7 +135,7 @@ def _if(machine: Machine, node: Node) -> Outcome:
         def run() -> Outcome:
             conditions.refine(machine, node[2], positive)
             holds = every if positive or not every else turns.OPPOSITE[every]
-            with machine.guarded(members, site, exact, holds), machine.flagged(*flags):
+            with machine.guarded(members, site, exact, holds, differs), machine.flagged(*flags):
                 return walk(machine, body)
 
         return run
@@ -149,7 +149,13 @@ def _if(machine: Machine, node: Node) -> Outcome:
     machine.merge([(first, changes, who), (second, other_changes, other)])
     if every and first.ends == "loop" and not second.ends:  # `if (i + 1) % k != 0: continue`
         machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
+    elif differs and not (first.ends and second.ends) and (first.ends or second.ends) in _GOES_ON_ELSEWHERE:
+        machine.guards.append(machine.guard("all", site, apart=True))
     return _joined(first, who, second, other)
+
+
+_GOES_ON_ELSEWHERE = ("return", "loop")
+"""Ways out after which a rank runs on without the rest of the body: `if isnan(loss): continue`."""
 
 
 def _set_apart(machine: Machine, outcome: Outcome, known: int) -> None:

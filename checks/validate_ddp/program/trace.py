@@ -29,13 +29,14 @@ class Program:
     entry: path of the script. facts: in the order of the walk. complete: False where the walk ran out of budget.
     """
 
-    def __init__(self, entry: str, facts: list[Fact], complete: bool, summaries: Any, files: list[str]) -> None:
+    def __init__(self, entry: str, machine: Machine, summaries: Any, files: list[str]) -> None:
         self.entry = entry
-        self.complete = complete
+        self.complete = machine.complete
         self.files = files
         self._facts: dict[str, list[Fact]] = {}
-        for fact in facts:
+        for fact in machine.facts:
             self._facts.setdefault(fact.kind, []).append(fact)
+        self._unseen = frozenset(machine.unseen)
         self._summaries = summaries
 
     @property
@@ -52,8 +53,11 @@ class Program:
         """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler.
 
         A collective alone says nothing, nor does a wrapper behind a condition of unknown truth: helpers for both kinds
-        of run have them behind conditions that a single process never meets.
+        of run have them behind conditions that a single process never meets. A notebook is one process, but for what
+        it starts itself.
         """
+        if self._is_notebook:
+            return bool(self._starts)
         return any(
             fact.kind in ("process_group", "sampler")
             or (fact.kind == "wrap" and fact.name != "dp" and not fact.hangs_on_unknown)
@@ -89,8 +93,21 @@ class Program:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
         if "alone" in fact.flags:
             return False
-        spawning = [other for other in self._facts.get("launch", ()) if other.name in ("spawn", "Process")]
-        return not spawning or "spawned" in fact.flags
+        return "spawned" in fact.flags or not (self._starts or self._is_notebook)
+
+    @property
+    def _is_notebook(self) -> bool:
+        return self.entry.endswith(".ipynb")
+
+    @property
+    def _starts(self) -> list[Fact]:
+        """Where the script itself starts the processes of its ranks."""
+        return [fact for fact in self._facts.get("launch", ()) if fact.name in ("spawn", "Process")]
+
+    def has_seen_all(self, fact: Fact) -> bool:
+        """Whether every call that may lead to the fact was walked: another may come to it with other values."""
+        ways = {(site.path, site.function) for site in (*fact.chain, fact.site)}
+        return self.complete and ways.isdisjoint(self._unseen)
 
     def trains(self, iterate: Fact) -> bool:
         """Whether the batches of this iteration are trained on: a backward follows in the loop, or may elsewhere."""
@@ -173,4 +190,4 @@ def trace(summaries: Any, entry: str) -> Program:
     finally:
         sys.setrecursionlimit(deepest)
     files = [file for file in library.modules if summaries.is_file(file)]
-    return Program(summaries.shown(entry), machine.facts, machine.complete, summaries, files)
+    return Program(summaries.shown(entry), machine, summaries, files)

@@ -46,13 +46,17 @@ class Const:
 
 
 class Opaque:
-    """Something unknown. ``name`` is how the code calls it; ``carries`` what went into it."""
+    """Something unknown. ``name`` is how the code calls it; ``carries`` what went into it.
 
-    __slots__ = ("carries", "name")
+    alike: equal on every rank by construction, as ``sameness`` knows it.
+    """
 
-    def __init__(self, name: str = "", carries: tuple[Any, ...] = ()) -> None:
+    __slots__ = ("alike", "carries", "name")
+
+    def __init__(self, name: str = "", carries: tuple[Any, ...] = (), alike: bool = False) -> None:
         self.name = name
         self.carries = carries
+        self.alike = alike
 
 
 class Symbol:
@@ -290,7 +294,7 @@ def join(first: Value, second: Value) -> Value:
         atoms = [atom for atom in atoms if not any(_same(atom, inner) for inner in wrapped)] or atoms
     opaque = [atom for atom in atoms if isinstance(atom, Opaque)]
     if len(opaque) > 1:
-        merged = Opaque(opaque[0].name, carried_by(opaque))
+        merged = Opaque(opaque[0].name, carried_by(opaque), all(atom.alike for atom in opaque))
         atoms = [atom for atom in atoms if not isinstance(atom, Opaque)] + [merged]
     if len(atoms) > _MOST_ATOMS:
         atoms.sort(key=lambda atom: isinstance(unmarked(atom), (Const, Opaque)))
@@ -362,6 +366,11 @@ def reaching(value: Value) -> tuple[Any, ...]:
 def differs_by_rank(value: Value) -> bool:
     """Whether a rank went into the value, so that two ranks surely hold different ones."""
     return any(isinstance(part, Rank) for part in reaching(value))
+
+
+def hangs_on_rank(value: Value) -> bool:
+    """Whether a rank, or a question about one, went into the value: some two ranks hold different ones."""
+    return any(isinstance(part, (Rank, RankTest)) for part in reaching(value))
 
 
 def contents(value: Value, seen: set[int] | None = None) -> list[Any]:

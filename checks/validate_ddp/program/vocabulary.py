@@ -45,6 +45,13 @@ LOCAL_RANK = frozenset(
     """local_rank gpu gpu_id local_process_index ddp_local_rank local_proc_id localrank gpu_index device_rank
     local_process_id""".split()
 )
+_DIMENSIONS = """data tensor pipeline model tensor_model pipeline_model context expert expert_model sequence
+    data_modulo_expert""".split()
+GROUP_RANK = frozenset(f"{dimension}_parallel_rank" for dimension in _DIMENSIONS) | frozenset(
+    """dp_rank tp_rank pp_rank cp_rank ep_rank sp_rank mp_rank etp_rank edp_rank fsdp_rank ulysses_rank shard_rank
+    replica_rank mesh_rank dp_shard_rank dp_replicate_rank""".split()
+)
+"""Ranks within a group: of one dimension of a mesh, each number of which several ranks of the world have."""
 RANK_VARIABLES = {
     "RANK": "global",
     "SLURM_PROCID": "global",
@@ -95,6 +102,8 @@ KEYS = (
     | HOROVOD_COLLECTIVES
     | GLOBAL_RANK
     | LOCAL_RANK
+    | GROUP_RANK
+    | frozenset(f"get_{name}" for name in GROUP_RANK)
     | WORLD_SIZE
     | MAIN_PROCESS
     | LOCAL_MAIN_PROCESS

@@ -44,10 +44,18 @@ _KINDS = {
     "buffer": "the buffer in memory",
     "unique": "a name that each process draws for itself",
     "group": "the group",
+    "mesh": "the device mesh",
     "namespace": "the parsed arguments",
     "device": "the device",
     "batch": "a batch",
     "item": "an item of the data",
+}
+_RANKS = {
+    "global": "the global rank",
+    "local": "the local rank",
+    "node": "the number of the node",
+    "group": "the rank in a group",
+    "spawn": "the rank that the launcher passes",
 }
 _CONTAINERS = ("dict", "list", "tuple")
 
@@ -69,8 +77,7 @@ def _atom(atom: Any, depth: int) -> str:
         text = repr(atom.value)
         return text if len(text) <= 40 else text[:37] + "..."
     if isinstance(atom, Rank):
-        scope = {"global": "the global rank", "local": "the local rank", "node": "the number of the node"}
-        return scope.get(atom.scope, "the rank that the launcher passes") + ("" if atom.sure else ", going by its name")
+        return _RANKS[atom.scope] + ("" if atom.sure else ", going by its name")
     if isinstance(atom, RankTest):
         return f"true on {phrase(atom.who)}"
     if isinstance(atom, WorldSize):
@@ -113,7 +120,7 @@ def _opaque(atom: Opaque, depth: int) -> str:
     named = f"`{atom.name}`" if atom.name.replace(".", "").replace("()", "").isidentifier() else "a value"
     carried = [part for part in atom.carries if getattr(getattr(part, "site", None), "span", (1,))[0]]
     if not carried or depth:
-        return f"{named}, not known"
+        return f"{named}, equal on every rank" if atom.alike else f"{named}, not known"
     return f"{named}, not known but computed from {described(tuple(carried), depth + 1)}"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import roles, vocabulary
+from validate_ddp.program import roles, sameness, vocabulary
 from validate_ddp.program.library import metrics, randomness
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
@@ -76,7 +76,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return (RankTest("zero"),)
     if last in vocabulary.LOCAL_MAIN_PROCESS:
         return (RankTest("local-zero"),)
-    if last.startswith("get_") and last.endswith("parallel_rank"):
+    if last.startswith("get_") and (last.endswith("parallel_rank") or last[4:] in vocabulary.GROUP_RANK):
+        machine.record("group_rank", symbol.last, call.site)
         return (Rank("group"),)
     if (last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK) or last == "global_rank":
         return (Rank("global", sure=False),)
@@ -97,7 +98,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
             if metrics.may_reduce(symbol.last):
                 carries = metrics.reduced(call, carries)
             metrics.report(machine, call)
-    return (Opaque(symbol.name + "()", carries),)
+    alike = sameness.made_of_arguments(symbol.name) and sameness.are_alike(*call.args, *call.keywords.values())
+    return (Opaque(symbol.name + "()", carries, alike),)
 
 
 def called_back(machine: Machine, call: Call, root: str) -> None:

@@ -74,7 +74,7 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
         return bound(member, atom) if _is_classmethod(member) else member
     if isinstance(atom, Opaque):
         carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
-        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries)
+        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
     if isinstance(atom, Function):
         return (Opaque(f"{atom.name}.{name}"),)
     return (Opaque(name, carried_by((atom,))),)
@@ -147,7 +147,7 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
     if kind == "dict" and name in atom.fields:
         return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
     if kind in ("namespace", "dict"):
-        return roles.suggested(name)
+        return roles.suggested(name, alike=kind == "namespace")
     return roles.suggested(name, carried_by((atom,)))
 
 
@@ -162,6 +162,8 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
                     result = join(result, machine.call(target, index))
             return result or UNKNOWN
         return roles.suggested(key or "")
+    if isinstance(atom, Resource) and atom.kind == "mesh":
+        return (atom,)  # one or some of its dimensions
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
     return roles.suggested(key or "", carried_by((atom,)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from validate_ddp.program import conditions, gradients
 from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import Machine
+from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
     FALSE,
     NONE,
@@ -77,7 +78,7 @@ def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if known is not ...:
         return (Const(str(known)),)
     name = next((atom.name for atom in bare(value) if isinstance(atom, Opaque)), "")
-    return (Opaque(name, carried_by(value)),)
+    return (Opaque(name, carried_by(value), is_alike(value)),)
 
 
 def _bool(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -129,7 +130,7 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return TRUE
     if name == "set_epoch" and any(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
         return TRUE
-    return UNKNOWN
+    return (Opaque("", (), is_alike(call.argument(0))),)
 
 
 def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:

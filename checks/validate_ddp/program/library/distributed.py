@@ -69,6 +69,8 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
             values[name] = call.keywords[name]
     if "group" in values:
         values["group"] = _none_for_default(values["group"])
+    if symbol.last == "new_group":
+        values["ranks"] = call.argument(0, "ranks")
     if "timeout" in values:
         values["timeout_text"] = _written(call, "timeout")
     if uses.is_dropped(call):
@@ -96,6 +98,8 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         metrics.collective_in_method(machine)
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+    if symbol.last == "init_device_mesh":
+        return _mesh(machine, symbol, call)
     return (Opaque(symbol.last + "()", carries),)
 
 
@@ -106,6 +110,10 @@ def _share(machine: Machine, call: Call) -> None:
             if isinstance(atom, Resource) and atom.kind == "list":
                 for key, held in list(atom.fields.items()):
                     machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
+
+
+def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("mesh", call.site),)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
@@ -152,7 +160,7 @@ _HOROVOD_OUT_OF_PLACE = frozenset(
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     deepspeed = symbol.name.startswith("deepspeed")
     world_size = call.argument(-1 if deepspeed else 3, "world_size")
-    if constant(world_size) == 1:
+    if constant(world_size or machine.environment.get("WORLD_SIZE", ())) in (1, "1"):
         return NONE
     values: dict[str, Value] = {
         "rank": call.argument(-1 if deepspeed else 4, "rank"),
@@ -219,7 +227,27 @@ def _constant_model(value: Value) -> Model:
 
 def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
     group = _none_for_default(call.argument(0, "group"))
-    return (Rank("local", sure=False),) if group and constant(group) is not None else (Rank("global"),)
+    if not group or constant(group) is None:
+        return (Rank("global"),)
+    machine.record("group_rank", symbol.last, call.site)
+    return (Rank("group", sure=all(isinstance(atom, Resource) and atom.kind == "group" for atom in bare(group))),)
+
+
+def is_mesh(atom: Any, call: Call) -> bool:
+    """Whether ``atom.get_local_rank(...)`` is that of a device mesh, within one of its dimensions.
+
+    Only a mesh takes the dimension; one that came from elsewhere is known by its name.
+    """
+    if isinstance(atom, Resource) and atom.kind == "mesh":
+        return True
+    return bool(call.given) or (isinstance(atom, Opaque) and "mesh" in atom.name)
+
+
+def is_group(atom: Any) -> bool:
+    """Whether ``atom.rank()`` is that of a process group."""
+    if isinstance(atom, Opaque):
+        return atom.name.rpartition(".")[2].endswith(("group", "_pg")) or "get_group" in atom.name
+    return isinstance(atom, Resource) and atom.kind == "group"
 
 
 _DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
@@ -240,6 +268,8 @@ _TORCH: dict[str, Model] = {
     "is_initialized": _is_initialized,
     "is_torchelastic_launched": _constant_model(UNKNOWN),
     "get_rank": _get_rank,
+    "DeviceMesh": _mesh,
+    "get_group_rank": _constant_model((Rank("group"),)),
     "get_node_local_rank": _constant_model((Rank("local"),)),
     "get_world_size": _constant_model((WorldSize(),)),
 }
@@ -263,10 +293,21 @@ def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     from validate_ddp.program import calls
 
     nprocs = call.argument(2, "nprocs")
-    machine.record("launch", "spawn", call.site, nprocs=nprocs)
     if constant(nprocs) == 1:
         return NONE
+    machine.record("launch", "spawn", call.site, nprocs=nprocs)
     calls.spawned(machine, call.argument(0, "fn"), [(Rank("spawn"),), *_arguments(call.argument(1, "args"))], call.site)
+    return NONE
+
+
+def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``notebook_launcher(fn, args, num_processes)`` of Accelerate: fn(*args) in each process."""
+    from validate_ddp.program import calls
+
+    number = call.argument(2, "num_processes")
+    if constant(number) != 1:
+        machine.record("launch", "spawn", call.site, nprocs=number)
+        calls.spawned(machine, call.argument(0, "function"), _arguments(call.argument(1, "args")), call.site)
     return NONE
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from validate_ddp.program import vocabulary
 from validate_ddp.program.machine import Machine
+from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
     Const,
     OnRanks,
@@ -30,7 +31,10 @@ Model = Callable[[Machine, Symbol, "Call"], Value]
 def find(name: str) -> Model | None:
     if name in vocabulary.CHECKPOINT_WRITERS:
         return _save
-    return _FILES.get(name) or (_named_writer if name.rpartition(".")[2] in _NAMED_WRITERS else None)
+    last = name.rpartition(".")[2]
+    if last in ("uuid1", "uuid4"):  # lhotse and others bring their own
+        return _unique
+    return _FILES.get(name) or (_named_writer if last in _NAMED_WRITERS else None)
 
 
 _NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json dump_json write_json".split())
@@ -72,7 +76,8 @@ def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
         path=call.argument(0, "f"),
         map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
     )
-    return (Opaque("loaded", (loaded, *reaching(call.argument(0, "f")))[:12]),)
+    path = call.argument(0, "f")
+    return (Opaque("loaded", (loaded, *reaching(path))[:12], is_alike(path)),)
 
 
 def _open(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -132,7 +137,7 @@ def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
     name = "/".join(part if isinstance(part, str) else "" for part in parts)
     if all(isinstance(part, str) for part in parts):
         return (Const(name),)
-    return (Opaque(name, carried_by(call.given)),)
+    return (Opaque(name, carried_by(call.given), is_alike(call.given)),)
 
 
 def _buffer(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -159,8 +164,6 @@ _FILES: dict[str, Model] = {
     "tempfile.NamedTemporaryFile": _unique,
     "tempfile.TemporaryDirectory": _unique,
     "tempfile.TemporaryFile": _unique,
-    "uuid.uuid4": _unique,
-    "uuid.uuid1": _unique,
     "os.getpid": _unique,
     "builtins.hash": _unique,
     "random.random": _unique,

@@ -39,6 +39,8 @@ def find(name: str) -> Model | None:
             return _made("accelerator")
         if last in vocabulary.ACCELERATE_UTILITIES:
             return _collective
+        if last in ("notebook_launcher", "debug_launcher"):
+            return distributed.launched_in_notebook
     if root in ("lightning", "lightning_fabric", "pytorch_lightning", "lite") and last == "Fabric":
         return _made("fabric")
     if root == "deepspeed" and last == "initialize":

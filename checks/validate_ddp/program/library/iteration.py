@@ -6,6 +6,7 @@ from typing import Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program.machine import Machine
+from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
     UNKNOWN,
     Const,
@@ -55,12 +56,15 @@ def _resource_element(atom: Resource, depth: int) -> Value:
             found = join(found, value)
         return found or UNKNOWN
     if atom.kind == "enumerate":
-        return (Resource("tuple", atom.site, {"0": (Opaque("index"),), "1": element(atom.get("inner"), depth)}),)
+        inner = atom.get("inner")
+        counts = bool(loaders(inner)) or is_alike(inner)  # ranks take their batches in step
+        fields = {"0": (Opaque("index", (), counts),), "1": element(inner, depth)}
+        return (Resource("tuple", atom.site, fields),)
     if atom.kind == "zip":
         return (Resource("tuple", atom.site, {name: element(value, depth) for name, value in atom.fields.items()}),)
     if atom.kind == "loader":
         return (Opaque("batch", (Resource("batch", atom.site, {"loader": (atom,)}),)),)
-    return (Opaque("", carried_by((atom,))),)
+    return (Opaque("", carried_by((atom,)), is_alike((atom,))),)
 
 
 def loaders(value: Value, seen: set[int] | None = None) -> list[Any]:

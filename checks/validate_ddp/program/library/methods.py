@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions, gradients, roles, vocabulary
+from validate_ddp.program import conditions, gradients, roles, sameness, vocabulary
 from validate_ddp.program.library import (
     attributes,
+    distributed,
     files,
     frameworks,
     iteration,
@@ -245,8 +246,10 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
-    hint = _hint(name)
+    hint = _hint(name, atom, called)
     if hint is not None:
+        if isinstance(hint[0], Rank) and hint[0].scope == "group":
+            machine.record("group_rank", name, called.site)
         return hint
     if isinstance(atom, Instance) and not called.receiver:
         return models.forward(machine, atom, called)
@@ -260,11 +263,15 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         metrics.report(machine, called)
     if called.keywords and not randomness.AUGMENTING.isdisjoint(called.keywords):
         carries = randomness.noted(called, carries)
-    return (Opaque(full + "()", carries),)
+    return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
 
 
-def _hint(name: str) -> Value | None:
+def _hint(name: str, atom: Any, called: Call) -> Value | None:
     last = name.lower().lstrip("_").removeprefix("get_")
+    if last in vocabulary.GROUP_RANK or (last == "local_rank" and distributed.is_mesh(atom, called)):
+        return (Rank("group", sure=False),)
+    if last == "rank" and distributed.is_group(atom):
+        return (Rank("group", sure=False),)
     if last in vocabulary.GLOBAL_RANK and name.lower() != "rank_id":
         return (Rank("global", sure=False),)
     if last in vocabulary.LOCAL_RANK:
@@ -324,14 +331,12 @@ def _export(machine: Machine, atom: Any, called: Call) -> Value | None:
 def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
     if isinstance(atom, (Const, Opaque)):
         name = str(atom.value) if isinstance(atom, Const) else atom.name
-        return (Opaque(name, carried_by((atom, *called.given))),)
+        return (Opaque(name, carried_by((atom, *called.given)), sameness.is_alike((atom, *called.given))),)
     return None
 
 
 def _bind_process(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
-    from validate_ddp.program.library import distributed
-
     if "target" in called.keywords:
         return distributed._process(machine, Symbol("multiprocessing.Process"), called)
     return None

@@ -33,9 +33,21 @@ def find(name: str) -> Model | None:
     last = name.rpartition(".")[2]
     if last == "StateDictOptions":
         return _options
+    if last in _PARTING and rest.startswith(("tensor", "_tensor", "pipelining")):
+        return _partition
     if rest.startswith("checkpoint."):
         return _checkpoint if last in _CHECKPOINT else _states if last in _STATES else None
     return _of_fsdp if rest.startswith("fsdp") and last in _OF_FSDP else None
+
+
+_PARTING = frozenset("parallelize_module distribute_tensor distribute_module PipelineStage pipeline".split())
+
+
+def _partition(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """Tensor and pipeline parallelism: from here on each rank holds a part of the model."""
+    machine.record("partition", symbol.last, call.site)
+    first = call.argument(0, "module")
+    return (first if symbol.last == "parallelize_module" else ()) or (Opaque(symbol.name + "()"),)
 
 
 def _record(machine: Machine, call: Call, name: str, receiver: Value, sure: bool) -> None:

@@ -36,23 +36,20 @@ from collections.abc import Iterator
 from validate_ddp.catalogue import ERROR, WARNING, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import (
-    WRAPPERS,
-    Instance,
-    OnRanks,
-    Opaque,
-    Rank,
-    Resource,
-    Symbol,
-    bare,
-    constant,
-    contents,
-    reaching,
-)
+from validate_ddp.program.values import Site, constant
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.save.sharing import (
+    is_apart,
+    is_checkpoint,
+    is_equal,
+    is_one_path,
+    is_own_elsewhere,
+    may_be_sharded,
+)
 
-_ONE_BY_ONE = frozenset({"process_first", "dataset", "locked"})
-"""Surroundings in which ranks take turns, or write what they happen to come across first: a cache of samples."""
+_NOT_OF_ALL = frozenset({"process_first", "dataset", "locked", "any_error"})
+"""Surroundings in which ranks take turns, write what they happen to come across first (a cache of samples), or are
+those that met an error: what one of them writes then, the others do not have."""
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "safe"
@@ -134,25 +131,41 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each write that all ranks reach."""
     if not program.is_distributed or program.is_tool:
         return
-    reported = set()
+    shared: dict[Site, list[Fact]] = {}
     for fact in program.facts("save"):
-        if fact.who != "all" or fact.site in reported or _is_apart(fact) or fact.flags & _ONE_BY_ONE:
+        if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
             continue
-        if not program.runs_on_many(fact) or constant(fact.value("role")) == "unresolved":
-            continue
-        reported.add(fact.site)
+        if program.runs_on_many(fact) and constant(fact.value("role")) != "unresolved":
+            shared.setdefault(fact.site, []).append(fact)
+    for facts in shared.values():
+        fact = min(facts, key=lambda fact: _doubts(program, fact))
         if _is_left_to_the_first(program, fact):
             continue
-        checkpoint = constant(fact.value("role")) == "checkpoint" and _holds_model(fact)
+        checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
         what = "this checkpoint" if checkpoint else "this file"
         yield propose(
             program,
             fact,
-            ERROR if checkpoint else WARNING,
-            f"every rank writes {what} to the same path (`{fact.name}`); guard it with rank zero",
+            WARNING if doubts or not checkpoint else ERROR,
+            _message(fact, what, may_be_sharded(program, fact)),
             evidence=[place(site, "called from here") for site in fact.chain[-1:]],
-            fix=_fix(program, fact),
+            fix=_fix(program, fact, doubts),
         )
+
+
+def _doubts(program: Program, fact: Fact) -> int:
+    """How much is not known of what an error says: that all ranks come here, to one path, with the whole model."""
+    return (fact.divides is not None) + (not is_one_path(fact)) + may_be_sharded(program, fact)
+
+
+def _message(fact: Fact, what: str, in_parts: bool) -> str:
+    who = "every rank" if fact.divides is None else "every rank that gets here"
+    where, instead = "to the same path", "guard it with rank zero"
+    if not is_one_path(fact):
+        where, instead = "to a path that nothing sets apart", "guard it with rank zero, or put the rank into the path"
+    if in_parts:  # a guard would lose the other ranks' parts
+        instead = "put the rank into the path, or gather the whole state for rank zero"
+    return f"{who} writes {what} {where} (`{fact.name}`); {instead}"
 
 
 def _is_left_to_the_first(program: Program, fact: Fact) -> bool:
@@ -161,11 +174,13 @@ def _is_left_to_the_first(program: Program, fact: Fact) -> bool:
     return comes_after_a_wait(program, fact)
 
 
-def _fix(program: Program, fact: Fact) -> Fix | None:
+def _fix(program: Program, fact: Fact, doubts: int) -> Fix | None:
     from validate_ddp.rules.save.guarding import can_be_left_out, goes_unnoticed
 
     if constant(fact.value("role")) == "log" or not can_be_left_out(program, fact):
         return None  # the other ranks need the logger
+    if may_be_sharded(program, fact) or is_own_elsewhere(program, fact):
+        return None  # what the other ranks write is theirs alone
     from validate_ddp.rules.fixing import rank_zero
 
     found = rank_zero(program, fact)
@@ -173,39 +188,5 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
         return None
     condition, imports = found
     edit = Edit("guard", fact.site.path, fact.site.statement, condition)
-    return Fix(f"write on rank zero only: `if {condition}:`", goes_unnoticed(program, fact), (*imports, edit))
-
-
-def _holds_model(fact: Fact) -> bool:
-    """Whether what is written is the state of a model or an optimizer, rather than predictions or a cache."""
-    held = fact.value("object")
-    if not held:
-        return True
-    for part in (*bare(held), *reaching(held), *contents(held)):
-        if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
-            return True
-        if isinstance(part, Opaque) and any(word in part.name.lower() for word in ("state", "model", "net", "ckpt")):
-            return True
-    return False
-
-
-def _is_apart(fact: Fact) -> bool:
-    """Whether each rank surely writes somewhere else, or not to a file."""
-    path = fact.value("path")
-    if any(isinstance(atom, OnRanks) and constant((atom.atom,)) is None for atom in path):
-        return True  # no path on the other ranks
-    if fact.value("writer") and not any(atom.get("used") for atom in bare(fact.value("writer"))):
-        return True  # each process has an event file of its own, and only some write to theirs
-    if any(isinstance(atom, Resource) and atom.kind in ("file", "writer") for atom in bare(path)):
-        return True  # an open handle: opening it was the write
-    for part in (*bare(path), *reaching(path)):
-        if isinstance(part, Rank):
-            return True
-        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "batch"):
-            return True
-        if isinstance(part, Resource) and part.kind == "item" and constant(fact.value("role")) != "checkpoint":
-            return True  # a file for each item of some data, which may well be this rank's share
-        if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
-            return True
-    quiet = any(isinstance(atom, Resource) and atom.get("quiet") for atom in bare(fact.value("handler")))
-    return quiet or constant(path) in ("/dev/null", None)
+    safe = not doubts and is_equal(fact) and program.has_seen_all(fact) and goes_unnoticed(program, fact)
+    return Fix(f"write on rank zero only: `if {condition}:`", safe, (*imports, edit))
