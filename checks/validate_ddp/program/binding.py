@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import gradients, roles
-from validate_ddp.program.library import iteration, optimizers
+from validate_ddp.program.library import attributes, distributed, iteration, optimizers
 from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -18,6 +18,7 @@ from validate_ddp.program.values import (
     Value,
     bare,
     carried_by,
+    constant,
     join,
 )
 
@@ -73,7 +74,10 @@ def _assign_item(machine: Machine, target: Node, value: Value) -> None:
         elif isinstance(atom, Opaque) and atom.carries:  # an nn.ModuleDict
             optimizers.put_into(atom, value)
         elif isinstance(atom, Symbol) and atom.name == "os.environ":
+            if machine.journals and constant(value) is not ...:  # in a branch: else the launcher's stands
+                value = join(attributes.environment(machine, key_value), value)
             machine.write(machine.environment, str(iteration.key_of(key_value)), value)
+            distributed.note_world(machine, key_value, value)
 
 
 def _unpack(machine: Machine, targets: list[Node], value: Value) -> None:

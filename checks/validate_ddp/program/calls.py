@@ -232,7 +232,8 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
             value = machine.evaluate(default)
             names[name] = value
         else:
-            names[name] = roles.suggested(name)
+            # What nobody passes to a decorated function, such as hydra's main, is of the command line.
+            names[name] = roles.suggested(name, alike=function.node[0] == "def" and bool(function.node[5]) and not args)
             if annotation is not None:
                 names[name] = library.annotated(machine, annotation, name)
     if vararg:
@@ -317,6 +318,8 @@ def _received(machine: Machine, name: str, value: Value, annotation: Node | None
         annotated = library.annotated(machine, annotation, name)
         if not isinstance(annotated[0], Opaque):
             return annotated
+        if annotated[0].alike:
+            return (Opaque(name, carried_by(value), True),)
     return roles.named(name, value)
 
 

@@ -225,10 +225,10 @@ def _subscript(machine: Machine, node: Node) -> Value:
     value: Value = ()
     for atom in bare(receiver):
         value = join(value, _item(machine, atom, key, index))
-    if any(isinstance(atom, Rank) for atom in index):  # each rank its own: loaders[rank]
+    own = tuple(Rank(part.scope, sure=False) for part in reaching(index) if isinstance(part, Rank))
+    if own:  # each rank its own: loaders[rank], files[rank::world_size]
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))
         if not differs_by_rank(value):
-            own = tuple(Rank(part.scope, sure=False) for part in index if isinstance(part, Rank))
             value = tuple(
                 Opaque(atom.name, (*own, *atom.carries)[:12]) if isinstance(atom, Opaque) else atom
                 for atom in bare(value)

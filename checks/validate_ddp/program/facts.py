@@ -44,7 +44,7 @@ class Fact:
     """Something that the program does.
 
     kind, by what rules look at:
-        start: process_group, device, option (of the command line), launch
+        start: process_group, world_of_one (the script gives itself one), device, option (of the command line), launch
         data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
             transform made)
         model: wrap, shard (in place, FSDP2), partition (tensor or pipeline parallel), data_parallel, rework (something

@@ -12,6 +12,8 @@ _SEPARATORS = frozenset({"os.sep", "os.path.sep", "os.linesep"})
 
 COMMAND_LINES = frozenset("argparse tyro fire typer click jsonargparse defopt simple_parsing draccus hydra".split())
 """Libraries that hand a program its options."""
+CONFIGURATIONS = frozenset({"Namespace", "DictConfig", "ListConfig", "CfgNode", "ConfigDict"})
+"""Classes of libraries whose objects hold a program's options."""
 _OWN = frozenset("id hash object open input iter next vars globals locals eval exec".split())
 """Builtins whose result is not made of their arguments alone."""
 _PURE = ("os.path.", "posixpath.", "re.", "math.", "pathlib.", "builtins.")

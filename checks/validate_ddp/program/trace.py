@@ -70,11 +70,13 @@ class Program:
     def is_tool(self) -> bool:
         """Whether the script is one for a single process that shares its set-up with trainers.
 
-        It trains nothing, whatever could start several ranks is under some condition, and nothing is shared out
-        between ranks or left to one of them.
+        It trains nothing, and makes itself a world of one; or whatever could start several ranks is under some
+        condition, and nothing is shared out between ranks or left to one of them.
         """
         if "backward" in self._facts or "launch" in self._facts:
             return False
+        if any(fact.site.path == self.entry for fact in self.facts("world_of_one")):
+            return True
         sharing = self.facts("process_group", "wrap", "sampler")
         if all(fact.kind != "process_group" and "conditional" in fact.flags for fact in sharing):
             return True  # no group is started, and what one would be for hangs on a condition

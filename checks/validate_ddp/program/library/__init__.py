@@ -180,4 +180,6 @@ def annotated(machine: Machine, annotation: list[Any], name: str) -> Value:
                     return calls.instantiate(machine, atom, unknown)
                 finally:
                     machine.making = False
+            if isinstance(atom, Symbol) and atom.last in sameness.CONFIGURATIONS:
+                return roles.suggested(name, alike=True)
     return roles.suggested(name)

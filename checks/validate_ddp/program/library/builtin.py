@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, gradients
-from validate_ddp.program.library import attributes, iteration, lengths
+from validate_ddp.program.library import attributes, distributed, iteration, lengths
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
@@ -280,6 +280,11 @@ def _partial(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return call.argument(0) or UNKNOWN
 
 
+def _set_default(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    distributed.note_world(machine, call.argument(0), call.argument(1))
+    return attributes.environment(machine, call.argument(0))
+
+
 def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return attributes.environment(machine, call.argument(0))
 
@@ -326,7 +331,7 @@ _STANDARD: dict[str, Model] = {
     "collections.OrderedDict": _dict,
     "os.getenv": _getenv,
     "os.environ.get": _getenv,
-    "os.environ.setdefault": _getenv,
+    "os.environ.setdefault": _set_default,
     "os.environ.pop": _getenv,
     "functools.partial": _partial,
     "functools.wraps": _wraps,

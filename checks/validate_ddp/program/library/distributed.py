@@ -183,6 +183,12 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return NONE
 
 
+def note_world(machine: Machine, key: Value, value: Value) -> None:
+    """Record that the script makes itself a world of one: `os.environ.setdefault("WORLD_SIZE", "1")`."""
+    if constant(key) == "WORLD_SIZE" and constant(value) in (1, "1"):
+        machine.record("world_of_one", "WORLD_SIZE", machine.site())
+
+
 def _is_loop_back(machine: Machine, method: Any) -> bool:
     """Whether the ranks meet at an address that other machines cannot reach."""
     if isinstance(method, str) and method.startswith("tcp:"):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program.machine import Machine
+from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
     Function,
     Instance,
@@ -36,9 +37,10 @@ def of(value: Value, site: Site) -> Value:
         if isinstance(atom, (Instance, Opaque)) or (isinstance(atom, Resource) and atom.kind in _COUNTED)
     ]
     if not measured or any(isinstance(part, Resource) and part.kind in ("batch", "item") for part in carries):
-        return (Opaque("len", carries),)
+        return (Opaque("len", carries, is_alike(value)),)
     length = Resource("length", site, {"of": tuple(measured)})
-    return (Opaque("len", (length, *carries)[:12]),)
+    in_step = all(isinstance(atom, Resource) and atom.kind == "loader" for atom in bare(value))
+    return (Opaque("len", (length, *carries)[:12], in_step or is_alike(value)),)
 
 
 def combined(operator: str, left: Value, right: Value, carries: tuple[Any, ...], site: Site) -> tuple[Any, ...]:

@@ -201,7 +201,7 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
         if name in ("get", "pop", "setdefault"):
             if key is not None and key in fields:
                 return completed(fields[key], called.argument(1) or NONE)
-            return fields.get("*") or roles.suggested(key or "")
+            return fields.get("*") or roles.suggested(key or "", alike=resource.kind == "namespace")
         if name == "update":
             for atom in bare(called.argument(0)):
                 if isinstance(atom, Resource):

@@ -162,7 +162,7 @@ def _message(fact: Fact, what: str, in_parts: bool) -> str:
     who = "every rank" if fact.divides is None else "every rank that gets here"
     where, instead = "to the same path", "guard it with rank zero"
     if not is_one_path(fact):
-        where, instead = "to a path that nothing sets apart", "guard it with rank zero, or put the rank into the path"
+        where, instead = "to what looks like one path", "guard it with rank zero, or put the rank into the path"
     if in_parts:  # a guard would lose the other ranks' parts
         instead = "put the rank into the path, or gather the whole state for rank zero"
     return f"{who} writes {what} {where} (`{fact.name}`); {instead}"

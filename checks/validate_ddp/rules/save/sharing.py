@@ -124,6 +124,8 @@ def _is_model(instance: Instance) -> bool:
 
 def may_be_sharded(program: Program, fact: Fact) -> bool:
     """Whether each rank may hold a part of its own of what is written: FSDP, DTensor, DeepSpeed, parallel layers."""
+    if not is_checkpoint(fact):
+        return False
     held = [part for part in _parts(fact.value("object")) if not isinstance(part, Const)]
     models = [part for part in held if _is_state(part) and not _is_of_data(part)]
     if not models and fact.value("object") and not _has_telling_key(fact.value("object")):
