@@ -9,8 +9,8 @@ from typing import Any
 from validate_ddp.program import arithmetic, calls, conditions, gradients, presence, roles, turns
 from validate_ddp.program.library import attributes, iteration, lengths
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
-from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.ranks import PARTIAL, both
+from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
     UNKNOWN,
     Const,

@@ -52,16 +52,16 @@ class Program:
     def is_distributed(self) -> bool:
         """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler.
 
-        A collective alone says nothing, nor does a wrapper behind a condition of unknown truth: helpers for both kinds
-        of run have them behind conditions that a single process never meets. A notebook is one process, but for what
-        it starts itself.
+        A collective alone says nothing, nor does a wrapper or a clean-up behind a condition of unknown truth: helpers
+        for both kinds of run have them behind conditions that a single process never meets. A notebook is one process,
+        but for those that it starts itself.
         """
         if self._is_notebook:
             return bool(self._starts)
         return any(
-            fact.kind in ("process_group", "sampler")
+            fact.kind in ("launch", "sampler")
+            or (fact.kind == "process_group" and not (fact.name == "destroy" and fact.hangs_on_unknown))
             or (fact.kind == "wrap" and fact.name != "dp" and not fact.hangs_on_unknown)
-            or fact.kind == "launch"
             for kind in self._facts.values()
             for fact in kind
         )

@@ -60,6 +60,7 @@ def _around(program: Program, fact: Fact, depth: int) -> Iterator[str]:
         if guard.depth != depth:
             continue
         passed = "its handler goes on" if guard.swallows else "whether it holds is not known"
+        passed += ", and the ranks may differ about it" if guard.apart else ""
         if guard.who != "all":
             passed = f"{phrase(guard.who)} {'pass' if guard.who in ('some', 'nonzero') else 'passes'}"
             passed += "" if guard.exact else ", if anything else that it asks for holds"

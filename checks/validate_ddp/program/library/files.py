@@ -105,9 +105,9 @@ def _dump(position: int) -> Model:
     return dump
 
 
-def _writes(position: int, role: str = "file") -> Model:
+def _writes(position: int, name: str, role: str = "file") -> Model:
     def write(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        path = call.argument(position)
+        path = call.argument(position, name)
         machine.record("save", symbol.last, call.site, path=path, role=(Const(role),))
         return (Const(None),)
 
@@ -174,16 +174,16 @@ _FILES: dict[str, Model] = {
     "json.dump": _dump(1),
     "yaml.dump": _dump(1),
     "yaml.safe_dump": _dump(1),
-    "joblib.dump": _writes(1),
-    "numpy.save": _writes(0),
-    "numpy.savez": _writes(0),
-    "numpy.savez_compressed": _writes(0),
-    "numpy.savetxt": _writes(0),
-    "shutil.copy": _writes(1),
-    "shutil.copy2": _writes(1),
-    "shutil.copyfile": _writes(1),
-    "shutil.copytree": _writes(1),
-    "torch.onnx.export": _writes(2, "checkpoint"),
+    "joblib.dump": _writes(1, "filename"),
+    "numpy.save": _writes(0, "file"),
+    "numpy.savez": _writes(0, "file"),
+    "numpy.savez_compressed": _writes(0, "file"),
+    "numpy.savetxt": _writes(0, "fname"),
+    "shutil.copy": _writes(1, "dst"),
+    "shutil.copy2": _writes(1, "dst"),
+    "shutil.copyfile": _writes(1, "dst"),
+    "shutil.copytree": _writes(1, "dst"),
+    "torch.onnx.export": _writes(2, "f", "checkpoint"),
     "logging.basicConfig": _logging,
     "logging.FileHandler": _logging,
     "torch.utils.tensorboard.SummaryWriter": _writer,

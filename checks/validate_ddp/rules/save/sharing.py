@@ -132,9 +132,9 @@ def may_be_sharded(program: Program, fact: Fact) -> bool:
         return False
     if any(_is_in(part, ("fsdp", "engine")) for part in models):
         return True
-    before = [other for other in program.facts("shard", "partition", "sharded_state", "wrap")]
-    if any(other.order < fact.order and (other.kind != "wrap" or other.name in ("fsdp", "engine")) for other in before):
-        return True
+    for other in program.facts("shard", "partition", "sharded_state", "wrap"):
+        if other.order < fact.order and (other.kind != "wrap" or other.name in ("fsdp", "engine")):
+            return True
     return _has_groups(program) and not (models and all(_is_replica(program, part) for part in models))
 
 
