@@ -74,7 +74,11 @@ def test_a_notebook_is_checked_by_its_cells() -> None:
         {"cell_type": "markdown", "source": ["# training"], "metadata": {}},
         {"cell_type": "code", "source": ["%matplotlib inline\n", "import torch.distributed as dist"], "metadata": {}},
         {"cell_type": "code", "source": ["def work(rank):\n", "    dist.init_process_group('gloo')"], "metadata": {}},
-        {"cell_type": "code", "source": ["dist.torch.multiprocessing.spawn(work, nprocs=2)"], "metadata": {}},
+        {
+            "cell_type": "code",
+            "source": "from torch import multiprocessing as mp\nmp.spawn(work, nprocs=2)",
+            "metadata": {},
+        },
     ]
     Path("train.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
     (finding,) = run("train.ipynb")
