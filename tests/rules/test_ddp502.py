@@ -238,6 +238,24 @@ def test_a_guard_is_not_safe_where_calls_were_left_unwalked(found: Found) -> Non
     assert finding.fix is not None and not finding.fix.safe
 
 
+NAMED = """
+def named(name):
+    print(1)
+    print(2)
+    print(3)
+    print(4)
+    return os.path.join("out", name + ".pt")
+
+"""
+
+
+def test_a_path_made_by_a_function_that_is_walked_no_more_keeps_its_rank(found: Found) -> None:
+    calls = "".join(f"print(named('{letter}'))\n" for letter in "abcdefg")
+    assert found(NAMED + calls + _save("named(f'{dist.get_rank()}')")) == []
+    (finding,) = found(NAMED + calls + _save("named(time.ctime())"))
+    assert finding.severity == "warning"
+
+
 def test_lines_that_each_rank_appends_are_not_left_to_one(found: Found) -> None:
     (finding,) = found("with open('log.txt', 'a') as file:\n    file.write('x')\n")
     assert finding.fix is None

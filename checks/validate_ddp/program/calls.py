@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.catalogue import Span
-from validate_ddp.program import gradients, library, presence, ranks, roles, worth
+from validate_ddp.program import gradients, library, presence, ranks, roles, sameness, worth
 from validate_ddp.program.library import attributes, autograd, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
     UNKNOWN,
     Class,
+    Const,
     Function,
     Instance,
     ModuleRef,
     Opaque,
+    Rank,
     Resource,
     Site,
     Symbol,
@@ -271,11 +273,11 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= worth.most_walks(function):
         machine.unseen.add((function.module.path, function.name))
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
-        return machine.results.get(key, UNKNOWN)
+        return _standing(machine.results.get(key, UNKNOWN), call)
     here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
     if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.is_short(function):
         if not worth.passes_on(machine, call):
-            return machine.results[key]
+            return _standing(machine.results[key], call)
     known = len(machine.facts)
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
@@ -298,6 +300,15 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
             atom.fields["asked_for"] = (Resource("call", call.site),)
     return value
+
+
+def _standing(value: Value, call: Call) -> Value:
+    """What earlier calls returned, for one that is not walked: what is handed in now may be in its result."""
+    if sameness.are_alike(*call.args, *call.keywords.values()):
+        return value
+    if not all(isinstance(atom, (Const, Opaque)) for atom in value):
+        return value
+    return join(value, (Opaque("", tuple(part for part in carried_by(call.given) if isinstance(part, Rank))),))
 
 
 def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:

@@ -5,9 +5,9 @@ Looks for checkpoints, configuration dumps and logs that are written without a c
 the same on every rank.
 
 It is an error for the state of a model or of its training, where the path and the conditions round it are known to be
-equal on every rank: made of constants, options, configuration and counters of epochs or steps. Where the path is not
-known, where ranks may differ about whether they come here (a loss, a look at the disk), or where each may hold a part of
-what is written (FSDP, DeepSpeed, tensor and pipeline parallel), it is a warning. A path with a rank in it, also that
+equal on every rank: made of constants, options, configuration and counters of epochs or steps. It is a warning where
+the path is not known, where ranks may differ about whether they come here (a loss, a look at the disk), or where each
+may hold a part of what is written (FSDP, DeepSpeed, tensor and pipeline parallel). A path with a rank in it, also that
 within a group or a mesh, is left alone.
 
 ## Why is this bad?
@@ -28,10 +28,10 @@ if dist.get_rank() == 0:
 
 ## Fix safety
 The fix puts the write under a condition that holds on rank zero alone: a rank, a flag or an accelerator that the code
-has there, else `dist.get_rank() == 0`. It is safe for a `torch.save` of a state of which every rank has a copy, to a path
-that is known to be one, which reaches no collective and whose file no rank reads, copies or renames afterwards; else it
-is unsafe, since the other ranks may wait for each other or miss the file. There is none where the others' part would be
-lost: of sharded state, of appended lines, where another caller of the same statement puts a rank into the path.
+has there, else `dist.get_rank() == 0`. It is safe for a `torch.save` of a state of which every rank has a copy, to a
+path that is known to be one, which reaches no collective and whose file no rank reads, copies or renames afterwards;
+else it is unsafe, since the other ranks may wait for each other or miss the file. There is none where the others' part
+would be lost: of sharded state, of appended lines, where another caller of the same statement puts a rank into the path.
 
 ## References
 - [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
