@@ -50,6 +50,7 @@ from validate_ddp.program.values import (
     bare,
     constant,
     contents,
+    hangs_on_rank,
     reaching,
 )
 from validate_ddp.rules.proposing import place, propose
@@ -202,8 +203,10 @@ def _holds_state(fact: Fact) -> bool:
 def _is_apart(fact: Fact) -> bool:
     """Whether the path differs between nodes, or lies on one of them."""
     path = fact.value("path")
+    if hangs_on_rank(path):
+        return True
     for part in (*bare(path), *reaching(path)):
-        if isinstance(part, Rank) or (isinstance(part, Resource) and part.kind in ("buffer", "unique", "file")):
+        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "file"):
             return True
         name = part.value if isinstance(part, Const) else part.name if isinstance(part, Opaque) else ""
         if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or "hostname" in name):

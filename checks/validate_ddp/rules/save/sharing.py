@@ -61,7 +61,8 @@ def is_one_path(fact: Fact) -> bool:
 
 def is_own_elsewhere(program: Program, fact: Fact) -> bool:
     """Whether the same statement also writes a file of the rank's own: for another caller, or by appending."""
-    if "a" in str(constant(fact.value("mode"))) and constant(fact.value("mode")) is not ...:
+    mode = constant(fact.value("mode"))
+    if isinstance(mode, str) and "a" in mode:
         return True
     here = [other for other in program.facts("save") if other.site == fact.site]
     return any(is_apart(other) for other in here)
