@@ -144,6 +144,9 @@ RANKS_OWN = {
         "try:\n    model(torch.ones(2)).sum().backward()\nexcept Exception:\n"
         "    torch.save({'loss': 1}, 'bad.pt')\n    raise"
     ),
+    "a flag that is the main process's": _save(
+        "'model.pt'", "args.keep &= dist.get_rank() == 0\nif not args.keep:\n    sys.exit()"
+    ),
     "a guard of a group": _save(
         "'model.pt'", "from mine import engine\nif engine.get_data_parallel_rank() != 0:\n    sys.exit()"
     ),

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Value, WorldSize, bare, carried_by, join
+from validate_ddp.program import conditions
+from validate_ddp.program.values import (
+    UNKNOWN,
+    Const,
+    Opaque,
+    Rank,
+    RankTest,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    join,
+)
 
 
 def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
@@ -31,6 +43,14 @@ def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
     if operator == "Mult" and len(world) == 2:
         return (WorldSize(),)
     return None
+
+
+def of_flags(operator: str, left: Value, right: Value) -> Value | None:
+    """`flag & is_main()` and `flag | is_main()`: a question about the rank; None where neither side is one."""
+    if operator not in ("BitAnd", "BitOr") or not any(isinstance(atom, RankTest) for atom in bare((*left, *right))):
+        return None
+    truths = [conditions.truth_of(left), conditions.truth_of(right)]
+    return conditions.as_value(conditions.all_of(truths) if operator == "BitAnd" else conditions.any_of(truths))
 
 
 def first_rank(values: list[Value]) -> Value:

@@ -119,7 +119,7 @@ def test(machine: Machine, node: Node) -> Truth:
                 if truths[-1] is deciding:
                     return deciding
                 machine.flags.append("shorted")
-        return _all_of(truths) if node[1] == "and" else _any_of(truths)
+        return all_of(truths) if node[1] == "and" else any_of(truths)
     if kind == "cmp":
         truth, operands = compared(machine, node)
         if truth is None:
@@ -147,7 +147,7 @@ def asked(machine: Machine, node: Node) -> tuple[Truth, bool]:
     return truth, truth is None and differs
 
 
-def _all_of(truths: list[Truth]) -> Truth:
+def all_of(truths: list[Truth]) -> Truth:
     tests = [truth for truth in truths if isinstance(truth, RankTest)]
     if tests:
         who = "all"
@@ -157,7 +157,7 @@ def _all_of(truths: list[Truth]) -> Truth:
     return None if any(truth is None for truth in truths) else all(truths)
 
 
-def _any_of(truths: list[Truth]) -> Truth:
+def any_of(truths: list[Truth]) -> Truth:
     tests = [truth for truth in truths if isinstance(truth, RankTest)]
     if tests:
         if any(truth is None for truth in truths):
@@ -179,7 +179,7 @@ def compared(machine: Machine, node: Node) -> tuple[Truth, Value]:
         truths.append(False if _never(left_node, operator, right_node) else _compared(left, operator, right))
         left, left_node = right, right_node
         operands += right
-    return _all_of(truths), operands
+    return all_of(truths), operands
 
 
 def _never(left: Node, operator: str, right: Node) -> bool:

@@ -198,7 +198,7 @@ def _binary(machine: Machine, node: Node) -> Value:
         total = gradients.arithmetic(machine, node[1], left, right)
         if total is not None:
             return total
-    number = arithmetic.of_ranks(node[1], left, right)
+    number = arithmetic.of_flags(node[1], left, right) or arithmetic.of_ranks(node[1], left, right)
     if number is not None:
         return number
     if len(left) == 1 and len(right) == 1 and isinstance(left[0], Const) and isinstance(right[0], Const):
