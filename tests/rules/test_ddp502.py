@@ -147,6 +147,16 @@ RANKS_OWN = {
     "a flag that is the main process's": _save(
         "'model.pt'", "args.keep &= dist.get_rank() == 0\nif not args.keep:\n    sys.exit()"
     ),
+    "put into a configuration": (
+        "import hydra\n@hydra.main(config_path=None)\ndef main(cfg):\n"
+        "    cfg.run.out = os.path.join(cfg.run.out, str(dist.get_rank()))\n"
+        f"    torch.save({STATE}, os.path.join(cfg.run.out, 'model.pt'))\nmain()\n"
+    ),
+    "an item put into a configuration": (
+        "from omegaconf import DictConfig\ndef main(cfg: DictConfig):\n    cfg['out'] = f'{dist.get_rank()}'\n"
+        f"    torch.save({STATE}, os.path.join(cfg['out'], 'model.pt'))\nimport mine\nmain(mine.configuration())\n"
+    ),
+    "settings of the rank": _save("settings['out']", "settings = json.load(open(f'{dist.get_rank()}.json'))"),
     "a guard of a group": _save(
         "'model.pt'", "from mine import engine\nif engine.get_data_parallel_rank() != 0:\n    sys.exit()"
     ),

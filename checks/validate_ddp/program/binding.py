@@ -7,6 +7,7 @@ from typing import Any
 from validate_ddp.program import gradients, roles
 from validate_ddp.program.library import attributes, distributed, iteration, optimizers
 from validate_ddp.program.machine import Machine, Scope
+from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
     UNKNOWN,
     Class,
@@ -41,6 +42,8 @@ def assign(machine: Machine, target: Node, value: Value, written: bool = True) -
                 machine.write(atom.module.scope.names, target[2], roles.named(target[2], value))
             elif isinstance(atom, Class):
                 machine.write(atom.members, target[2], value)
+            elif isinstance(atom, Opaque) and atom.alike and not is_alike(value):
+                machine.write(machine.settings, target[2], value)
             elif isinstance(atom, Symbol):  # a field of a configuration object whose file is not there
                 machine.write(machine.environment, f"{atom.name}.{target[2]}", roles.named(target[2], value))
     elif kind == "sub":
@@ -71,6 +74,8 @@ def _assign_item(machine: Machine, target: Node, value: Value) -> None:
                     machine.write(atom.fields, known, join(old, value))
             else:
                 machine.write(atom.fields, key, roles.named(key, value))
+        elif isinstance(atom, Opaque) and atom.alike and iteration.key_of(key_value) and not is_alike(value):
+            machine.write(machine.settings, str(iteration.key_of(key_value)), value)
         elif isinstance(atom, Opaque) and atom.carries:  # an nn.ModuleDict
             optimizers.put_into(atom, value)
         elif isinstance(atom, Symbol) and atom.name == "os.environ":

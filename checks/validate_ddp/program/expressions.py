@@ -262,7 +262,8 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key, alike=atom.kind == "namespace")
     if isinstance(atom, Opaque):
-        return roles.suggested(key or "", (*_picking(index), *atom.carries)[:12], is_alike((atom, *index)))
+        found = roles.suggested(key or "", (*_picking(index), *atom.carries)[:12], is_alike((atom, *index)))
+        return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
     return attributes.item(machine, atom, key, index)

@@ -117,6 +117,8 @@ class Machine:
         """Functions, by file and name, of which a call was not walked any more: see ``worth.most_walks``."""
         self.environment: dict[str, Value] = {}
         self.switches: dict[str, Value] = {}
+        self.settings: dict[str, Value] = {}
+        """What the program has put into configurations it was given that ranks may differ about, by the field."""
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}

@@ -74,7 +74,8 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
         return bound(member, atom) if _is_classmethod(member) else member
     if isinstance(atom, Opaque):
         carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
-        return roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
+        found = roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
+        return join(machine.settings[name], found) if atom.alike and name in machine.settings else found
     if isinstance(atom, Function):
         return (Opaque(f"{atom.name}.{name}"),)
     return (Opaque(name, carried_by((atom,))),)

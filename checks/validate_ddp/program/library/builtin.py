@@ -29,8 +29,10 @@ from validate_ddp.program.values import (
     carried_by,
     completed,
     constant,
+    hangs_on_rank,
     join,
     on_ranks,
+    reaching,
     unmarked,
 )
 
@@ -293,6 +295,15 @@ def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Resource("namespace", call.site, dict(call.keywords)),)
 
 
+def _settings(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """What a file of settings holds; each rank's own where its path holds the rank."""
+    for atom in bare(call.argument(0)):
+        path = atom.get("path") if isinstance(atom, Resource) and atom.kind == "file" else ()
+        if hangs_on_rank(path):
+            return (Opaque("", reaching(path)),)
+    return _namespace(machine, symbol, call)
+
+
 def _wraps(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Symbol("functools.wrapper"),)
 
@@ -339,9 +350,9 @@ _STANDARD: dict[str, Model] = {
     "types.SimpleNamespace": _namespace,
     "easydict.EasyDict": _dict,
     "munch.Munch": _dict,
-    "yaml.safe_load": _namespace,
-    "yaml.load": _namespace,
-    "json.load": _namespace,
+    "yaml.safe_load": _settings,
+    "yaml.load": _settings,
+    "json.load": _settings,
     "itertools.chain": _zip,
     "copy.deepcopy": _through,
 }
