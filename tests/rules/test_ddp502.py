@@ -183,6 +183,9 @@ UNSURE = {
         "for batch in loader:\n    loss = model(batch).sum()\n    if loss < 3:\n        continue\n"
         f"    torch.save({STATE}, 'model.pt')\n"
     ),
+    "an error of one kind": (
+        f"try:\n    model(torch.ones(2)).sum().backward()\nexcept ValueError:\n    torch.save({STATE}, 'model.pt')\n"
+    ),
     "an unknown flag": _save("'model.pt'", "")
     .replace("torch.save", "if mine.wanted():\n    torch.save")
     .replace("\nif", "import mine\nif", 1),
@@ -284,7 +287,7 @@ ONE_PROCESS = {
         'os.environ.setdefault("RANK", "0")\nos.environ.setdefault("WORLD_SIZE", "1")',
         'dist.init_process_group("gloo")',
     ),
-    "a clean-up that others need": ("", "if dist.is_initialized():\n    dist.destroy_process_group()"),
+    "a clean-up that others need": ("", 2 * "if dist.is_initialized():\n    dist.destroy_process_group()\n"),
     "one process spawned": (
         "",
         "import torch.multiprocessing as mp\ndef work(rank, size):\n    dist.init_process_group('gloo', rank=rank, "

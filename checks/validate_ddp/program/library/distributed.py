@@ -223,7 +223,7 @@ def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    started = any(fact.kind in ("process_group", "wrap") for fact in machine.facts)
+    started = any(fact.kind in ("process_group", "wrap") and fact.name != "destroy" for fact in machine.facts)
     return TRUE if started else (Opaque("is_initialized_yet"),)
 
 

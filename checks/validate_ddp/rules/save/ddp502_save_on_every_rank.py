@@ -163,11 +163,16 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _doubts(program: Program, fact: Fact) -> int:
     """How much is not known of what an error says: that all ranks come here, to one path, with the whole model."""
-    return (fact.divides is not None) + (not is_one_path(fact)) + may_be_sharded(program, fact)
+    return _is_divided(fact) + (not is_one_path(fact)) + may_be_sharded(program, fact)
+
+
+def _is_divided(fact: Fact) -> bool:
+    """Whether it hangs on more than options and counters whether a rank comes here."""
+    return fact.divides is not None or "handler" in fact.flags
 
 
 def _message(fact: Fact, what: str, in_parts: bool) -> str:
-    who = "every rank" if fact.divides is None else "every rank that gets here"
+    who = "every rank that gets here" if _is_divided(fact) else "every rank"
     where, instead = "to the same path", "guard it with rank zero"
     if not is_one_path(fact):
         where, instead = "to what looks like one path", "guard it with rank zero, or put the rank into the path"
