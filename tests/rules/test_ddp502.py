@@ -186,6 +186,8 @@ UNSURE = {
     "an error of one kind": (
         f"try:\n    model(torch.ones(2)).sum().backward()\nexcept ValueError:\n    torch.save({STATE}, 'model.pt')\n"
     ),
+    "a setting called after a rank": _save("'model.pt'").replace("torch.save", "if args.on_this_rank:\n    torch.save"),
+    "a setting of a rank in the path": _save("f'{args.out}/{args.rank_name}.pt'"),
     "an unknown flag": _save("'model.pt'", "")
     .replace("torch.save", "if mine.wanted():\n    torch.save")
     .replace("\nif", "import mine\nif", 1),

@@ -19,7 +19,7 @@ def suggested(name: str, carries: tuple[Any, ...] = (), alike: bool = False) -> 
         return (Rank("group", sure=False),)
     if last in vocabulary.WORLD_SIZE:
         return (WorldSize(),)
-    return (Opaque(name, carries, alike),)
+    return (Opaque(name, carries, alike and vocabulary.OF_A_RANK.isdisjoint(last.split("_"))),)
 
 
 def named(name: str, value: Value, written: bool = True) -> Value:

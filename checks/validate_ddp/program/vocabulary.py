@@ -52,6 +52,8 @@ GROUP_RANK = frozenset(f"{dimension}_parallel_rank" for dimension in _DIMENSIONS
     replica_rank mesh_rank dp_shard_rank dp_replicate_rank""".split()
 )
 """Ranks within a group: of one dimension of a mesh, each number of which several ranks of the world have."""
+OF_A_RANK = frozenset("rank ranks master main leader chief primary node host hostname worker shard pid".split())
+"""Words in the names of settings that a program may fill in for each rank: `args.profile.this_rank`."""
 RANK_VARIABLES = {
     "RANK": "global",
     "SLURM_PROCID": "global",
