@@ -244,8 +244,15 @@ def test_a_guard_in_a_function_is_safe_where_all_its_callers_write_one_path(foun
     assert finding.severity == "error" and finding.fix is not None and finding.fix.safe
 
 
-def test_no_guard_is_put_round_a_save_that_another_caller_makes_the_ranks_own(found: Found) -> None:
-    (finding,) = found(SAVER.replace("OTHER", "save(torch.get_rng_state(), f'rng_{dist.get_rank()}.pt')"))
+@pytest.mark.parametrize(
+    "other",
+    [
+        "save(torch.get_rng_state(), f'rng_{dist.get_rank()}.pt')",
+        "if dist.get_rank() == 1:\n    save({'seen': 1}, 'second.pt')",
+    ],
+)
+def test_no_guard_is_put_round_a_save_that_another_caller_makes_the_ranks_own(other: str, found: Found) -> None:
+    (finding,) = found(SAVER.replace("OTHER", other))
     assert finding.severity == "error" and finding.fix is None
 
 

@@ -60,12 +60,12 @@ def is_one_path(fact: Fact) -> bool:
 
 
 def is_own_elsewhere(program: Program, fact: Fact) -> bool:
-    """Whether the same statement also writes a file of the rank's own: for another caller, or by appending."""
+    """Whether the same statement also writes what other ranks alone have: for another caller, or by appending."""
     mode = constant(fact.value("mode"))
     if isinstance(mode, str) and "a" in mode:
         return True
     here = [other for other in program.facts("save") if other.site == fact.site]
-    return any(is_apart(other) for other in here)
+    return any(is_apart(other) or other.who not in ("all", "zero") for other in here)
 
 
 def is_equal(fact: Fact) -> bool:
