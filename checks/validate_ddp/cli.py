@@ -57,6 +57,9 @@ def run() -> NoReturn:
 
     To free the trees of some hundred files one by one takes a fifth of a run.
     """
+    from validate_ddp.own_path import leave_out_working_directory
+
+    leave_out_working_directory()
     import atexit
 
     code = main()
