@@ -41,8 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except (UsageError, ChildProcessError) as error:
+        from validate_ddp.report.printable import escape
+
         message = " ".join(str(error).split())
-        print(f"validate-ddp: error: {message}", file=sys.stderr)
+        print(f"validate-ddp: error: {escape(message)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -97,6 +99,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _check(args: Arguments) -> int:
+    if args.output_file is not None:
+        from validate_ddp.output_files import objection
+
+        told = objection("--output-file", args.output_file, (*args.paths, args.config or ""))
+        if told is not None:
+            raise UsageError(told)
     settings = _settings(args)
     options = _options(args)
     stdin = sys.stdin.buffer.read() if "-" in args.paths else None
@@ -135,12 +143,13 @@ def _report(outcome: Outcome, args: Arguments, options: Options) -> str:
 
 def _fix(args: Arguments, settings: Settings, options: Options, stdin: bytes | None) -> int:
     from validate_ddp.edit import fixing
+    from validate_ddp.report.printable import escape
 
     if stdin is not None and len(args.paths) > 1:
         raise UsageError("`-` can be fixed only alone: give it no other paths")
     result = fixing.fix(args.paths, settings, stdin, unsafe=args.unsafe_fixes, write=not args.diff)
     for line in result.problems:
-        print(f"validate-ddp: {line}", file=sys.stderr)
+        print(f"validate-ddp: {escape(line)}", file=sys.stderr)
     if args.diff:
         _write(fixing.diff(result.changes), args.output_file)
         print(fixing.would_fix(result), file=sys.stderr)
@@ -172,9 +181,9 @@ def _write(report: str | bytes, path: str | None) -> None:
 
 def _written(report: str | bytes, path: str | None) -> None:
     if path is not None:
-        data = report if isinstance(report, bytes) else report.encode("utf-8", "backslashreplace")
-        with open(path, "wb") as file:
-            file.write(data)
+        from validate_ddp.output_files import write_report
+
+        write_report(path, report if isinstance(report, bytes) else report.encode("utf-8", "backslashreplace"))
     elif isinstance(report, bytes):
         sys.stdout.flush()
         sys.stdout.buffer.write(report)

@@ -30,6 +30,15 @@ def escape(text: str) -> str:
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
+def named(path: str) -> str:
+    """The name of a file, or a place in it, at the start of a line: escaped, and no command to the program that reads
+    the output of a CI job, as ``::error::`` at the start of a line and ``##[`` or ``##vso[`` anywhere are."""
+    shown = escape(path)
+    if shown.lstrip().startswith("::"):
+        shown = "./" + shown
+    return shown.replace("##[", "#\\x23[").replace("##vso[", "#\\x23vso[") if "##" in shown else shown
+
+
 def _escaped(character: str) -> str:
     code = ord(character)
     if character in "\n\r\t":
