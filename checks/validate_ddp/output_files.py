@@ -18,7 +18,7 @@ def objection(option: str, path: str, inputs: Iterable[str]) -> str | None:
     inputs: paths and other words; those that name no file do not count.
     """
     if not path or "\0" in path:
-        return f"{option}: `{path}` is not a path"
+        return f"{option} `{path}`: is not a path"
     if os.path.isdir(path):
         return f"{option} {path}: is a folder; give the name of a file"
     if not os.path.isfile(path):

@@ -203,9 +203,9 @@ def diff(changes: Iterable[Change]) -> bytes:
 
 
 def _quoted(path: str) -> bytes:
-    """A name in the head of a diff, as ``git`` writes it and ``patch`` reads it: quoted where it is not printable."""
+    """A name in the head of a diff, quoted as ``git`` and ``patch`` read it where it is more than plain characters."""
     name = os.fsencode(path)
-    if path.isprintable() and '"' not in path and "\\" not in path:
+    if path.isprintable() and not any(sign in path for sign in ' "\\'):
         return name
     plain = {ord('"'): b'\\"', ord("\\"): b"\\\\"}
     return (

@@ -30,13 +30,11 @@ def escape(text: str) -> str:
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
-def named(path: str) -> str:
-    """The name of a file, or a place in it, at the start of a line: escaped, and no command to the program that reads
-    the output of a CI job, as ``::error::`` at the start of a line and ``##[`` or ``##vso[`` anywhere are."""
-    shown = escape(path)
-    if shown.lstrip().startswith("::"):
-        shown = "./" + shown
-    return shown.replace("##[", "#\\x23[").replace("##vso[", "#\\x23vso[") if "##" in shown else shown
+def named(place: str) -> str:
+    """A file's name, or a place in it, fit for the start of a line: there ``::error::`` is a command to GitHub Actions,
+    also after spaces."""
+    shown = escape(place)
+    return "./" + shown if shown.lstrip().startswith("::") else shown
 
 
 def _escaped(character: str) -> str:
