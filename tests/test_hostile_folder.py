@@ -146,3 +146,56 @@ def test_the_command_works_in_its_own_folders(tmp_path: Path) -> None:
         cwd=os.path.dirname(os.__file__),
     )  # fmt: skip
     assert done.returncode == 1 and "DDP201" in done.stdout, done.stderr
+
+
+@pytest.mark.runtime
+@pytest.mark.parametrize("call", ["validate-ddp", "python -m"])
+def test_a_rehearsal_imports_nothing_of_the_working_directory(hostile: Path, call: str) -> None:
+    """Of its own folder a script imports what it asks for; nothing of ours asks for more than torch does."""
+    pytest.importorskip("torch")
+    script = hostile.parent / "elsewhere" / "train.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.destroy_process_group()\n"
+    )
+    modules = script.with_name("modules.py")
+    modules.write_text("import sys\nfor name in sys.modules:\n    print('module', name)\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    line = [*CALLS[call], "run"]
+    done = subprocess.run(
+        [*line, str(script)], cwd=hostile, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    mark = hostile.parent / "imported"
+    assert not mark.exists(), f"imported of the folder: {mark.read_text()}"
+    assert done.returncode == 0, done.stderr
+    assert " on 2 ranks" in done.stdout and "never reported" not in done.stdout
+    done = subprocess.run(
+        [*line, "--nproc-per-node", "1", str(modules)], cwd=hostile, env=environment, capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    plain = subprocess.run([sys.executable, str(modules)], env=environment, capture_output=True, text=True, check=True)
+    rehearsed, alone = (
+        {line.split()[1] for line in out.splitlines() if line.startswith("module ")}
+        for out in (done.stdout, plain.stdout)
+    )
+    ours = (rehearsed - alone) & sys.stdlib_module_names - set(sys.builtin_module_names)
+    assert ours <= {"__future__", "importlib", "warnings"}
+
+
+@pytest.mark.runtime
+def test_the_process_that_ranks_of_tests_come_from_imports_nothing_of_it(hostile: Path) -> None:
+    pytest.importorskip("torch")
+    poison(hostile, "validate_ddp")
+    start = hostile.parent / "start.py"
+    start.write_text(
+        "from validate_ddp.testing.server import Forkserver\n"
+        "server = Forkserver()\nserver.wait_until_ready()\nserver.close(0)\nprint('ready')\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [sys.executable, str(start)], cwd=hostile, env=environment, capture_output=True, text=True, check=False,
+        timeout=120,
+    )  # fmt: skip
+    mark = hostile.parent / "imported"
+    assert not mark.exists(), f"imported of the folder: {mark.read_text()}"
+    assert done.stdout == "ready\n", done.stderr
