@@ -148,6 +148,44 @@ def test_the_command_works_in_its_own_folders(tmp_path: Path) -> None:
     assert done.returncode == 1 and "DDP201" in done.stdout, done.stderr
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes in folders")
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "train.py").write_bytes(BUGGY.read_bytes())
+    for name in ("pyproject.toml", ".gitignore", "helper.py"):
+        os.mkfifo(tmp_path / name)
+    assert "DDP201" in findings(CALLS["validate-ddp"], tmp_path)
+    done = subprocess.run(
+        [COMMAND, "--no-cache", "."], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2 and "helper.py:1:1: error DDP001" in done.stdout and "DDP201" in done.stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder in use cannot be removed")
+@pytest.mark.parametrize("call", CALLS)
+def test_a_working_directory_that_is_gone_is_told(tmp_path: Path, call: str) -> None:
+    code = (
+        "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *CALLS[call], "train.py"], cwd=tmp_path, capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "validate-ddp: error: the working directory is gone: change to one that exists\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_does_not_change_what_is_done(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "train.py").write_bytes(BUGGY.read_bytes())
+    line = f"'{COMMAND}' --no-cache --fix train.py {closed}"
+    done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"set_epoch(" in (tmp_path / "train.py").read_bytes()
+    assert b"Fixed" not in (tmp_path / "train.py").read_bytes()
+
+
 @pytest.mark.runtime
 @pytest.mark.parametrize("call", ["validate-ddp", "python -m"])
 def test_a_rehearsal_imports_nothing_of_the_working_directory(hostile: Path, call: str) -> None:

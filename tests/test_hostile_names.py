@@ -132,3 +132,29 @@ def test_a_diff_of_any_name_can_be_applied(tree: Path, tool: str) -> None:
             twin = path.replace(os.fsencode(tree), os.fsencode(copy), 1)
             with open(path, "rb") as fixed, open(twin, "rb") as patched:
                 assert fixed.read() == patched.read(), name
+
+
+def test_on_a_terminal_the_lines_of_a_diff_are_harmless_too(tmp_path: Path) -> None:
+    import pty
+
+    source = BUGGY.read_bytes().replace(b"def train(", b"# \x1b[2J\x9b31m\ndef train(").replace(b"\n", b"\r\n")
+    (tmp_path / "train.py").write_bytes(source.replace(b"\x9b", "\x9b".encode()))
+    ours, theirs = pty.openpty()
+    line = [sys.executable, "-m", "validate_ddp", "--no-cache", "--diff", "train.py"]
+    with subprocess.Popen(line, stdout=theirs, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                data = os.read(ours, 1 << 16)
+            except OSError:  # Linux says so where the other end is closed
+                break
+            if not data:
+                break
+            shown += data
+    os.close(ours)
+    assert process.returncode == 1
+    lines = shown.decode().replace("\r\n", "\n").split("\n")
+    assert "+        sampler.set_epoch(epoch)" in lines and all(line.isprintable() for line in lines)
+    piped, _ = call(tmp_path, "--no-cache", "--diff", "train.py")
+    assert b"+        sampler.set_epoch(epoch)\r\n" in piped

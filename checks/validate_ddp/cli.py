@@ -62,6 +62,7 @@ def run() -> NoReturn:
     from validate_ddp.own_path import leave_out_working_directory
 
     leave_out_working_directory()
+    _open_closed_streams()
     import atexit
 
     code = main()
@@ -74,7 +75,18 @@ def run() -> NoReturn:
     os._exit(code)
 
 
+def _open_closed_streams() -> None:
+    """A stream that the caller has closed (``>&-``) is None, and the next file that is opened would take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the life of the process
+
+
 def _dispatch(arguments: list[str]) -> int:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError("the working directory is gone: change to one that exists") from error
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not end the run
             stream.reconfigure(errors="backslashreplace")
@@ -143,7 +155,7 @@ def _report(outcome: Outcome, args: Arguments, options: Options) -> str:
 
 def _fix(args: Arguments, settings: Settings, options: Options, stdin: bytes | None) -> int:
     from validate_ddp.edit import fixing
-    from validate_ddp.report.printable import escape
+    from validate_ddp.report.printable import escape, plain_rows
 
     if stdin is not None and len(args.paths) > 1:
         raise UsageError("`-` can be fixed only alone: give it no other paths")
@@ -151,7 +163,8 @@ def _fix(args: Arguments, settings: Settings, options: Options, stdin: bytes | N
     for line in result.problems:
         print(f"validate-ddp: {escape(line)}", file=sys.stderr)
     if args.diff:
-        _write(fixing.diff(result.changes), args.output_file)
+        shown = fixing.diff(result.changes)
+        _write(plain_rows(shown) if args.output_file is None and sys.stdout.isatty() else shown, args.output_file)
         print(fixing.would_fix(result), file=sys.stderr)
         bad = exit_code(result.outcome.findings, "never")
         return bad or (FOUND if result.changes else OK)

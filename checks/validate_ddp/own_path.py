@@ -18,7 +18,10 @@ def leave_out_working_directory() -> None:
 
     Python's own folders stay, also where the command is called in one of them; ours goes last.
     """
-    here = _identity(".")
+    try:
+        here = _identity(os.getcwd())
+    except OSError:  # it has been removed: there is nothing in it, and nothing is relative to it
+        return
     ours = _identity(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     relative = {os.path.abspath(entry) for entry in _python_path() if not os.path.isabs(entry)}
     kept, last = [], []
