@@ -107,12 +107,14 @@ def _in_processes(shares: list[list[str]], summaries: Summaries, enabled: frozen
     """
     from multiprocessing import Pipe, Process
 
+    from validate_ddp.own_path import start_outside
+
     running = []
     for share in shares[1:]:
         receiver, sender = Pipe(duplex=False)
         # What the files hold is known by now: a forked process need not read them again.
         process = Process(target=_send, args=(sender, share, summaries, enabled), daemon=True)
-        process.start()
+        start_outside(process)
         sender.close()
         running.append((process, receiver))
     yield from _examined(shares[0], summaries, enabled)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from validate_ddp.catalogue import SEVERITIES, Finding
 from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.config import Settings
+from validate_ddp.output_files import write_report
 from validate_ddp.rehearse import fake_data, reading, show
 from validate_ddp.rehearse import log as logs
 from validate_ddp.rehearse.as_json import as_json
@@ -93,8 +94,7 @@ def _report(judged: Judged, options: Options) -> None:
     if options.report is not None:
         text = as_json(judged) if options.report.endswith(".json") else as_html(judged)
         try:
-            with open(options.report, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
+            write_report(options.report, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise UsageError(f"{options.report}: the report cannot be written: {error.strerror or error}") from error
 

@@ -8,9 +8,11 @@ from typing import NamedTuple, NoReturn
 
 from validate_ddp.cli import UsageError
 from validate_ddp.config import FAIL_ON
+from validate_ddp.output_files import objection
 from validate_ddp.rehearse.fake_data import KINDS
 from validate_ddp.rehearse.launchers import understood
 from validate_ddp.rehearse.plan import Plan
+from validate_ddp.rehearse.reading import file_of
 
 _USAGE = """validate-ddp run [options] train.py [args]
        validate-ddp run [options] -m package.train [args]
@@ -113,10 +115,26 @@ def read(arguments: list[str]) -> Options:
         plan = _plan(args, rest)
     elif rest:
         raise UsageError("--replay starts nothing: it takes no script")
+    _keep_inputs(args, plan)
     return Options(
         plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential,
         tuple(args.fake_data),
     )  # fmt: skip
+
+
+def _keep_inputs(args: argparse.Namespace, plan: Plan | None) -> None:
+    """Raises UsageError where the report or the log would go over the script, a file that it is given, or the other."""
+    words = [args.replay or ""]
+    if plan is not None:
+        words += [file_of(plan.script) or "", *plan.arguments]
+        words += [word.partition("=")[2] for word in plan.arguments]
+    for option, path, other in (("--report", args.report, args.log), ("--log", args.log, "")):
+        if path is not None:
+            told = objection(option, path, [*words, other or ""])
+            if told is not None:
+                raise UsageError(told)
+            if other and os.path.abspath(path) == os.path.abspath(other):
+                raise UsageError(f"{option} {path}: is the file of --log too; give the report another name")
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> Plan:

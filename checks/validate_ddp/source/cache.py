@@ -181,8 +181,9 @@ class Cache:
         except OSError:
             pass  # never pruned yet
         try:
-            with open(stamp, "w", encoding="ascii"):
-                os.utime(stamp)
+            # Nothing is cut off, and no link is followed: the folder may be one that a project has brought along.
+            os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600))
+            os.utime(stamp)
         except OSError:
             return
         self.prune()
