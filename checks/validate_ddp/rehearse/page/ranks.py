@@ -84,13 +84,13 @@ def _bars(run: Run, rank: int, pixel: float) -> list[_Bar]:
     done = {event["n"]: event["time"] for event in run.of(rank, "done")}
     found: list[_Bar] = []
     for event in run.of(rank, *_KINDS):
-        bar = _Bar(_KINDS[event["event"]], event["time"], done.get(event["n"]), _call(run, event))
+        kind, start, end = _KINDS[event["event"]], event["time"], done.get(event["n"])
         held = found[-1] if found else None
-        if held is not None and held.end is not None and bar.end is not None and held.kind == bar.kind:
-            if bar.start - held.end < pixel:
-                found[-1] = held._replace(end=bar.end, together=held.together + 1)
+        if held is not None and held.end is not None and end is not None and held.kind == kind:
+            if start - held.end < pixel:
+                found[-1] = _Bar(kind, held.start, end, held.text, held.together + 1)
                 continue
-        found.append(bar)
+        found.append(_Bar(kind, start, end, _call(run, event)))
     return found
 
 
