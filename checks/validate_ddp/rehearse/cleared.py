@@ -12,6 +12,7 @@ from itertools import chain
 
 from validate_ddp.rehearse.iterations import loader_of, reshuffles, training_turn, training_turns
 from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.pace import OutOfTime
 from validate_ddp.rehearse.run import Run, Site, once
 from validate_ddp.rehearse.script import conditional
 from validate_ddp.rehearse.sequences import partings
@@ -37,7 +38,10 @@ def cleared(run: Run, code: str, verdicts: dict[str, Verdict]) -> set[Line]:
     verdict = verdicts.get(code)
     if code in _NEED_OTHER_SAMPLES and not _samples_differ(verdicts):
         return set()
-    seen = _seen(run, look)
+    try:
+        seen = _seen(run, look)
+    except OutOfTime:
+        return set()
     wrong = {place for place, well in seen if not well}
     if verdict is not None:
         wrong |= {finding.site.place for finding in verdict.findings}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from validate_ddp.catalogue import SEVERITIES, Finding
 from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.config import Settings
-from validate_ddp.rehearse import fake_data, reading, show
+from validate_ddp.rehearse import fake_data, pace, reading, show
 from validate_ddp.rehearse import log as logs
 from validate_ddp.rehearse.as_json import as_json
 from validate_ddp.rehearse.differential import differential
@@ -39,16 +39,18 @@ def main(arguments: Sequence[str]) -> int:
         file = reading.file_of(options.plan.script)
         settings = reading.settings_for(file)
         events = _rehearsed(options.plan, options, file, settings)
-    judged = _judged(events, settings, options.replay)
+    judged = _judged(events, settings, options)
     if judged.run.outcome == "interrupted":
         return INTERRUPTED
     _report(judged, options)
     return _code(judged, options.fail_on or settings.fail_on)
 
 
-def _judged(events: list[Event], settings: Settings, replayed: str | None) -> Judged:
+def _judged(events: list[Event], settings: Settings, options: Options) -> Judged:
+    replayed = options.replay
     try:
-        return judge(events, reading.wanted(settings, events[0].get("cwd", "")))
+        with pace.shown(options.timeout, len(events), options.live and _on_terminal()) as bound:
+            return judge(events, reading.wanted(settings, events[0].get("cwd", "")), bound)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         if replayed is None:
             raise
@@ -71,10 +73,14 @@ def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Setting
     return log.events
 
 
+def _on_terminal() -> bool:
+    return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 @contextmanager
 def _view(options: Options, read: tuple[Finding, ...]) -> Iterator[View]:
     """A table on a terminal, plain remarks elsewhere."""
-    terminal = sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    terminal = _on_terminal()
     if not (options.live and terminal):
         yield Plain()
         return

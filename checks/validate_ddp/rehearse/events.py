@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 from sys import intern
@@ -51,10 +52,14 @@ NOWHERE = Site(())
 _NO_PROCESS = object()
 PLACES = ("site", "backward")
 """Fields that hold the number of a call site."""
+_NUMBERS = frozenset(("grads", "params", "indices", "whole"))
+"""Fields with a whole number for each parameter or sample."""
 _SHAPES = 512
 """Sets of fields that share their names; ranks send some forty."""
-_LISTS = 1024
-"""Lists that are looked for again: ranks send equal ones at about the same time."""
+_COUNTED = frozenset(("n", "count"))
+"""Fields whose values an end shares with its call, and a rank with another."""
+_AT_ONCE = 1024
+"""Lists and numbers that are looked for again: ranks send equal ones at about the same time."""
 
 
 class Keeper:
@@ -62,7 +67,8 @@ class Keeper:
 
     def __init__(self) -> None:
         self._shapes: dict[tuple[str, ...], type | None] = {}
-        self._lists: dict[tuple[Any, ...], list[Any]] = {}
+        self._lists: dict[object, Any] = {}
+        self._numbers: dict[int, int] = {}
         self._sites: dict[tuple[Any, int], Site] = {}
 
     def kept(self, event: Event) -> Event:
@@ -76,10 +82,14 @@ class Keeper:
             return {intern(name): self._value(name, value, process) for name, value in event.items()}
         # The dictionaries of a class's objects share their keys (PEP 412).
         holder = shape()
+        if len(self._numbers) > _AT_ONCE:
+            self._numbers.clear()
         for name, value in event.items():
             kind = type(value)
             if kind is str:
                 value = intern(value)
+            elif kind is int and name in _COUNTED:
+                value = self._numbers.setdefault(value, value)
             elif kind is list or name in PLACES:
                 value = self._value(name, value, process)
             setattr(holder, name, value)
@@ -87,17 +97,22 @@ class Keeper:
         return kept
 
     def _value(self, name: str, value: Any, process: Any) -> Any:
-        if type(value) is int and name in PLACES:
+        if name in PLACES and type(value) is int:
             return self._sites.get((process, value), value)
-        if type(value) is not list:
+        if type(value) is not list or not value:
             return value
+        key: object
         try:
-            key = (*value, *map(type, value))  # 1, 1.0 and true are equal, and not the same
+            if name in _NUMBERS:
+                value = _packed(value)
+                key = value.tobytes()
+            else:
+                key = (*value, *map(type, value))  # 1, 1.0 and true are equal, and not the same
             held = self._lists.get(key)
-        except TypeError:  # a list of lists
+        except (TypeError, OverflowError):  # a list of lists; a parameter without a gradient
             return value
         if held is None:
-            if len(self._lists) >= _LISTS:
+            if len(self._lists) >= _AT_ONCE:
                 self._lists.clear()
             self._lists[key] = held = value
         return held
@@ -115,6 +130,14 @@ class Keeper:
             self._sites[event.get("process") or 0, event["site"]] = site_of(event)
         except (KeyError, TypeError, ValueError):
             return  # of a damaged log; a replay says so
+
+
+def _packed(numbers: list[int]) -> array[int]:
+    """The same as one block of memory. Raises where they are not whole numbers of 64 bits."""
+    try:
+        return array("i", numbers)
+    except OverflowError:
+        return array("q", numbers)
 
 
 def site_of(event: Event) -> Site:

@@ -15,7 +15,7 @@ VERSION = 1
 """Of the events, as the child's ``channel.VERSION``."""
 AGAIN = "the log is damaged; record the run again with --log"
 _LONGEST = 64 << 20
-"""Bytes of a line; a step of a model with a million parameters takes 40 MB."""
+"""Bytes of a line: a step of a model takes 40 for each of its parameters."""
 
 
 class Log:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_SILENT, _SILENT_ON_TERMINAL = 5.0, 0.5
+"""Seconds of analysis without a word."""
+_PERIOD = 0.2
 
 
 class OutOfTime(Exception):
@@ -13,30 +19,52 @@ class OutOfTime(Exception):
 class Pace:
     """Is looked at all the time by what may take long. Local.
 
-    seconds: until ``OutOfTime`` is raised; counted from the start. tell: called with a share from 0 to 1, after
-    ``patience`` seconds and then every ``period``.
+    seconds: from now until ``OutOfTime`` is raised. tell: called with the rules that are done and all of them, after
+    ``patience`` seconds, and several times a second then.
     """
 
     def __init__(
         self,
         seconds: float,
-        tell: Callable[[float], None] | None = None,
-        patience: float = 2.0,
-        period: float = 0.2,
+        tell: Callable[[int, int], None] | None = None,
+        patience: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.clock = clock
-        self.end = clock() + seconds
-        self.tell = tell
-        self.period = period
-        self.next = clock() + patience
-        self.share = 0.0
+        now = clock()
+        self.seconds = seconds
+        self.done, self.total = 0, 1
+        self._tell = tell
+        self._clock = clock
+        self._end, self._next = now + seconds, now + patience
 
     def look(self) -> None:
         """Raises ``OutOfTime`` where the time is up."""
-        now = self.clock()
-        if now > self.end:
+        now = self._clock()
+        if now > self._end:
             raise OutOfTime
-        if now > self.next and self.tell is not None:
-            self.next = now + self.period
-            self.tell(self.share)
+        if self._tell is not None and now >= self._next:
+            self._next = now + _PERIOD
+            self._tell(self.done, self.total)
+
+
+@contextmanager
+def shown(seconds: float, events: int, terminal: bool) -> Iterator[Pace]:
+    """A pace that is told of on standard error where it takes long: by a bar on a terminal, one line elsewhere."""
+    if not terminal:
+        told = [f"validate-ddp: judging {events:,} events: for at most {seconds:g} s (--timeout)"]
+        yield Pace(seconds, lambda *_: print(told.pop(), file=sys.stderr, flush=True) if told else None, _SILENT)
+        return
+    from validate_ddp.report.progress import Bar
+
+    bars: list[Bar] = []
+
+    def show(done: int, total: int) -> None:
+        if not bars:
+            bars.append(Bar(total, "judging", "rules"))
+        bars[0].show(done)
+
+    try:
+        yield Pace(seconds, show, _SILENT_ON_TERMINAL)
+    finally:
+        for bar in bars:
+            bar.stop()

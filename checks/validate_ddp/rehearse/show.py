@@ -144,7 +144,7 @@ def _shared_devices(judged: Judged) -> str:
 def _rules(judged: Judged, options: Options) -> list[str]:
     by_word: dict[str, list[str]] = {"violated": [], "held": [], "not observed": []}
     for code, verdict in judged.verdicts.items():
-        by_word[verdict.word].append(code)
+        by_word.setdefault(verdict.word, []).append(code)
     lines = [f"  {word.ljust(12)}  {' '.join(codes) or '-'}" for word, codes in by_word.items()]
     return [paint("rules", "bold", options.color), *lines, ""]
 
@@ -158,6 +158,9 @@ def remarks(judged: Judged) -> list[str]:
     """What was not looked at, and faults of ours."""
     run = judged.run
     rows = []
+    if judged.unjudged:
+        codes = " ".join(judged.unjudged)
+        rows.append(f"not judged, as the analysis has taken as long as it may (--timeout SECONDS): {codes}")
     if run.truncated:
         rows.append("cut short on purpose: what needs a whole epoch or run was not looked at")
     if run.outcome == "failed" and run.plan.get("max_steps"):

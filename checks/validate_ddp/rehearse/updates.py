@@ -45,17 +45,17 @@ class Update:
 
     __slots__ = ("_before", "_calls", "_until", "dropped", "last_from", "repeated", "step")
 
-    def __init__(self, step: Event, calls: Calls) -> None:
+    def __init__(self, step: Event, calls: Calls, before: Spans) -> None:
         self.step = step
         self._calls = calls
-        self._before = self._until = calls.spans()
+        self._before = self._until = before
         self.last_from = self._before.backwards
         self.dropped: list[tuple[Event, list[Event]]] = _NONE
         self.repeated: Set[int] = frozenset()
 
-    def end(self, step: Event, last_from: int) -> None:
+    def end(self, step: Event, last_from: int, until: Spans) -> None:
         """The step has come."""
-        self.step, self.last_from, self._until = step, last_from, self._calls.spans()
+        self.step, self.last_from, self._until = step, last_from, until
 
     def drop(self, event: Event, lost: list[Event]) -> None:
         """A zero_grad has thrown gradients away."""
@@ -107,7 +107,7 @@ def updates(run: Run, rank: int) -> dict[int, list[Update]]:
                 unused, stepped = len(calls.backwards), False
             calls.backwards.append(event)
         elif kind == "optimizer":
-            pending[event["optimizer"]] = Update(event, calls)
+            pending[event["optimizer"]] = Update(event, calls, calls.spans())
             fresh[event["optimizer"]] = len(calls.backwards)
         elif kind == "zero_grad" and event["had"]:
             number = event["optimizer"]
@@ -116,11 +116,10 @@ def updates(run: Run, rank: int) -> dict[int, list[Update]]:
                     pending[each].drop(event, calls.backwards[fresh[each] :])
                     fresh[each] = len(calls.backwards)
         elif kind == "step" and event["optimizer"] in pending:
-            number = event["optimizer"]
-            stepped = True
-            pending[number].end(event, unused)
+            number, stepped, spans = event["optimizer"], True, calls.spans()
+            pending[number].end(event, unused, spans)
             found.setdefault(number, []).append(_last_evaluation(pending[number]))
-            pending[number] = Update(event, calls)
+            pending[number] = Update(event, calls, spans)
             fresh[number] = len(calls.backwards)
     return found
 
@@ -210,13 +209,17 @@ def averaged_by_hand(run: Run, number: int) -> bool:
 
 def taken(run: Run, number: int, count: int) -> list[Event]:
     """One step of an optimizer on each rank that has taken it."""
-    index = _steps(run)
-    return [index[rank, number, count] for rank in run.replicas if (rank, number, count) in index]
+    by_rank = (_steps(run, rank).get(number, {}) for rank in run.replicas)
+    return [steps[count] for steps in by_rank if count in steps]
 
 
 @once
-def _steps(run: Run) -> dict[tuple[int, int, int], Event]:
-    return {(rank, event["optimizer"], event["count"]): event for rank, event in run.each("step")}
+def _steps(run: Run, rank: int) -> dict[int, dict[int, Event]]:
+    """By optimizer and number of the step."""
+    found: dict[int, dict[int, Event]] = {}
+    for event in run.of(rank, "step"):
+        found.setdefault(event["optimizer"], {})[event["count"]] = event
+    return found
 
 
 def holds_wrapped(run: Run, rank: int, number: int) -> bool:
