@@ -156,7 +156,7 @@ def once(function: Callable[Concatenate[Run, Given], Result]) -> Callable[Concat
     """Remembers with the run what a function of it returns: rules ask for the same again. Not to be changed, then."""
 
     @wraps(function)
-    def remembered(run: Run, *given: Given.args, **named: Given.kwargs) -> Result:
+    def remembered(run: Run, /, *given: Given.args, **named: Given.kwargs) -> Result:
         if run.pace is not None:
             run.pace.look()
         key = (function, given, *named.items())

@@ -167,7 +167,7 @@ def _compared(run: Run, number: int, what: str, wrapped: bool) -> dict[int, tupl
     found: dict[int, tuple[int, ...]] = {}
     places = [at for at, name in enumerate(_held_alike(run, number)) if (name is not None) is wrapped]
     for count in range(1, common_steps(run, number) + 1) if places else ():
-        rows = [step.get(what) for step in taken(run, number, count)]
+        rows: list[Any] = [step.get(what) for step in taken(run, number, count)]
         if len(rows) < len(run.replicas) or not all(rows):
             continue
         first = rows[0]
