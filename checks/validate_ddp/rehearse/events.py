@@ -77,6 +77,8 @@ class Keeper:
         if event.get("event") == "site":
             self._learn(event)
             process = _NO_PROCESS  # its number stays
+        elif type(process) is not int:
+            process = _NO_PROCESS
         shape = self._shape(tuple(event))
         if shape is None:
             return {intern(name): self._value(name, value, process) for name, value in event.items()}

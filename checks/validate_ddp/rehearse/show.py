@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Finding
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported
 from validate_ddp.rehearse.outcome import Judged, shown_path
+from validate_ddp.rehearse.script import source
 from validate_ddp.report import Options, counts, plural
 from validate_ddp.report.drawing import draw
 from validate_ddp.report.places import Files
@@ -22,14 +23,12 @@ class _Quoted(NamedTuple):
 
 
 def _texts(judged: Judged) -> Any:
+    import io
     import os
 
     def text(path: str) -> str | None:
-        try:
-            with open(os.path.join(judged.run.cwd, path), encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return None
+        held = source(os.path.join(judged.run.cwd, path))
+        return None if held is None else io.StringIO(held.decode(errors="replace"), newline=None).read()
 
     return text
 

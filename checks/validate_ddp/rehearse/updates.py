@@ -165,10 +165,11 @@ def _compared(run: Run, number: int, what: str, wrapped: bool) -> dict[int, tupl
     """By step, the positions on which ranks differ, of an optimizer's parameters that every rank has told of; without
     the steps at which there is no such parameter."""
     found: dict[int, tuple[int, ...]] = {}
-    places = [at for at, name in enumerate(_held_alike(run, number)) if (name is not None) is wrapped]
+    names = _held_alike(run, number)
+    places = [at for at, name in enumerate(names) if (name is not None) is wrapped]
     for count in range(1, common_steps(run, number) + 1) if places else ():
         rows: list[Any] = [step.get(what) for step in taken(run, number, count)]
-        if len(rows) < len(run.replicas) or not all(rows):
+        if len(rows) < len(run.replicas) or any(not row or len(row) != len(names) for row in rows):
             continue
         first = rows[0]
         if all(row == first for row in rows):  # most are: these need no look at each place
