@@ -26,7 +26,8 @@ def judges() -> dict[str, Judge]:
 def judged(run: Run) -> dict[str, Verdict]:
     """What every rule says of the run, by code, after what one defect makes several rules say has been sorted out."""
     verdicts = _all(run)
-    return _one_a_place(_cause_alone(verdicts))
+    late = {code: verdict for code, verdict in verdicts.items() if not verdict.in_time}
+    return _one_a_place(_cause_alone(verdicts)) | late
 
 
 def _all(run: Run) -> dict[str, Verdict]:
