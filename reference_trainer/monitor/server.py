@@ -129,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
     """The answer to one head of a request, as ``wfile``. HTTP/1.0: a connection is not kept."""
 
     server: MonitorServer  # type: ignore[assignment]
-    wfile: io.BytesIO  # type: ignore[assignment]
+    wfile: io.BytesIO
     request_version, requestline, command = "HTTP/1.0", "", ""
     """Until there is a request: refusals of what is none need them."""
 
@@ -139,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         """Reads from what has come, and writes to memory."""
-        self.rfile, self.wfile = io.BytesIO(self.head), io.BytesIO()  # type: ignore[assignment]
+        self.rfile, self.wfile = io.BytesIO(self.head), io.BytesIO()
 
     def finish(self) -> None:
         """Nothing: what was written is still to be sent."""
