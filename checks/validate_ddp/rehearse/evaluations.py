@@ -18,15 +18,22 @@ COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send
 class Evaluation:
     """One rank's iteration over a loader that it never trains on.
 
-    loader, sampler: their construction, the latter where it is a DistributedSampler. following: the collectives of the
-    rank, and their ends, from its beginning until training goes on.
+    loader, sampler: their construction, the latter where it is a DistributedSampler. calls: the collectives of the
+    rank, and their ends; span: the part of them from its beginning until training goes on.
     """
 
     rank: int
     turn: Turn
     loader: Event
     sampler: Event | None
-    following: list[Event]
+    calls: list[Event]
+    span: tuple[int, int]
+
+    @property
+    def following(self) -> list[Event]:
+        """What was called from its beginning until training goes on. Made when it is asked for: those of many
+        evaluations at the end of a run are long."""
+        return self.calls[slice(*self.span)]
 
     @property
     def size(self) -> int:
@@ -51,9 +58,16 @@ class Evaluation:
         return any(each["event"] == "collective" and each["op"].startswith(COMBINING) for each in self.following)
 
 
-@once
-def evaluations(run: Run) -> list[list[Evaluation]]:
+def evaluations(run: Run) -> Iterator[list[Evaluation]]:
     """Evaluations that every rank has come to the end of, each as a list by rank; of runs that train too."""
+    for each in _found(run):
+        if run.pace is not None:
+            run.pace.look()
+        yield each
+
+
+@once
+def _found(run: Run) -> list[list[Evaluation]]:
     if run.world_size < 2 or len(run.ranks) < run.world_size:
         return []
     found = [{(each.turn.loader, each.turn.number): each for each in _of_rank(run, rank)} for rank in run.ranks]
@@ -69,6 +83,7 @@ def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
     begins = {(event["loader"], event["turn"]): at for at, event in enumerate(events) if event["event"] == "iteration"}
     resumed = sorted(at for (loader, _), at in begins.items() if loader in training)
     told = [at for at, event in enumerate(events) if event["event"] in ("collective", "done")]
+    calls = [events[at] for at in told]
     for turn in every:
         loader = loader_of(run, rank, turn.loader)
         if turn.loader in training or turn.exhausted is None or not turn.batches or loader is None:
@@ -76,8 +91,8 @@ def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
         start = begins[turn.loader, turn.number]
         after = bisect_right(resumed, start)
         end = resumed[after] if after < len(resumed) else len(events)
-        following = [events[at] for at in told[bisect_left(told, start) : bisect_left(told, end)]]
-        yield Evaluation(rank, turn, loader, sampler_of(run, rank, loader), following)
+        span = bisect_left(told, start), bisect_left(told, end)
+        yield Evaluation(rank, turn, loader, sampler_of(run, rank, loader), calls, span)
 
 
 def reduced(events: list[Event]) -> Iterator[tuple[Event, list[float], list[float]]]:
