@@ -151,6 +151,27 @@ def test_what_is_asked_of_a_run_again_is_remembered(recorded: Any) -> None:
     assert asked == [1, 2, 1]
 
 
+def test_the_page_of_a_long_run_draws_no_more_than_it_is_wide(recorded: Any) -> None:
+    recorded.wrapper()
+    site = recorded.site(22)
+    common = {"ddp": 0, "grad": True, "sync": True, "training": True, "rows": 4, "group": "0", "ranks": [0, 1]}
+    for number in range(8000):
+        kind = "backward" if number % 2 else "forward"
+        recorded.add(0, kind, n=number, site=site, waits=False, armed=[], **common)
+        recorded.add(0, "done", n=number)
+    page = as_html(recorded.judged())
+    assert 930 < page.count("<rect") < 3 * 930 and " and " in page
+
+
+def test_a_data_set_may_be_as_long_as_it_likes(training: Any) -> None:
+    for event in training.events:
+        if event["event"] == "loader":
+            event["length"] = 10**15
+    training.epochs([[0, 10**14], [2, 3]], [[1, 7], [2, 3]])
+    page = as_html(training.judged())
+    assert "Samples read in the first epoch" in page and 'class="once"' in page
+
+
 def clock(*times: float) -> Callable[[], float]:
     left = list(times)
     return lambda: left.pop(0) if len(left) > 1 else left[0]
