@@ -39,7 +39,8 @@ def cleared(run: Run, code: str, verdicts: dict[str, Verdict]) -> set[Line]:
     if code in _NEED_OTHER_SAMPLES and not _samples_differ(verdicts):
         return set()
     try:
-        seen = _seen(run, look)
+        with run.bounded():
+            seen = _seen(run, look)
     except OutOfTime:
         return set()
     wrong = {place for place, well in seen if not well}

@@ -61,8 +61,7 @@ class Evaluation:
 def evaluations(run: Run) -> Iterator[list[Evaluation]]:
     """Evaluations that every rank has come to the end of, each as a list by rank; of runs that train too."""
     for each in _found(run):
-        if run.pace is not None:
-            run.pace.look()
+        run.look()
         yield each
 
 

@@ -72,7 +72,6 @@ def judge(events: list[Event], keep: Callable[[Finding], bool] | None = None, pa
     shown = [(_finding(run, each), each) for verdict in verdicts.values() for each in verdict.findings]
     static = tuple(from_plain(Finding, row) for row in run.read or ())
     reported = joined(run, static, [pair for pair in shown if keep is None or keep(pair[0])], verdicts)
-    run.pace = None  # what is left is little
     return Judged(
         run=run,
         reported=reported,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -46,7 +47,8 @@ class Run:
         self.stop: Event | None = None
         """The event of a hang or a time-out, with what each rank was doing."""
         self.pace: Pace | None = None
-        """Bounds the time that rules spend on it, where there is one."""
+        """Bounds the time that is spent within ``bounded``, where there is one."""
+        self._bounded = False
         self.remembered: dict[Any, Any] = {}
         """What ``once`` keeps."""
         self._of: dict[tuple[int, tuple[str, ...]], list[Event]] = {}
@@ -113,6 +115,21 @@ class Run:
         """Whether loaders or the run were cut short on purpose."""
         return bool(self.plan.get("max_steps") or self.plan.get("stop_after"))
 
+    @contextmanager
+    def bounded(self) -> Iterator[None]:
+        """What may take long: it ends with ``OutOfTime`` where ``pace`` says so. What is outside always comes to its
+        end."""
+        self._bounded = True
+        try:
+            yield
+        finally:
+            self._bounded = False
+
+    def look(self) -> None:
+        """Called all the time by what may take long."""
+        if self._bounded and self.pace is not None:
+            self.pace.look()
+
     def each(self, *kinds: str) -> Iterator[tuple[int, Event]]:
         """The events of some kinds as (rank, event), by rank and in their order."""
         for rank in self.ranks:
@@ -121,8 +138,7 @@ class Run:
 
     def of(self, rank: int, *kinds: str) -> list[Event]:
         """The events of some kinds of one rank, in their order. Looked for once: not to be changed."""
-        if self.pace is not None:
-            self.pace.look()
+        self.look()
         found = self._of.get((rank, kinds))
         if found is None:
             events = self.by_rank.get(rank, ())
@@ -157,8 +173,7 @@ def once(function: Callable[Concatenate[Run, Given], Result]) -> Callable[Concat
 
     @wraps(function)
     def remembered(run: Run, /, *given: Given.args, **named: Given.kwargs) -> Result:
-        if run.pace is not None:
-            run.pace.look()
+        run.look()
         key = (function, given, *named.items())
         if key not in run.remembered:
             run.remembered[key] = function(run, *given, **named)

@@ -38,8 +38,9 @@ def _all(run: Run) -> dict[str, Verdict]:
         try:
             if run.pace is not None:
                 run.pace.done, run.pace.total = done, len(every)
-                run.pace.look()
-            verdicts[code] = judge(run)
+            with run.bounded():
+                run.look()
+                verdicts[code] = judge(run)
         except OutOfTime:
             break
     return verdicts
