@@ -27,7 +27,8 @@ Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are
 class Options(NamedTuple):
     """plan: None with ``replay``. fail_on: None for that of the settings. log, report, replay: paths. static: whether
     the script is read first. live: whether a terminal may show a table while the run goes on. differential: whether the
-    first step is compared with that of one process. fake_data: what to make before the run, as ``KIND:PATH``."""
+    first step is compared with that of one process. fake_data: what to make before the run, as ``KIND:PATH``. timeout:
+    seconds for which a run may be judged, as for the run itself."""
 
     plan: Plan | None
     fail_on: str | None
@@ -39,6 +40,7 @@ class Options(NamedTuple):
     live: bool = True
     differential: bool = False
     fake_data: tuple[str, ...] = ()
+    timeout: float = 600.0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -85,7 +87,13 @@ def parser() -> argparse.ArgumentParser:
     add("--max-steps", type=_positive, metavar="N", help="end each iteration over a loader after N batches")
     add("--stop-after", type=_positive, metavar="N", help="end the run after N optimizer steps")
     add("--differential", action="store_true", help="compare the first step with that of one process (two runs more)")
-    add("--timeout", type=_seconds, default=600.0, metavar="S", help="end the run after S seconds (600)")
+    add(
+        "--timeout",
+        type=_seconds,
+        default=600.0,
+        metavar="S",
+        help="end the run, and its analysis, after S seconds (600)",
+    )
     add("--hang", type=_seconds, default=60.0, metavar="S", help="a rank that stood still so long is stuck (60)")
     add("--env", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="environment of every rank")
     add("--fake-data", action="append", default=[], metavar="KIND:PATH", help=f"make small data: {', '.join(KINDS)}")
@@ -118,7 +126,7 @@ def read(arguments: list[str]) -> Options:
     _keep_inputs(args, plan)
     return Options(
         plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential,
-        tuple(args.fake_data),
+        tuple(args.fake_data), args.timeout,
     )  # fmt: skip
 
 
