@@ -15,6 +15,7 @@ from validate_ddp.program.values import (
     Function,
     Instance,
     ModuleRef,
+    OnRanks,
     Opaque,
     Resource,
     Site,
@@ -82,12 +83,12 @@ def call_node(machine: Machine, node: Node) -> Value:
     frame = machine.frames[-1]
     call = Call("", [], {}, None, (frame, span, frame.statement))
     call.node = node
-    who = "all"
+    who, sure = presence.EVERY_RANK
     if function[0] == "attr":
         call.name = function[2]
         call.receiver = machine.evaluate(function[1])
         if presence.marked(call.receiver):
-            who = presence.note(machine, function[1], call.receiver, call.name, span)
+            who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
         targets: list[Any] = []
     else:
         call.name = function[1] if function[0] == "name" else ""
@@ -109,7 +110,7 @@ def call_node(machine: Machine, node: Node) -> Value:
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
     if function[0] == "attr":
-        with machine.guarded(who):
+        with machine.guarded(who, sure=sure):
             for atom in bare(call.receiver):
                 result = join(result, call_method(machine, atom, call))
     for atom in targets:
@@ -278,7 +279,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
     scope = Scope(names, function.scope)
-    with machine.guarded(who):
+    with machine.guarded(who, sure=roles.BY_NAME not in function.marks):
         frame = Frame(function.module, scope, function, call.site, machine.who)
         machine.frames.append(frame)
         try:
@@ -344,10 +345,10 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
         return frame.returned or NONE
     if not frame.returned:
         return NONE
-    rest = on_ranks(NONE, outcome.rest) if outcome.rest in ranks.PARTIAL else NONE
-    held = {atom.who for atom in frame.returned if hasattr(atom, "who") and hasattr(atom, "atom")}
-    if outcome.rest == "all" and len(held) == 1:  # `if rank == 0: return writer` without an else
-        rest = on_ranks(NONE, ranks.opposite(held.pop()))
+    rest = on_ranks(NONE, outcome.rest, outcome.sure) if outcome.rest in ranks.PARTIAL else NONE
+    held = [atom for atom in frame.returned if isinstance(atom, OnRanks)]
+    if outcome.rest == "all" and len({atom.who for atom in held}) == 1:  # `if rank == 0: return writer`, no else
+        rest = on_ranks(NONE, ranks.opposite(held[0].who), all(atom.sure for atom in held))
     return join(frame.returned, rest)
 
 

@@ -137,22 +137,21 @@ def _conditional(machine: Machine, node: Node) -> Value:
 
 def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: conditions.Truth) -> Value:
     """Both alternatives of a condition that is not settled, each with the names narrowed by it."""
-    who = truth.who if isinstance(truth, RankTest) else "all"
-    other = truth.rest if isinstance(truth, RankTest) else "all"
+    rank_test = truth if isinstance(truth, RankTest) else RankTest("all", rest="all")
     results: list[Value] = []
 
     def run(part: Node, positive: bool, members: str) -> Callable[[], Outcome]:
         def action() -> Outcome:
             conditions.refine(machine, test, positive)
-            with machine.guarded(members), machine.flagged("conditional"):
+            with machine.guarded(members, sure=rank_test.sure), machine.flagged("conditional"):
                 value = machine.evaluate(part)
-            results.append(on_ranks(value, members) if members in PARTIAL else value)
+            results.append(on_ranks(value, members, rank_test.sure) if members in PARTIAL else value)
             return RUNS_ON
 
         return action
 
-    machine.try_out(run(body, True, who))
-    machine.try_out(run(orelse, False, other))
+    machine.try_out(run(body, True, rank_test.who))
+    machine.try_out(run(orelse, False, rank_test.rest))
     return join(results[0], results[1])
 
 
@@ -222,7 +221,7 @@ def _subscript(machine: Machine, node: Node) -> Value:
     if any(isinstance(atom, Rank) for atom in index):  # each rank its own: loaders[rank]
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))
         if not differs_by_rank(value):
-            own = tuple(Rank(part.scope, sure=False) for part in index if isinstance(part, Rank))
+            own = tuple(part.unlike() for part in index if isinstance(part, Rank))
             value = tuple(
                 Opaque(atom.name, (*own, *atom.carries)[:12]) if isinstance(atom, Opaque) else atom
                 for atom in bare(value)
@@ -264,7 +263,7 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
 
 def _picking(index: Value) -> tuple[Any, ...]:
     """What an index brings into an item: `gpu_ids[rank]` differs from rank to rank, but is no rank itself."""
-    return tuple(Rank(part.scope, sure=False) if type(part) is Rank else part for part in reaching(index))
+    return tuple(part.unlike() if type(part) is Rank else part for part in reaching(index))
 
 
 def _lambda(machine: Machine, node: Node) -> Value:

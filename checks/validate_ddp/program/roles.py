@@ -1,23 +1,60 @@
-"""Roles that a name gives to a value which is otherwise unknown, and what decorators make of a function."""
+"""Roles that a name gives to a value which is otherwise unknown, and what decorators make of a function.
+
+All guesses from names are made here, and marked: no finding that rests on one is an error.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from validate_ddp.program import vocabulary
-from validate_ddp.program.values import Const, Function, Opaque, Rank, Symbol, Value, WorldSize, bare
+from validate_ddp.program.values import Const, Function, Opaque, Rank, RankTest, Symbol, Value, WorldSize, bare
 
 
 def suggested(name: str, carries: tuple[Any, ...] = ()) -> Value:
-    """An unknown value called ``name``: a rank or world size where the name says so."""
+    """An unknown value called ``name``: a rank or world size where the name says so, marked as a guess."""
     last = name.rpartition(".")[2].lower().lstrip("_")
+    return _number(last) or (Opaque(name, carries),)
+
+
+def _number(last: str) -> Value:
     if last in vocabulary.GLOBAL_RANK:
-        return (Rank("global", sure=False),)
+        return (Rank("global", named=last),)
     if last in vocabulary.LOCAL_RANK:
-        return (Rank("local", sure=False),)
+        return (Rank("local", named=last),)
     if last in vocabulary.WORLD_SIZE:
-        return (WorldSize(),)
-    return (Opaque(name, carries),)
+        return (WorldSize(named=True),)
+    return ()
+
+
+def called(name: str, is_method: bool = False) -> Value:
+    """What an unknown function or method called ``name`` returns, by its name alone; nothing where it says nothing."""
+    last = name.lower().lstrip("_")
+    truth = hinted(last)
+    if isinstance(truth, RankTest):
+        return (truth,)
+    if last.startswith("get_") and last.endswith("parallel_rank"):
+        return (Rank("group", named=last),)
+    of = last.removeprefix("get_")
+    if of == last and (last in vocabulary.DEVICE_NUMBER or last == "rank_id"):
+        return ()
+    if of == last and last in vocabulary.GLOBAL_RANK and last != "global_rank" and not is_method:
+        return ()
+    return _number(of)
+
+
+def hinted(name: str) -> bool | RankTest | None:
+    """What an unknown value's name says of its truth in a distributed launch.
+
+    Whether there are several ranks is what the walk presumes, so a flag of that name is true; which of them pass is a
+    guess, and marked as one.
+    """
+    last = name.rpartition(".")[2].lower().lstrip("_")
+    if last in vocabulary.MAIN_PROCESS:
+        return RankTest("zero", sure=False)
+    if last in vocabulary.LOCAL_MAIN_PROCESS:
+        return RankTest("local-zero", sure=False)
+    return True if last in vocabulary.DISTRIBUTED_FLAG else None
 
 
 def named(name: str, value: Value) -> Value:
@@ -38,6 +75,8 @@ def named(name: str, value: Value) -> Value:
     return (*value, *role) if is_default else value
 
 
+BY_NAME = "by-name"
+"""The mark of a function whose decorator is taken for one of rank zero on its name alone."""
 _TRANSPARENT_CLASS_DECORATORS = ("property", "staticmethod", "classmethod", "cached_property")
 
 
@@ -50,7 +89,7 @@ def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
         if last in _TRANSPARENT_CLASS_DECORATORS or (called[0] == "attr" and last in ("setter", "getter")):
             function.marks |= {last}
         elif last in vocabulary.RANK_ZERO_DECORATORS:
-            function.marks |= {"rank-zero"}
+            value = _on_rank_zero(machine, function, decorator, value)
         elif last in ("cache", "lru_cache"):
             function.marks |= {"cached"}
         elif last in ("no_grad", "inference_mode"):
@@ -60,6 +99,20 @@ def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
         elif called[0] == "name":
             value = _applied(machine, decorator, value)
     return value
+
+
+def _on_rank_zero(machine: Any, function: Function, decorator: list[Any], value: Value) -> Value:
+    """A decorator called like those that keep a function to rank zero: one of the program is judged by its body."""
+    called = bare(machine.evaluate(decorator[1] if decorator[0] == "call" else decorator))
+    if called and all(isinstance(atom, Function) for atom in called):
+        return _applied(machine, decorator, value)
+    known = called and all(_is_of_launcher(atom) for atom in called)
+    function.marks |= {"rank-zero"} if known else {"rank-zero", BY_NAME}
+    return value
+
+
+def _is_of_launcher(atom: Any) -> bool:
+    return isinstance(atom, Symbol) and atom.name.partition(".")[0] in vocabulary.LAUNCHERS
 
 
 def _applied(machine: Any, decorator: list[Any], value: Value) -> Value:

@@ -35,6 +35,9 @@ LIBRARIES = frozenset(
 )
 """Import roots that are never followed, even where a folder of that name lies beside the script."""
 
+LAUNCHERS = frozenset("accelerate lightning lightning_fabric lightning_utilities pytorch_lightning".split())
+"""Libraries whose decorators of rank zero are known."""
+
 CHECKPOINT_WRITERS = frozenset({"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"})
 
 GLOBAL_RANK = frozenset(
@@ -45,6 +48,8 @@ LOCAL_RANK = frozenset(
     """local_rank gpu gpu_id local_process_index ddp_local_rank local_proc_id localrank gpu_index device_rank
     local_process_id""".split()
 )
+DEVICE_NUMBER = frozenset("gpu gpu_id gpu_index".split())
+"""Those of the names above that as often say which device to use, or whether to use one: ``if args.gpu:``."""
 RANK_VARIABLES = {
     "RANK": "global",
     "SLURM_PROCID": "global",

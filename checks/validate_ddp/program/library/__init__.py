@@ -18,11 +18,9 @@ from validate_ddp.program.values import (
     Function,
     Opaque,
     Rank,
-    RankTest,
     Resource,
     Symbol,
     Value,
-    WorldSize,
     bare,
     carried_by,
 )
@@ -72,18 +70,9 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A call of which only the name is known: of an unknown library, or of a file that is not there."""
     last = symbol.last.lower().lstrip("_")
     root = symbol.name.partition(".")[0]
-    if last in vocabulary.MAIN_PROCESS:
-        return (RankTest("zero"),)
-    if last in vocabulary.LOCAL_MAIN_PROCESS:
-        return (RankTest("local-zero"),)
-    if last.startswith("get_") and last.endswith("parallel_rank"):
-        return (Rank("group"),)
-    if (last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK) or last == "global_rank":
-        return (Rank("global", sure=False),)
-    if last.removeprefix("get_") in vocabulary.LOCAL_RANK:
-        return (Rank("local", sure=False),)
-    if last.removeprefix("get_") in vocabulary.WORLD_SIZE:
-        return (WorldSize(),)
+    guessed = roles.called(last)
+    if guessed:
+        return guessed
     if last in vocabulary.DISTRIBUTED_FLAG:
         return (Opaque(symbol.name),)
     if "save" in last:  # it may guard itself: what is saved is known, who saves it is not

@@ -76,7 +76,7 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
         carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
         return roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries)
     if isinstance(atom, Function):
-        return (Opaque(f"{atom.name}.{name}"),)
+        return roles.suggested(f"{atom.name}.{name}")  # `rank_zero_only.rank`, which a launcher sets
     return (Opaque(name, carried_by((atom,))),)
 
 

@@ -210,7 +210,9 @@ def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
     # What differs between ranks still does as a list.
     each = [(_listed(call, (unmarked(atom),)), atom) for atom in value]
     return tuple(
-        part for listed, atom in each for part in (on_ranks(listed, atom.who) if isinstance(atom, OnRanks) else listed)
+        part
+        for listed, atom in each
+        for part in (on_ranks(listed, atom.who, atom.sure) if isinstance(atom, OnRanks) else listed)
     )
 
 

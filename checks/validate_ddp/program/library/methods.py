@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions, gradients, roles, vocabulary
+from validate_ddp.program import gradients, roles
 from validate_ddp.program.library import (
     attributes,
     files,
@@ -30,7 +30,6 @@ from validate_ddp.program.values import (
     OnRanks,
     Opaque,
     Rank,
-    RankTest,
     Resource,
     Symbol,
     Value,
@@ -245,8 +244,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
-    hint = _hint(name)
-    if hint is not None:
+    hint = roles.called(name, is_method=True) or ((WorldSize(local=True),) if name == "device_count" else ())
+    if hint:
         return hint
     if isinstance(atom, Instance) and not called.receiver:
         return models.forward(machine, atom, called)
@@ -261,20 +260,6 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if called.keywords and not randomness.AUGMENTING.isdisjoint(called.keywords):
         carries = randomness.noted(called, carries)
     return (Opaque(full + "()", carries),)
-
-
-def _hint(name: str) -> Value | None:
-    last = name.lower().lstrip("_").removeprefix("get_")
-    if last in vocabulary.GLOBAL_RANK and name.lower() != "rank_id":
-        return (Rank("global", sure=False),)
-    if last in vocabulary.LOCAL_RANK:
-        return (Rank("local", sure=False),)
-    if last in vocabulary.WORLD_SIZE:
-        return (WorldSize(),)
-    if last == "device_count":
-        return (WorldSize(local=True),)
-    truth = conditions.hinted(name)
-    return (truth,) if isinstance(truth, RankTest) else None
 
 
 def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
