@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import gradients, vocabulary
 from validate_ddp.program.library import metrics, uses
+from validate_ddp.program.library.out_of_place import TORCH, is_out_of_place
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -39,7 +40,7 @@ def find(name: str) -> Model | None:
     root, _, rest = name.partition(".")
     last = name.rpartition(".")[2]
     if root == "torch" and rest.startswith("distributed"):
-        if last in vocabulary.COLLECTIVES:
+        if last in vocabulary.COLLECTIVES or last in TORCH.get(name.rpartition(".")[0], ()):
             return collective
         return _TORCH.get(last)
     if root == "torch" and rest.startswith(("cuda.", "accelerator.")):
@@ -120,16 +121,6 @@ def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return out_of_place(machine, call) if is_out_of_place(symbol) else ()
 
 
-def is_out_of_place(symbol: Symbol) -> bool:
-    """Whether a collective leaves its argument alone and returns the result."""
-    root, last = symbol.name.partition(".")[0], symbol.last
-    if root == "torch":
-        return not last.startswith("_") and last != "barrier" and symbol.name.rpartition(".")[0] in _OUT_OF_PLACE
-    if symbol.name.startswith("horovod.torch."):
-        return last in _HOROVOD_OUT_OF_PLACE
-    return root == "mpi4py" and last.islower() and last != "barrier"
-
-
 def out_of_place(machine: Machine, call: Call) -> Value:
     """``result`` where the tensor that went in is used again, as though it held the result.
 
@@ -137,16 +128,6 @@ def out_of_place(machine: Machine, call: Call) -> Value:
     """
     used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
     return (Const("result"),) if used else ()
-
-
-_OUT_OF_PLACE = (
-    "torch.distributed.nn",
-    "torch.distributed.nn.functional",
-    "torch.distributed._functional_collectives",
-)
-_HOROVOD_OUT_OF_PLACE = frozenset(
-    "allreduce allgather allgather_object broadcast broadcast_object alltoall reducescatter grouped_allreduce".split()
-)
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
