@@ -6,10 +6,11 @@ from typing import Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import gradients, library, presence, ranks, roles, worth
-from validate_ddp.program.library import attributes, autograd, lengths, metrics
+from validate_ddp.program.library import attributes, autograd, data, lengths, metrics
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
+    TRUE,
     UNKNOWN,
     Class,
     Function,
@@ -206,6 +207,8 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
         if isinstance(base, Symbol):
             instance.base = library.base_object(machine, base, call)
             if instance.base is not None:
+                if instance.base.kind == "sampler" and data.deals_by_itself(cls):
+                    instance.base.fields["own_order"] = TRUE
                 break
     if call.args or call.keywords or call.open:
         instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))

@@ -48,7 +48,7 @@ class Fact:
         data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
             transform made)
         model: wrap, shard (in place, FSDP2), data_parallel, rework (something done to a wrapper that belongs before
-            wrapping), forward, backward, optimizer, step, zero_grad
+            wrapping), forward, backward, optimizer, step, zero_grad, mode (train or eval)
         ranks: collective, gather (of a tensor whose gradient ends there), absence (something is taken from a value
             that some of the ranks here do not have), exit (some ranks leave a loop, a function or the program)
         numbers: scheduler (a learning rate schedule made from a length), report or decision (of a number summed up

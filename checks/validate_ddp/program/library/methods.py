@@ -134,6 +134,7 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         machine.record("rework", name, called.site, wrapper=(resource,), device=called.argument(0, "device"))
         return (resource,)
     if name in _SELF:
+        _note_mode(machine, called)
         return (resource,)
     if name == "module":  # `ddp.module(x)`: the inner module's forward
         from validate_ddp.program import calls
@@ -161,6 +162,13 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     if name in ("step", "zero_grad"):
         return _UNKNOWN_METHODS[name](machine, resource, called) or UNKNOWN
     return (Opaque(name + "()", carried_by((resource, *called.given))),)
+
+
+def _note_mode(machine: Machine, called: Call) -> None:
+    """Record that a model is put into training or evaluation mode."""
+    if called.name in ("train", "eval"):
+        evaluates = called.name == "eval" or constant(called.argument(0, "mode")) is False
+        machine.record("mode", "eval" if evaluates else "train", called.site)
 
 
 def _moved(machine: Machine, called: Call) -> None:
@@ -233,6 +241,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in _SELF and called.receiver:
         if name in ("to", "cuda"):
             _moved(machine, called)
+        _note_mode(machine, called)
         if name in ("train", "eval") and isinstance(atom, Instance):
             mode = (Const(False),) if name == "eval" else called.argument(0, "mode") or (Const(True),)
             machine.write(atom.fields, "training", mode)
@@ -253,6 +262,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
 
     library.called_back(machine, called, "")
     carries = carried_by((atom, *called.given))
+    if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
+        carries = tuple(part for part in carries if not isinstance(part, Resource) or part.kind != "loader")
     if carries:
         if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
