@@ -11,6 +11,8 @@ def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
     """rank % devices is the local rank, rank // devices the node, node * devices + local the global rank."""
     first = next((atom for atom in bare(left) if isinstance(atom, Rank)), None)
     second = next((atom for atom in bare(right) if isinstance(atom, Rank)), None)
+    if operator in ("Mod", "FloorDiv") and first is not None and first.scope == "group":
+        return (first.unlike(sure=first.sure),)
     if operator == "Mod" and first is not None:
         return (first.unlike("local", first.sure),)
     if operator == "FloorDiv" and first is not None:

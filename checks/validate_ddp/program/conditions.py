@@ -40,7 +40,8 @@ def _atom_truth(atom: Any) -> Truth:
     if isinstance(atom, Rank):
         if atom.named in vocabulary.DEVICE_NUMBER:
             return RankTest("unclear", exact=False, sure=False)  # `if args.gpu:`
-        return RankTest("local-nonzero" if atom.scope == "local" else "nonzero", sure=not atom.named)
+        who = {"local": "local-nonzero", "group": "some"}.get(atom.scope, "nonzero")
+        return RankTest(who, sure=not atom.named)
     if isinstance(atom, Opaque):
         return roles.hinted(atom.name)
     if isinstance(atom, Resource):

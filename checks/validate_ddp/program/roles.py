@@ -35,6 +35,8 @@ def called(name: str, is_method: bool = False) -> Value:
         return (truth,)
     if last.startswith("get_") and last.endswith("parallel_rank"):
         return (Rank("group", named=last),)
+    if is_method and last == "get_local_rank":
+        return (Rank("group", named=last),)  # a device mesh has a method of that name
     of = last.removeprefix("get_")
     if of == last and (last in vocabulary.DEVICE_NUMBER or last == "rank_id"):
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program.ranks import phrase
+from validate_ddp.program.ranks import BY_NAME, phrase
 from validate_ddp.program.values import (
     Class,
     Const,
@@ -46,8 +46,16 @@ _KINDS = {
     "group": "the group",
     "namespace": "the parsed arguments",
     "device": "the device",
+    "mesh": "the device mesh",
     "batch": "a batch",
     "item": "an item of the data",
+}
+_SCOPES = {
+    "global": "the global rank",
+    "local": "the local rank",
+    "node": "the number of the node",
+    "group": "the rank in a group",
+    "spawn": "the rank that the launcher passes",
 }
 _CONTAINERS = ("dict", "list", "tuple")
 
@@ -69,10 +77,9 @@ def _atom(atom: Any, depth: int) -> str:
         text = repr(atom.value)
         return text if len(text) <= 40 else text[:37] + "..."
     if isinstance(atom, Rank):
-        scope = {"global": "the global rank", "local": "the local rank", "node": "the number of the node"}
-        return scope.get(atom.scope, "the rank that the launcher passes") + ("" if atom.sure else ", going by its name")
+        return _SCOPES[atom.scope] + (", going by its name" if atom.named else "")
     if isinstance(atom, RankTest):
-        return f"true on {phrase(atom.who)}"
+        return f"true on {phrase(atom.who)}{'' if atom.sure else BY_NAME}"
     if isinstance(atom, WorldSize):
         return "the number of devices" if atom.local else "the number of ranks"
     if isinstance(atom, Instance):

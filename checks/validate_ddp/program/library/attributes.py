@@ -164,6 +164,8 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
         return roles.suggested(key or "")
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
+    if isinstance(atom, Resource) and atom.kind == "mesh":
+        return (atom,)  # `mesh["dp"]` is one too
     return roles.suggested(key or "", carried_by((atom,)))
 
 

@@ -97,7 +97,24 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         metrics.collective_in_method(machine)
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+    if symbol.last == "init_device_mesh":
+        return _mesh(machine, symbol, call)
     return (Opaque(symbol.last + "()", carries),)
+
+
+def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("mesh", call.site),)
+
+
+def mesh_method(mesh: Resource, call: Call) -> Value | None:
+    """A method of a device mesh, or of a part of one; None for one without a model."""
+    if call.name == "get_local_rank":  # not that of the node
+        return (Rank("group"),)
+    if call.name == "get_rank":
+        return (Rank("global"),)
+    if call.name == "get_group":
+        return (Resource("group", call.site),)
+    return (mesh,) if call.name == "_flatten" else None
 
 
 def _share(machine: Machine, call: Call) -> None:
@@ -200,7 +217,7 @@ def _constant_model(value: Value) -> Model:
 
 def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
     group = _none_for_default(call.argument(0, "group"))
-    return (Rank("local", sure=False),) if group and constant(group) is not None else (Rank("global"),)
+    return (Rank("group"),) if group and constant(group) is not None else (Rank("global"),)
 
 
 _DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
@@ -223,6 +240,7 @@ _TORCH: dict[str, Model] = {
     "get_rank": _get_rank,
     "get_node_local_rank": _constant_model((Rank("local"),)),
     "get_world_size": _constant_model((WorldSize(),)),
+    "DeviceMesh": _mesh,
 }
 
 

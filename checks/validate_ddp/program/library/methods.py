@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from validate_ddp.program import gradients, roles
 from validate_ddp.program.library import (
     attributes,
+    distributed,
     files,
     frameworks,
     iteration,
@@ -64,6 +65,10 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
             return result
     if kind in ("dict", "list", "tuple", "namespace"):
         result = _container(machine, resource, called)
+        if result is not None:
+            return result
+    if kind == "mesh":
+        result = distributed.mesh_method(resource, called)
         if result is not None:
             return result
     if name == "set_epoch":
@@ -326,8 +331,6 @@ def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def _bind_process(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
-    from validate_ddp.program.library import distributed
-
     if "target" in called.keywords:
         return distributed._process(machine, Symbol("multiprocessing.Process"), called)
     return None
