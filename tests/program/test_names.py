@@ -159,7 +159,9 @@ RANKS_OF_A_GROUP = {
 
 @pytest.mark.parametrize("made", RANKS_OF_A_GROUP.values(), ids=RANKS_OF_A_GROUP.keys())
 def test_the_rank_in_a_group_is_not_the_local_rank(tmp_path: Path, made: str) -> None:
-    script = f"{HEAD}{made}\nif rank_here == 0:\n    torch.save(model.state_dict(), 'model.pt')\n    dist.barrier()\n{TAIL}"
+    script = (
+        f"{HEAD}{made}\nif rank_here == 0:\n    torch.save(model.state_dict(), 'model.pt')\n    dist.barrier()\n{TAIL}"
+    )
     (tmp_path / "train.py").write_text(script)
     outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
     found = {finding.code: finding for finding in outcome.findings if finding.severity != INFO}

@@ -60,7 +60,8 @@ def found(folder: Path, script: str) -> list[str]:
 NO_TRAINING = {
     "validated beside training": TRAINED + "    for batch in loader:\n        print(model(batch))\n",
     "validated without gradients": (
-        UNSEEN + "    engine.train(model)\n    with torch.no_grad():\n        for batch in loader:\n            model(batch)\n"
+        UNSEEN
+        + "    engine.train(model)\n    with torch.no_grad():\n        for batch in loader:\n            model(batch)\n"
     ),
     "without gradients inside the loop": (
         UNSEEN + "    for batch in loader:\n        with torch.no_grad():\n            print(model(batch))\n"
@@ -95,11 +96,12 @@ OWN_ORDER = {
 }
 OF_THE_EPOCH = {
     "uses it": "    def __iter__(self):\n        return iter(range(self.epoch, 8))",
-    "by a method": "    def order(self):\n        return self.epoch\n\n    def __iter__(self):\n        yield self.order()",
+    "by a method": "    def one(self):\n        return self.epoch\n\n    def __iter__(self):\n        yield self.one()",
     "goes on to the base": "    def __iter__(self):\n        return iter(list(super().__iter__())[:4])",
     "no iterator": INDICES,
     "its own set_epoch": (
-        "    def set_epoch(self, number):\n        self.turn = number\n\n    def __iter__(self):\n        yield self.turn"
+        "    def set_epoch(self, number):\n        self.turn = number\n\n"
+        "    def __iter__(self):\n        yield self.turn"
     ),
 }
 

@@ -47,7 +47,7 @@ LOST = {
 KEPT = {
     "assigned": "x = accelerator.gather(x)\nprint(x)",
     "in place": "dist.all_reduce(x)\nprint(x)",
-    "differentiable, into a list": "parts = [torch.empty(4)] * 2\ndist_nn.all_to_all(parts, list(x.split(4)))\nprint(parts)",
+    "differentiable, into a list": "y = [torch.empty(4)] * 2\ndist_nn.all_to_all(y, list(x.split(4)))\nprint(y)",
     "differentiable, into a tensor": "y = torch.empty(8)\ndist_nn.all_to_all_single(y, x)\nprint(x, y)",
     "differentiable, scattered": "y = torch.empty(4)\ndist_nn.reduce_scatter(y, list(x.split(4)))\nprint(x, y)",
     "functional, in place": "funcol.all_reduce_inplace(x)\nprint(x)",

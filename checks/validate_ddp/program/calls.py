@@ -6,7 +6,7 @@ from typing import Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import gradients, library, presence, ranks, roles, worth
-from validate_ddp.program.library import attributes, autograd, data, lengths, metrics
+from validate_ddp.program.library import attributes, autograd, data, lengths, metrics, settings
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
@@ -107,7 +107,7 @@ def call_node(machine: Machine, node: Node) -> Value:
             continue
         call.open = True
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
+            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace", "settings"):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
     if function[0] == "attr":
@@ -210,9 +210,11 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
                 if instance.base.kind == "sampler" and data.deals_by_itself(cls):
                     instance.base.fields["own_order"] = TRUE
                 break
+    member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:
         instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
-    member, _ = cls.find("__init__")
+    if member is None and settings.is_filled_elsewhere(cls, bool(call.args)):
+        instance.given = (*instance.given, Resource(settings.OVERRIDDEN, call.site))
     if member is not None:
         for target in bare(attributes.bound(member, instance)):
             call_atom(machine, target, call)
@@ -223,6 +225,7 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
 
 def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
     rows, vararg, kwarg, positional = function.node[3] if function.node[0] == "def" else function.node[1]
+    filled = roles.FILLED in function.marks and not call.args and not call.keywords
     args = list(call.args)
     if function.bound is not None:
         args.insert(0, (function.bound,))
@@ -232,7 +235,7 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
             names[name] = _received(machine, name, args[index], annotation)
         elif name in call.keywords:
             names[name] = _received(machine, name, call.keywords[name], annotation)
-        elif default is not None and not call.open:
+        elif default is not None and not call.open and not filled:
             value = machine.evaluate(default)
             names[name] = value
         else:
@@ -264,6 +267,9 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
+        settings.passed_on(
+            machine, function.node[7], (*call.given, *([function.bound] if function.bound is not None else []))
+        )
         if carried and function.bound is not None:
             metrics.taken_in(machine, function.bound, carried)
         if carried:

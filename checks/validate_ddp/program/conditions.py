@@ -46,9 +46,17 @@ def _atom_truth(atom: Any) -> Truth:
         return roles.hinted(atom.name)
     if isinstance(atom, Resource):
         return None if atom.kind in ("list", "dict", "tuple") else True
-    if isinstance(atom, (Instance, Function, Class, Symbol, ModuleRef, WorldSize)):
+    if isinstance(atom, Symbol):
+        return True if _is_of_library(atom) else roles.hinted(atom.name)
+    if isinstance(atom, (Instance, Function, Class, ModuleRef, WorldSize)):
         return True
     return None
+
+
+def _is_of_library(atom: Symbol) -> bool:
+    """Whether it is a module, or known to be a function or class: not a flag that some file out of sight sets."""
+    root, dot, _ = atom.name.partition(".")
+    return not dot or root in vocabulary.LIBRARIES
 
 
 def combine(rows: list[tuple[str, Truth]], sure: bool = True) -> Truth:
@@ -241,6 +249,8 @@ def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:
 def _is_none(atom: Any) -> Truth:
     if isinstance(atom, Const):
         return atom.value is None
+    if isinstance(atom, Symbol) and atom.name.count(".") > 1 and not _is_of_library(atom):
+        return None  # `cfg.resume` of an import that is not there
     return None if isinstance(atom, Opaque) else False
 
 
@@ -337,7 +347,7 @@ def assume(machine: Machine, node: Node) -> None:
     if part[0] != "attr" or any(guard.who == "all" and not guard.exact for guard in machine.guards):
         return  # of no field, or said of some runs only
     for atom in bare(machine.evaluate(part[1])):
-        if isinstance(atom, Resource) and atom.kind == "namespace" and part[2] not in atom.fields:
+        if isinstance(atom, Resource) and atom.kind in ("namespace", "settings") and part[2] not in atom.fields:
             machine.write(atom.fields, part[2], (Const(positive),))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.program import arithmetic, calls, conditions, gradients, presence, roles, turns
-from validate_ddp.program.library import attributes, iteration, lengths
+from validate_ddp.program.library import attributes, iteration, lengths, settings
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
 from validate_ddp.program.values import (
@@ -119,6 +119,8 @@ def _dict(machine: Machine, node: Node) -> Value:
             for atom in bare(value):
                 if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
                     fields.update(atom.fields)
+                elif isinstance(atom, Resource) and atom.kind == settings.KIND:
+                    fields = {name: settings.overridable(name, held) for name, held in fields.items()} | atom.fields
                 else:
                     fields["*"] = join(fields.get("*", ()), value)
             continue
@@ -239,9 +241,9 @@ def _of_a_rank(atom: Any, index: Value) -> Any:
 def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     if isinstance(atom, Symbol) and atom.name == "os.environ":
         return attributes.environment(machine, index)
-    if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace"):
+    if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace", settings.KIND):
         if key is not None and key in atom.fields:
-            return atom.fields[key]
+            return settings.overridable(key, atom.fields[key]) if atom.kind == settings.KIND else atom.fields[key]
         if key is not None and key.lstrip("-").isdigit() and int(key) < 0 and "*" not in atom.fields:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:

@@ -77,6 +77,8 @@ def named(name: str, value: Value) -> Value:
     return (*value, *role) if is_default else value
 
 
+FILLED = "filled"
+"""The mark of a function to which a decorator may hand what it is not called with."""
 BY_NAME = "by-name"
 """The mark of a function whose decorator is taken for one of rank zero on its name alone."""
 _TRANSPARENT_CLASS_DECORATORS = ("property", "staticmethod", "classmethod", "cached_property")
@@ -98,9 +100,20 @@ def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
             function.marks |= {"no_grad"}
         elif last in ("on_local_main_process", "local_main_process_only"):
             function.marks |= {"local-zero"}
-        elif called[0] == "name":
-            value = _applied(machine, decorator, value)
+        else:
+            value = _applied(machine, decorator, value) if called[0] == "name" else value
+            if called[0] in ("name", "attr") and _fills_arguments(machine, called):
+                function.marks |= {FILLED}
     return value
+
+
+def _fills_arguments(machine: Any, decorator: list[Any]) -> bool:
+    """Whether a decorator may call its function with arguments from the command line or a file, as hydra's does."""
+    return any(
+        isinstance(atom, Opaque)
+        or (isinstance(atom, Symbol) and atom.name.partition(".")[0] not in vocabulary.PASSING_ON)
+        for atom in bare(machine.evaluate(decorator))
+    )
 
 
 def _on_rank_zero(machine: Any, function: Function, decorator: list[Any], value: Value) -> Value:

@@ -38,6 +38,11 @@ LIBRARIES = frozenset(
 LAUNCHERS = frozenset("accelerate lightning lightning_fabric lightning_utilities pytorch_lightning".split())
 """Libraries whose decorators of rank zero are known."""
 
+PASSING_ON = LAUNCHERS | frozenset(
+    "torch functools contextlib typing typing_extensions dataclasses builtins abc numba wandb ray".split()
+)
+"""Libraries whose decorators pass a call on with the arguments that it has."""
+
 CHECKPOINT_WRITERS = frozenset({"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"})
 
 GLOBAL_RANK = frozenset(

@@ -45,6 +45,7 @@ _KINDS = {
     "unique": "a name that each process draws for itself",
     "group": "the group",
     "namespace": "the parsed arguments",
+    "settings": "the configuration",
     "device": "the device",
     "mesh": "the device mesh",
     "batch": "a batch",

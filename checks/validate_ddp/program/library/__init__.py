@@ -96,6 +96,8 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
     """
     if root in _LOOK_ONLY or "register" in call.name or "hook" in call.name or "callback" in call.name:
         return
+    from validate_ddp.program.calls import Call, call_atom
+
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
             if not isinstance(atom, Function) or id(atom.node) in machine.walked:
@@ -108,7 +110,9 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
             wanted = len(atom.node[3][0]) if atom.node[0] == "def" else 0
             if given and wanted == len(given) + 1:
                 given.insert(0, (Rank("spawn"),))
-            machine.call(atom, *given)
+            called = Call("", given, {}, machine.site())
+            called.open = not given  # `fire.Fire(main)`: from the command line
+            call_atom(machine, atom, called)
 
 
 def call_resource(machine: Machine, resource: Resource, call: Call) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import gradients, roles, vocabulary
-from validate_ddp.program.library import metrics
+from validate_ddp.program.library import metrics, settings
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -108,7 +108,8 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
             if isinstance(function, Function) and function.marks & {"property", "cached_property"}:
                 result = join(result, machine.call(function))
             else:
-                result = join(result, (function,))
+                known = settings.of_open(name, (function,)) if settings.is_open(atom) else (function,)
+                result = join(result, known)
                 if type(function) is not Function:  # `rank: int = 0` in a configuration
                     role = roles.suggested(name)
                     result = result if isinstance(role[0], Opaque) else join(result, role)
@@ -126,7 +127,7 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
 
 def _resource(machine: Machine, atom: Resource, name: str) -> Value:
     if name in atom.fields and atom.kind not in ("list", "tuple", "dict"):
-        return atom.fields[name]
+        return settings.overridable(name, atom.fields[name]) if atom.kind == settings.KIND else atom.fields[name]
     kind = atom.kind
     if kind in WRAPPERS and name == "module":
         return atom.get("inner")
@@ -146,7 +147,7 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
         return atom.get("sampler") or UNKNOWN
     if kind == "dict" and name in atom.fields:
         return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
-    if kind in ("namespace", "dict"):
+    if kind in ("namespace", "dict", settings.KIND):
         return roles.suggested(name)
     return roles.suggested(name, carried_by((atom,)))
 

@@ -16,6 +16,7 @@ from validate_ddp.program.library import (
     optimizers,
     options,
     randomness,
+    settings,
     sharded,
     tensors,
 )
@@ -63,7 +64,7 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
         result = frameworks.launcher_method(machine, resource, called)
         if result is not None:
             return result
-    if kind in ("dict", "list", "tuple", "namespace"):
+    if kind in ("dict", "list", "tuple", "namespace", settings.KIND):
         result = _container(machine, resource, called)
         if result is not None:
             return result
@@ -207,22 +208,18 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
         value = iteration.element(value) if name == "extend" else value
         machine.write(fields, "*", join(fields.get("*", ()), value))
         return NONE
-    if resource.kind in ("dict", "namespace"):
+    if resource.kind in ("dict", "namespace", settings.KIND):
         key = iteration.key_of(called.argument(0))
         if name in ("get", "pop", "setdefault"):
             if key is not None and key in fields:
-                return completed(fields[key], called.argument(1) or NONE)
+                held = settings.overridable(key, fields[key]) if resource.kind == settings.KIND else fields[key]
+                return completed(held, called.argument(1) or NONE)
             return fields.get("*") or roles.suggested(key or "")
         if name == "update":
-            for atom in bare(called.argument(0)):
-                if isinstance(atom, Resource):
-                    for field, value in atom.fields.items():
-                        machine.write(fields, field, value)
-            for field, value in called.keywords.items():
-                machine.write(fields, field, value)
+            settings.updated(machine, resource, called)
             return NONE
         if name in ("items", "values", "keys"):
-            held: Value = ()
+            held = ()
             for value in fields.values():
                 held = join(held, value)
             if name == "items":
@@ -255,6 +252,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         return (atom,)
     if name in _PARSED:
         return options.parsed(machine, atom, called)
+    if name == "update" and isinstance(atom, Instance):
+        settings.override(machine, (atom,))  # `vars(config).update(...)`
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
