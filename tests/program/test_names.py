@@ -144,6 +144,16 @@ def test_the_evidence_says_that_it_goes_by_a_name(tmp_path: Path) -> None:
     assert [place.note for place in finding.evidence] == ["from here on: rank 0 only"]
 
 
+@pytest.mark.parametrize(("made", "guard"), [("cfg.is_main", "dist.get_rank() == 0"), ("not dist.get_rank()", "main")])
+def test_a_fix_does_not_take_a_name_for_rank_zero(tmp_path: Path, made: str, guard: str) -> None:
+    script = f"{HEAD}main = {made}\ntorch.save(model.state_dict(), 'model.pt')\n{TAIL}"
+    (tmp_path / "train.py").write_text(script)
+    outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path), select=("DDP502",)))
+    (finding,) = outcome.findings
+    assert finding.fix is not None
+    assert f"`if {guard}:`" in finding.fix.title
+
+
 MESH = """
 from torch.distributed.device_mesh import init_device_mesh
 

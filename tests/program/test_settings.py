@@ -182,3 +182,60 @@ CONSTANTS = {
 @pytest.mark.parametrize("made", CONSTANTS.values(), ids=CONSTANTS.keys())
 def test_what_nothing_can_override_is_known(tmp_path: Path, made: str) -> None:
     assert "DDP201" not in {code for code, _ in findings(tmp_path, train=made + USE)}
+
+
+PRESUMED = """
+import argparse
+import torch
+import torch.distributed as dist
+from project import load
+
+settings = load()
+model = torch.nn.Linear(1, 1)
+
+
+def save(kind):
+    SAVE
+
+
+def main(settings):
+    if START:
+        dist.init_process_group("nccl")
+    model(torch.ones(1)).backward()
+    save(settings)
+    if START:
+        dist.destroy_process_group()
+
+
+main(settings)
+"""
+FLAGS = [
+    "settings.enable_fsdp",
+    "not settings.single_process",
+    "settings.fsdp.enabled",
+    "settings.enable_fsdp and load()",
+]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_what_the_start_of_the_group_hangs_on_is_so_in_a_distributed_launch(tmp_path: Path, flag: str) -> None:
+    script = PRESUMED.replace("START", flag)
+    renamed = flag.removesuffix(" and load()").replace("settings.", "kind.")
+    other = renamed.removeprefix("not ") if "not " in renamed else f"not {renamed}"
+    write = 'torch.save(model.state_dict(), "model.pt")'
+    single = f"if {other}:\n        {write}"
+    several = f"if {renamed}:\n        {write}"
+    assert findings(tmp_path, train=script.replace("SAVE", single)) == set()
+    assert findings(tmp_path, train=script.replace("SAVE", several)) == {("DDP502", "error")}
+
+
+@pytest.mark.parametrize("flag", ["settings.test", "settings.run_tests"])
+def test_a_flag_with_a_start_in_either_case_says_nothing(tmp_path: Path, flag: str) -> None:
+    script = PRESUMED.replace(
+        "if START:\n        dist.init",
+        'if START:\n        dist.init_process_group("gloo")\n    else:\n        dist.init',
+    )
+    script = script.replace("SAVE", f'if not {flag}:\n        torch.save(model.state_dict(), "model.pt")').replace(
+        "(kind)", "(settings)"
+    )
+    assert findings(tmp_path, train=script.replace("START", flag)) == {("DDP502", "error")}

@@ -128,7 +128,8 @@ def test(machine: Machine, node: Node) -> Truth:
     if truth is None:
         metrics.decided(machine, value)
     if truth is None and kind in ("name", "attr"):
-        return roles.hinted(node[1] if kind == "name" else node[2])
+        presumed = machine.presumed.get(_flag(node))
+        return roles.hinted(node[1] if kind == "name" else node[2]) if presumed is None else presumed
     return truth
 
 
@@ -349,6 +350,26 @@ def assume(machine: Machine, node: Node) -> None:
     for atom in bare(machine.evaluate(part[1])):
         if isinstance(atom, Resource) and atom.kind in ("namespace", "settings") and part[2] not in atom.fields:
             machine.write(atom.fields, part[2], (Const(positive),))
+
+
+def presume(machine: Machine, node: Node, positive: bool) -> None:
+    """Take for granted what the start of the process group hangs on, as in `if config.enable_fsdp: setup()`."""
+    if node[0] == "not":
+        presume(machine, node[1], not positive)
+    elif node[0] == "bool" and (node[1] == "and") is positive:
+        for part in node[2]:
+            presume(machine, part, positive)
+    elif node[0] in ("name", "attr"):
+        machine.presumed.setdefault(_flag(node), positive)
+
+
+def _flag(node: Node) -> str:
+    """What tells a flag from others: the last part of its name, if that has several words, else what it is part of."""
+    if node[0] == "name":
+        return str(node[1])
+    if "_" in node[2].strip("_") or node[1][0] not in ("name", "attr"):
+        return str(node[2])
+    return f"{node[1][-1] if node[1][0] == 'name' else node[1][2]}.{node[2]}"
 
 
 def is_wrapper(atom: Any) -> bool:

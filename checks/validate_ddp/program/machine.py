@@ -107,6 +107,10 @@ class Machine:
         self.complete = True
         self.environment: dict[str, Value] = {}
         self.switches: dict[str, Value] = {}
+        self.starts = 0
+        """How often a process group was started."""
+        self.presumed: dict[str, bool] = {}
+        """What is so in a distributed launch of the flags that the start of the process group hangs on, by name."""
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}

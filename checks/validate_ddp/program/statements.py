@@ -140,12 +140,14 @@ def _if(machine: Machine, node: Node) -> Outcome:
 
         return run
 
-    known = len(machine.facts)
+    before, known = machine.starts, len(machine.facts)
     first, changes = machine.try_out(branch(node[3], True, who))
     _set_apart(machine, first, known)
-    known = len(machine.facts)
+    started, known = machine.starts, len(machine.facts)
     second, other_changes = machine.try_out(branch(node[4], False, other))
     _set_apart(machine, second, known)
+    if truth is None and (started > before) is not (machine.starts > started):
+        conditions.presume(machine, node[2], started > before)
     machine.merge([(first, changes, who), (second, other_changes, other)], test.sure)
     if every and first.ends == "loop" and not second.ends:  # `if (i + 1) % k != 0: continue`
         machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`

@@ -44,14 +44,14 @@ _KINDS = {
     "buffer": "the buffer in memory",
     "unique": "a name that each process draws for itself",
     "group": "the group",
+    "mesh": "the device mesh",
     "namespace": "the parsed arguments",
     "settings": "the configuration",
     "device": "the device",
-    "mesh": "the device mesh",
     "batch": "a batch",
     "item": "an item of the data",
 }
-_SCOPES = {
+_RANKS = {
     "global": "the global rank",
     "local": "the local rank",
     "node": "the number of the node",
@@ -78,7 +78,7 @@ def _atom(atom: Any, depth: int) -> str:
         text = repr(atom.value)
         return text if len(text) <= 40 else text[:37] + "..."
     if isinstance(atom, Rank):
-        return _SCOPES[atom.scope] + (", going by its name" if atom.named else "")
+        return _RANKS[atom.scope] + (", going by its name" if atom.named else "")
     if isinstance(atom, RankTest):
         return f"true on {phrase(atom.who)}{'' if atom.sure else BY_NAME}"
     if isinstance(atom, WorldSize):

@@ -163,10 +163,10 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
                     result = join(result, machine.call(target, index))
             return result or UNKNOWN
         return roles.suggested(key or "")
+    if isinstance(atom, Resource) and atom.kind == "mesh":
+        return (atom,)  # one or some of its dimensions
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
-    if isinstance(atom, Resource) and atom.kind == "mesh":
-        return (atom,)  # `mesh["dp"]` is one too
     return roles.suggested(key or "", carried_by((atom,)))
 
 

@@ -102,10 +102,6 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last + "()", carries),)
 
 
-def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("mesh", call.site),)
-
-
 def mesh_method(mesh: Resource, call: Call) -> Value | None:
     """A method of a device mesh, or of a part of one; None for one without a model."""
     if call.name == "get_local_rank":  # not that of the node
@@ -124,6 +120,10 @@ def _share(machine: Machine, call: Call) -> None:
             if isinstance(atom, Resource) and atom.kind == "list":
                 for key, held in list(atom.fields.items()):
                     machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
+
+
+def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("mesh", call.site),)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
@@ -169,6 +169,7 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
         values["one_node"] = TRUE
     values["world_size_text"] = _written(call, "world_size")
     values["rank_text"] = _written(call, "rank")
+    machine.starts += 1
     machine.record("process_group", "init", call.site, **values)
     return NONE
 
@@ -238,9 +239,9 @@ _TORCH: dict[str, Model] = {
     "is_initialized": _is_initialized,
     "is_torchelastic_launched": _constant_model(UNKNOWN),
     "get_rank": _get_rank,
+    "DeviceMesh": _mesh,
     "get_node_local_rank": _constant_model((Rank("local"),)),
     "get_world_size": _constant_model((WorldSize(),)),
-    "DeviceMesh": _mesh,
 }
 
 
