@@ -100,6 +100,22 @@ def test_a_parameter_called_rank_is_judged_by_its_callers(tmp_path: Path, passed
     assert {finding.severity for finding in findings(tmp_path, script)} == expected
 
 
+OPTIONS = {
+    "the launcher's by default": ("'--rank', default=int(os.environ['RANK'])", {ERROR}),
+    "by another name": ("'-r', '--my-number', dest='rank', default=int(os.environ['RANK'])", {ERROR}),
+    "zero by default": ("'--rank', type=int, default=0", {WARNING}),
+}
+
+
+@pytest.mark.parametrize(("option", "expected"), OPTIONS.values(), ids=OPTIONS.keys())
+def test_an_option_is_a_rank_where_its_default_is_one(tmp_path: Path, option: str, expected: set[str]) -> None:
+    script = (
+        f"import argparse\nimport os\nparser = argparse.ArgumentParser()\nparser.add_argument({option})\n"
+        "args = parser.parse_args()\nif args.rank == 0:\n    dist.barrier()"
+    )
+    assert {finding.severity for finding in findings(tmp_path, script)} == expected
+
+
 def test_a_parameter_called_rank_that_gets_a_number_is_that_number(tmp_path: Path) -> None:
     assert findings(tmp_path, "def run(rank):\n    if rank == 0:\n        dist.barrier()\nrun(0)\nrun(1)") == []
 
