@@ -92,6 +92,16 @@ if rank == 0:
     print(loss)
 dist.destroy_process_group()
 """,
+    _HEAD
+    + """
+import settings
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = torch.nn.Linear(1, 1)
+if settings.gpu:  # whether to use one, as it seems
+    model = DDP(model)
+dist.destroy_process_group()
+""",
 )
 INVALID = (
     _HEAD
