@@ -51,7 +51,16 @@ GUESSED = {
     "a device": "cfg.gpu == 0",
     "the default of a rank": "rank == 0",
 }
-WILD = ["cfg.gpu", "not cfg.gpu", "cfg.gpu is not None", "cfg.gpu >= 0", "cfg.gpu > 0", "cfg.gpu_id != -1"]
+WILD = [
+    "cfg.gpu",
+    "not cfg.gpu",
+    "cfg.gpu is not None",
+    "cfg.gpu >= 0",
+    "cfg.gpu > 0",
+    "cfg.gpu_id != -1",
+    "cfg.master",
+    "cfg.gpu or dist.get_world_size() == 1",
+]
 
 
 def findings(folder: Path, script: str) -> list[Finding]:
@@ -84,7 +93,9 @@ def test_whether_there_is_a_device_is_no_test_of_the_rank(tmp_path: Path, case: 
     assert severities(tmp_path, case, test) == {}
 
 
-@pytest.mark.parametrize("test", ["cfg.gpu", "not cfg.gpu", "cfg.gpu == 0", "cfg.rank == 0", "comm.is_main()"])
+@pytest.mark.parametrize(
+    "test", ["cfg.gpu", "not cfg.gpu", "cfg.gpu == 0", "cfg.master", "cfg.rank == 0", "comm.is_main()"]
+)
 def test_what_may_be_kept_to_one_rank_is_not_said_to_run_on_all(tmp_path: Path, test: str) -> None:
     (tmp_path / "train.py").write_text(HEAD + f"if {test}:\n    torch.save(model.state_dict(), 'model.pt')\n" + TAIL)
     outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path), select=("DDP502",)))

@@ -150,7 +150,8 @@ def _any_of(truths: list[Truth]) -> Truth:
         whos, sure = {truth.who for truth in tests}, all(truth.sure for truth in tests)
         if len(whos) == 1 and all(truth.exact for truth in tests):
             return RankTest(tests[0].who, True, tests[0].rest, sure)
-        return RankTest("some" if len(whos) == 1 else "unclear", exact=False, sure=sure)
+        who = "some" if len(whos) == 1 and "unclear" not in whos else "unclear"
+        return RankTest(who, exact=False, sure=sure)
     return None if any(truth is None for truth in truths) else any(truths)
 
 

@@ -52,6 +52,8 @@ def hinted(name: str) -> bool | RankTest | None:
     guess, and marked as one.
     """
     last = name.rpartition(".")[2].lower().lstrip("_")
+    if last in vocabulary.ADDRESS:
+        return RankTest("unclear", exact=False, sure=False)
     if last in vocabulary.MAIN_PROCESS:
         return RankTest("zero", sure=False)
     if last in vocabulary.LOCAL_MAIN_PROCESS:

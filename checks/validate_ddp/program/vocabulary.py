@@ -83,6 +83,8 @@ MAIN_PROCESS = frozenset(
     is_main_worker is_first_rank is_master_proc is_global_primary is_head is_global_rank_zero on_main_process is_leader
     is_coordinator is_lead_worker master""".split()
 )
+ADDRESS = frozenset({"master"})
+"""Those of the names above that as often say where the main process is: ``if args.master:``."""
 LOCAL_MAIN_PROCESS = frozenset(
     "is_local_main_process is_local_master is_local_zero is_local_rank_zero is_local_primary is_local_main".split()
 )
