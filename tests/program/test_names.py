@@ -155,6 +155,19 @@ def test_a_decorator_is_judged_by_its_body_before_its_name(tmp_path: Path, defin
     assert {finding.severity for finding in findings(tmp_path, script)} == expected
 
 
+OF_A_LAUNCHER = {
+    "of an Accelerator": ("from accelerate import Accelerator\nlauncher = Accelerator()", ERROR),
+    "of something unknown": ("launcher = cfg.launcher", WARNING),
+}
+
+
+@pytest.mark.parametrize("decorator", ["on_main_process", "on_local_main_process"])
+@pytest.mark.parametrize(("made", "expected"), OF_A_LAUNCHER.values(), ids=OF_A_LAUNCHER.keys())
+def test_a_decorator_is_known_by_its_object(tmp_path: Path, made: str, expected: str, decorator: str) -> None:
+    script = f"{made}\n@launcher.{decorator}\ndef run():\n    dist.barrier()\nrun()"
+    assert [finding.severity for finding in findings(tmp_path, script)] == [expected]
+
+
 def test_what_is_known_besides_makes_it_certain(tmp_path: Path) -> None:
     nested = "if cfg.is_main:\n    if dist.get_rank() == 0:\n        dist.barrier()"
     both = "if cfg.is_main and dist.get_rank() == 0:\n    dist.barrier()"

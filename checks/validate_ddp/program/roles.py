@@ -8,7 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import vocabulary
-from validate_ddp.program.values import Const, Function, Opaque, Rank, RankTest, Symbol, Value, WorldSize, bare
+from validate_ddp.program.values import (
+    Const,
+    Function,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+)
 
 
 def suggested(name: str, carries: tuple[Any, ...] = ()) -> Value:
@@ -95,13 +106,13 @@ def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
         if last in _TRANSPARENT_CLASS_DECORATORS or (called[0] == "attr" and last in ("setter", "getter")):
             function.marks |= {last}
         elif last in vocabulary.RANK_ZERO_DECORATORS:
-            value = _on_rank_zero(machine, function, decorator, value)
+            value = _kept_apart(machine, function, decorator, value, "rank-zero")
         elif last in ("cache", "lru_cache"):
             function.marks |= {"cached"}
         elif last in ("no_grad", "inference_mode"):
             function.marks |= {"no_grad"}
         elif last in ("on_local_main_process", "local_main_process_only"):
-            function.marks |= {"local-zero"}
+            value = _kept_apart(machine, function, decorator, value, "local-zero")
         else:
             value = _applied(machine, decorator, value) if called[0] == "name" else value
             if called[0] in ("name", "attr") and _fills_arguments(machine, called):
@@ -118,17 +129,21 @@ def _fills_arguments(machine: Any, decorator: list[Any]) -> bool:
     )
 
 
-def _on_rank_zero(machine: Any, function: Function, decorator: list[Any], value: Value) -> Value:
+def _kept_apart(machine: Any, function: Function, decorator: list[Any], value: Value, mark: str) -> Value:
     """A decorator called like those that keep a function to rank zero: one of the program is judged by its body."""
-    called = bare(machine.evaluate(decorator[1] if decorator[0] == "call" else decorator))
+    node = decorator[1] if decorator[0] == "call" else decorator
+    called = bare(machine.evaluate(node))
     if called and all(isinstance(atom, Function) for atom in called):
         return _applied(machine, decorator, value)
-    known = called and all(_is_of_launcher(atom) for atom in called)
-    function.marks |= {"rank-zero"} if known else {"rank-zero", BY_NAME}
+    holders = bare(machine.evaluate(node[1])) if node[0] == "attr" else called
+    known = holders and all(_is_of_launcher(atom) for atom in holders)
+    function.marks |= {mark} if known else {mark, BY_NAME}
     return value
 
 
 def _is_of_launcher(atom: Any) -> bool:
+    if isinstance(atom, Resource):
+        return atom.kind in ("accelerator", "fabric")
     return isinstance(atom, Symbol) and atom.name.partition(".")[0] in vocabulary.LAUNCHERS
 
 
