@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import ranks, vocabulary
+from validate_ddp.program import ranks, roles, vocabulary
 from validate_ddp.program.library import metrics
 from validate_ddp.program.machine import Machine, Scope
 from validate_ddp.program.values import (
@@ -32,36 +32,35 @@ Truth = bool | RankTest | None
 Node = list[Any]
 
 
-def hinted(name: str) -> Truth:
-    """What an unknown value's name says of its truth in a distributed launch."""
-    last = name.rpartition(".")[2].lower().lstrip("_")
-    if last in vocabulary.MAIN_PROCESS:
-        return RankTest("zero")
-    if last in vocabulary.LOCAL_MAIN_PROCESS:
-        return RankTest("local-zero")
-    if last in vocabulary.DISTRIBUTED_FLAG:
-        return True
-    return None
-
-
 def _atom_truth(atom: Any) -> Truth:
     if isinstance(atom, Const):
         return bool(atom.value)
     if isinstance(atom, RankTest):
         return atom
     if isinstance(atom, Rank):
-        return RankTest("local-nonzero" if atom.scope == "local" else "nonzero")
+        if atom.named in vocabulary.DEVICE_NUMBER:
+            return RankTest("unclear", exact=False, sure=False)  # `if args.gpu:`
+        who = {"local": "local-nonzero", "group": "some"}.get(atom.scope, "nonzero")
+        return RankTest(who, sure=not atom.named)
     if isinstance(atom, Opaque):
-        return hinted(atom.name)
+        return roles.hinted(atom.name)
     if isinstance(atom, Resource):
         return None if atom.kind in ("list", "dict", "tuple") else True
-    if isinstance(atom, (Instance, Function, Class, Symbol, ModuleRef, WorldSize)):
+    if isinstance(atom, Symbol):
+        return True if _is_of_library(atom) else roles.hinted(atom.name)
+    if isinstance(atom, (Instance, Function, Class, ModuleRef, WorldSize)):
         return True
     return None
 
 
-def combine(rows: list[tuple[str, Truth]]) -> Truth:
-    """One truth of several alternatives, each with the ranks that hold it."""
+def _is_of_library(atom: Symbol) -> bool:
+    """Whether it is a module, or known to be a function or class: not a flag that some file out of sight sets."""
+    root, dot, _ = atom.name.partition(".")
+    return not dot or root in vocabulary.LIBRARIES
+
+
+def combine(rows: list[tuple[str, Truth]], sure: bool = True) -> Truth:
+    """One truth of several alternatives, each with the ranks that hold it. sure: which those are is no guess."""
     for who, truth in rows:
         if isinstance(truth, RankTest) and who == "all":
             return truth
@@ -73,27 +72,28 @@ def combine(rows: list[tuple[str, Truth]]) -> Truth:
     marked = [(who, truth) for who, truth in rows if who != "all"]
     holders = {who for who, truth in marked if truth is not False}
     if len(holders) == 1 and len(marked) < len(rows) and all(row[1] is False or row[0] in holders for row in rows):
-        return RankTest(holders.pop(), exact=False)  # `writer = Writer() if log and rank == 0 else None`
+        return RankTest(holders.pop(), exact=False, sure=sure)  # `writer = Writer() if log and rank == 0 else None`
     for who, truth in marked:
         if truth is False:
             continue
         others = [other for holder, other in marked if holder == ranks.opposite(who)]
         if others and all(other is False for other in others):
             unmarked_truths = [truth for holder, truth in rows if holder == "all"]
-            return RankTest(who, exact=truth is True and all(row is True for row in unmarked_truths))
+            return RankTest(who, truth is True and all(row is True for row in unmarked_truths), sure=sure)
     return None
 
 
 def truth_of(value: Value, judge: Callable[[Any], Truth] = _atom_truth) -> Truth:
     """Whether the value counts as true, as ``judge`` says of each alternative."""
-    return combine([(atom.who if isinstance(atom, OnRanks) else "all", judge(unmarked(atom))) for atom in value])
+    rows = [(atom.who if isinstance(atom, OnRanks) else "all", judge(unmarked(atom))) for atom in value]
+    return combine(rows, all(atom.sure for atom in value if isinstance(atom, OnRanks)))
 
 
 def negated(truth: Truth) -> Truth:
     if isinstance(truth, bool):
         return not truth
     if isinstance(truth, RankTest):
-        return RankTest(truth.rest, exact=truth.exact, rest=truth.who)
+        return RankTest(truth.rest, truth.exact, truth.who, truth.sure)
     return None
 
 
@@ -128,17 +128,17 @@ def test(machine: Machine, node: Node) -> Truth:
     if truth is None:
         metrics.decided(machine, value)
     if truth is None and kind in ("name", "attr"):
-        return hinted(node[1] if kind == "name" else node[2])
+        presumed = machine.presumed.get(_flag(node))
+        return roles.hinted(node[1] if kind == "name" else node[2]) if presumed is None else presumed
     return truth
 
 
 def _all_of(truths: list[Truth]) -> Truth:
     tests = [truth for truth in truths if isinstance(truth, RankTest)]
     if tests:
-        who = "all"
-        for truth in tests:
-            who = ranks.both(who, truth.who)
-        return RankTest(who, all(t is True or (isinstance(t, RankTest) and t.exact) for t in truths))
+        who = ranks.all_of(truth.who for truth in tests)
+        exact = all(t is True or (isinstance(t, RankTest) and t.exact) for t in truths)
+        return RankTest(who, exact, sure=ranks.all_of(truth.who for truth in tests if truth.sure) == who)
     return None if any(truth is None for truth in truths) else all(truths)
 
 
@@ -147,10 +147,11 @@ def _any_of(truths: list[Truth]) -> Truth:
     if tests:
         if any(truth is None for truth in truths):
             return RankTest("unclear", exact=False)
-        whos = {truth.who for truth in tests}
+        whos, sure = {truth.who for truth in tests}, all(truth.sure for truth in tests)
         if len(whos) == 1 and all(truth.exact for truth in tests):
-            return tests[0]
-        return RankTest("some" if len(whos) == 1 else "unclear", exact=False)
+            return RankTest(tests[0].who, True, tests[0].rest, sure)
+        who = "some" if len(whos) == 1 and "unclear" not in whos else "unclear"
+        return RankTest(who, exact=False, sure=sure)
     return None if any(truth is None for truth in truths) else any(truths)
 
 
@@ -250,10 +251,24 @@ def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:
 def _is_none(atom: Any) -> Truth:
     if isinstance(atom, Const):
         return atom.value is None
+    if isinstance(atom, Symbol) and atom.name.count(".") > 1 and not _is_of_library(atom):
+        return None  # `cfg.resume` of an import that is not there
     return None if isinstance(atom, Opaque) else False
 
 
 def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
+    truth = _split_by(rank, operator, other)
+    if not rank.named:
+        return truth
+    if rank.named in vocabulary.DEVICE_NUMBER and (isinstance(truth, bool) or operator not in _EQUALITIES):
+        return None if isinstance(truth, bool) else RankTest("unclear", exact=False, sure=False)  # `if args.gpu >= 0:`
+    return RankTest(truth.who, truth.exact, truth.rest, sure=False) if isinstance(truth, RankTest) else truth
+
+
+_EQUALITIES = ("Eq", "NotEq", "Is", "IsNot", "In", "NotIn")
+
+
+def _split_by(rank: Rank, operator: str, other: Value) -> Truth:
     number = constant(other)
     if any(isinstance(atom, (Rank, WorldSize, Opaque)) for atom in bare(other)):
         if operator in ("Eq", "Is", "In"):
@@ -334,8 +349,28 @@ def assume(machine: Machine, node: Node) -> None:
     if part[0] != "attr" or any(guard.who == "all" and not guard.exact for guard in machine.guards):
         return  # of no field, or said of some runs only
     for atom in bare(machine.evaluate(part[1])):
-        if isinstance(atom, Resource) and atom.kind == "namespace" and part[2] not in atom.fields:
+        if isinstance(atom, Resource) and atom.kind in ("namespace", "settings") and part[2] not in atom.fields:
             machine.write(atom.fields, part[2], (Const(positive),))
+
+
+def presume(machine: Machine, node: Node, positive: bool) -> None:
+    """Take for granted what the start of the process group hangs on, as in `if config.enable_fsdp: setup()`."""
+    if node[0] == "not":
+        presume(machine, node[1], not positive)
+    elif node[0] == "bool" and (node[1] == "and") is positive:
+        for part in node[2]:
+            presume(machine, part, positive)
+    elif node[0] in ("name", "attr"):
+        machine.presumed.setdefault(_flag(node), positive)
+
+
+def _flag(node: Node) -> str:
+    """What tells a flag from others: the last part of its name, if that has several words, else what it is part of."""
+    if node[0] == "name":
+        return str(node[1])
+    if "_" in node[2].strip("_") or node[1][0] not in ("name", "attr"):
+        return str(node[2])
+    return f"{node[1][-1] if node[1][0] == 'name' else node[1][2]}.{node[2]}"
 
 
 def is_wrapper(atom: Any) -> bool:

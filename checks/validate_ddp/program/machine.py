@@ -53,11 +53,13 @@ class Frame:
 
 class Outcome(NamedTuple):
     """How a piece of code ends: ``ends`` says that nothing follows it (return, raise, exit, loop, or empty);
-    ``rest``, on which ranks what follows still runs, and ``until`` how far that reaches (return, raise or loop)."""
+    ``rest``, on which ranks what follows still runs, ``until`` how far that reaches (return, raise or loop), and
+    ``sure``, whether which ranks those are is no guess from a name."""
 
     ends: str = ""
     rest: str = "all"
     until: str = "return"
+    sure: bool = True
 
 
 RUNS_ON = Outcome()
@@ -105,6 +107,10 @@ class Machine:
         self.complete = True
         self.environment: dict[str, Value] = {}
         self.switches: dict[str, Value] = {}
+        self.starts = 0
+        """How often a process group was started."""
+        self.presumed: dict[str, bool] = {}
+        """What is so in a distributed launch of the flags that the start of the process group hangs on, by name."""
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
@@ -124,10 +130,14 @@ class Machine:
     @property
     def who(self) -> str:
         """The ranks that run the code being walked."""
-        who = "all"
-        for guard in self.guards:
-            who = ranks.both(who, guard.who)
-        return who
+        return ranks.all_of(guard.who for guard in self.guards)
+
+    @property
+    def sure(self) -> bool:
+        """Whether the code being walked is kept to some ranks, if it is, by more than the name of something unknown."""
+        return all(guard.sure for guard in self.guards) or (
+            ranks.all_of(guard.who for guard in self.guards if guard.sure) == self.who
+        )
 
     def spend(self) -> None:
         self.budget -= 1
@@ -187,14 +197,17 @@ class Machine:
             for name in names:
                 journal.pop((place, name), None)
 
-    def guard(self, who: str, site: Site, exact: bool = True, every: str = "") -> Guard:
-        return Guard(who, site, sum(1 for frame in self.frames if frame.call is not None), exact, every=every)
+    def guard(self, who: str, site: Site, exact: bool = True, every: str = "", sure: bool = True) -> Guard:
+        depth = sum(1 for frame in self.frames if frame.call is not None)
+        return Guard(who, site, depth, exact, every=every, sure=sure)
 
-    def guarded(self, who: str, site: Site | None = None, exact: bool = True, every: str = "") -> Pushed:
+    def guarded(
+        self, who: str, site: Site | None = None, exact: bool = True, every: str = "", sure: bool = True
+    ) -> Pushed:
         """Code that only ranks ``who`` run; not ``exact``, where it also hangs on something unknown."""
         if who == "all" and exact:
             return Pushed(self.guards, ())
-        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every),))
+        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every, sure),))
 
     def flagged(self, *flags: str) -> Pushed:
         """Code whose facts carry these marks."""
@@ -221,11 +234,11 @@ class Machine:
                     names[name] = old
         return outcome, changes
 
-    def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], str]]) -> None:
+    def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], str]], sure: bool = True) -> None:
         """Set every name that an alternative changed to what it may be afterwards.
 
         Each alternative is its outcome, its changes, and the ranks that take it; one that left the function counts
-        only where all did.
+        only where all did. sure: the ranks are no guess from a name.
         """
         staying = [row for row in alternatives if row[0].ends not in LEAVES] or alternatives
         places = {key: change for row in staying for key, change in row[1].items()}
@@ -240,7 +253,7 @@ class Machine:
                 if new is MISSING or new is value:
                     continue
                 if who in ranks.PARTIAL and len(staying) > 1:
-                    new = on_ranks(new, who)
+                    new = on_ranks(new, who, sure)
                 value = join(value, new)
             if value:
                 self.write(names, name, value)

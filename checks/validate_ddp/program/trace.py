@@ -102,6 +102,8 @@ class Program:
             return True
         plain = iterate.name == "for" and "generator" not in iterate.flags
         if not backwards:  # it is out of sight: then a plain loop over the batches counts, if there is any
+            if self._evaluates(iterate):
+                return False
             others = self._facts.get("iterate", [])
             return plain or not any(fact.name == "for" and "generator" not in fact.flags for fact in others)
         if plain:
@@ -112,6 +114,21 @@ class Program:
         callers = [iterate.site.function, *(site.function for site in iterate.chain[-1:])]
         nearest = next((name for name in callers if name in running or name in training), None)
         return nearest in training
+
+    def _evaluates(self, iterate: Fact) -> bool:
+        """Whether a model only runs without gradients in this loop, or was put into evaluation mode ahead of it."""
+        serial = constant(iterate.value("serial"))
+        inside = [fact for fact in self._facts.get("forward", ()) if any(loop.serial == serial for loop in fact.loops)]
+        if inside and all("no_grad" in fact.flags for fact in inside):
+            return True
+        place = iterate.site
+        modes = [
+            fact
+            for fact in self._facts.get("mode", ())
+            if (fact.site.path, fact.site.function) == (place.path, place.function)
+            and fact.site.span.line < place.span.line
+        ]
+        return bool(modes) and max(modes, key=lambda fact: fact.site.span.line).name == "eval"
 
     def body(self, path: str) -> list[Any]:
         """The lowered statements of a file of the program, by the path that sites name."""

@@ -35,6 +35,14 @@ LIBRARIES = frozenset(
 )
 """Import roots that are never followed, even where a folder of that name lies beside the script."""
 
+LAUNCHERS = frozenset("accelerate lightning lightning_fabric lightning_utilities pytorch_lightning".split())
+"""Libraries whose decorators of rank zero are known."""
+
+PASSING_ON = LAUNCHERS | frozenset(
+    "torch functools contextlib typing typing_extensions dataclasses builtins abc numba wandb ray".split()
+)
+"""Libraries whose decorators pass a call on with the arguments that it has."""
+
 CHECKPOINT_WRITERS = frozenset({"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"})
 
 GLOBAL_RANK = frozenset(
@@ -45,6 +53,8 @@ LOCAL_RANK = frozenset(
     """local_rank gpu gpu_id local_process_index ddp_local_rank local_proc_id localrank gpu_index device_rank
     local_process_id""".split()
 )
+DEVICE_NUMBER = frozenset("gpu gpu_id gpu_index".split())
+"""Those of the names above that as often say which device to use, or whether to use one: ``if args.gpu:``."""
 RANK_VARIABLES = {
     "RANK": "global",
     "SLURM_PROCID": "global",
@@ -73,6 +83,8 @@ MAIN_PROCESS = frozenset(
     is_main_worker is_first_rank is_master_proc is_global_primary is_head is_global_rank_zero on_main_process is_leader
     is_coordinator is_lead_worker master""".split()
 )
+ADDRESS = frozenset({"master"})
+"""Those of the names above that as often say where the main process is: ``if args.master:``."""
 LOCAL_MAIN_PROCESS = frozenset(
     "is_local_main_process is_local_master is_local_zero is_local_rank_zero is_local_primary is_local_main".split()
 )

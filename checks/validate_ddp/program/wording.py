@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program.ranks import phrase
+from validate_ddp.program.ranks import BY_NAME, phrase
 from validate_ddp.program.values import (
     Class,
     Const,
@@ -44,10 +44,19 @@ _KINDS = {
     "buffer": "the buffer in memory",
     "unique": "a name that each process draws for itself",
     "group": "the group",
+    "mesh": "the device mesh",
     "namespace": "the parsed arguments",
+    "settings": "the configuration",
     "device": "the device",
     "batch": "a batch",
     "item": "an item of the data",
+}
+_RANKS = {
+    "global": "the global rank",
+    "local": "the local rank",
+    "node": "the number of the node",
+    "group": "the rank in a group",
+    "spawn": "the rank that the launcher passes",
 }
 _CONTAINERS = ("dict", "list", "tuple")
 
@@ -69,10 +78,9 @@ def _atom(atom: Any, depth: int) -> str:
         text = repr(atom.value)
         return text if len(text) <= 40 else text[:37] + "..."
     if isinstance(atom, Rank):
-        scope = {"global": "the global rank", "local": "the local rank", "node": "the number of the node"}
-        return scope.get(atom.scope, "the rank that the launcher passes") + ("" if atom.sure else ", going by its name")
+        return _RANKS[atom.scope] + (", going by its name" if atom.named else "")
     if isinstance(atom, RankTest):
-        return f"true on {phrase(atom.who)}"
+        return f"true on {phrase(atom.who)}{'' if atom.sure else BY_NAME}"
     if isinstance(atom, WorldSize):
         return "the number of devices" if atom.local else "the number of ranks"
     if isinstance(atom, Instance):

@@ -16,6 +16,7 @@ _MOST_WALKS_OF_SHORT = 40
 """How often one function is walked; after that, its earlier results stand for it."""
 ENOUGH = 2
 """After so many walks in such surroundings that met nothing new, a function's earlier results stand for it."""
+_LIGHT = ("list", "dict", "tuple", "batch", "namespace", "settings", "scheduler")
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
@@ -56,8 +57,5 @@ def _weighty(call: Call) -> list[Any]:
     return [
         atom
         for atom in bare(call.given)
-        if not (
-            isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace", "scheduler")
-        )
-        and not isinstance(atom, Const)
+        if not (isinstance(atom, Resource) and atom.kind in _LIGHT) and not isinstance(atom, Const)
     ]

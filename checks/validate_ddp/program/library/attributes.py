@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import gradients, roles, vocabulary
-from validate_ddp.program.library import metrics
+from validate_ddp.program.library import metrics, settings
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     UNKNOWN,
@@ -76,7 +76,7 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
         carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
         return roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries)
     if isinstance(atom, Function):
-        return (Opaque(f"{atom.name}.{name}"),)
+        return roles.suggested(f"{atom.name}.{name}")  # `rank_zero_only.rank`, which a launcher sets
     return (Opaque(name, carried_by((atom,))),)
 
 
@@ -108,7 +108,8 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
             if isinstance(function, Function) and function.marks & {"property", "cached_property"}:
                 result = join(result, machine.call(function))
             else:
-                result = join(result, (function,))
+                known = settings.of_open(name, (function,)) if settings.is_open(atom) else (function,)
+                result = join(result, known)
                 if type(function) is not Function:  # `rank: int = 0` in a configuration
                     role = roles.suggested(name)
                     result = result if isinstance(role[0], Opaque) else join(result, role)
@@ -126,7 +127,7 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
 
 def _resource(machine: Machine, atom: Resource, name: str) -> Value:
     if name in atom.fields and atom.kind not in ("list", "tuple", "dict"):
-        return atom.fields[name]
+        return settings.overridable(name, atom.fields[name]) if atom.kind == settings.KIND else atom.fields[name]
     kind = atom.kind
     if kind in WRAPPERS and name == "module":
         return atom.get("inner")
@@ -146,7 +147,7 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
         return atom.get("sampler") or UNKNOWN
     if kind == "dict" and name in atom.fields:
         return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
-    if kind in ("namespace", "dict"):
+    if kind in ("namespace", "dict", settings.KIND):
         return roles.suggested(name)
     return roles.suggested(name, carried_by((atom,)))
 
@@ -162,6 +163,8 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
                     result = join(result, machine.call(target, index))
             return result or UNKNOWN
         return roles.suggested(key or "")
+    if isinstance(atom, Resource) and atom.kind == "mesh":
+        return (atom,)  # one or some of its dimensions
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
     return roles.suggested(key or "", carried_by((atom,)))

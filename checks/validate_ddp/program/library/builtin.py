@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, gradients
-from validate_ddp.program.library import attributes, iteration, lengths
+from validate_ddp.program.library import attributes, iteration, lengths, settings
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     FALSE,
@@ -45,8 +45,8 @@ def find(name: str) -> Model | None:
         return _BUILTINS.get(rest)
     if root == "tqdm" or name.endswith(".tqdm"):
         return _range if name.endswith("trange") else _through
-    if ".OmegaConf." in name or name.endswith((".EasyDict", ".edict", ".CfgNode", ".AttrDict", ".Munch")):
-        return _namespace
+    if settings.is_made_by(name):
+        return settings.made
     return _STANDARD.get(name)
 
 
@@ -172,13 +172,7 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
             elif isinstance(atom, Class):
                 machine.write(atom.members, name, call.argument(2))
         return NONE
-    for atom in bare(call.argument(0)):  # an override by names that only a run knows: any constant may have changed
-        held = (
-            atom.members if isinstance(atom, Class) else atom.fields if isinstance(atom, (Instance, Resource)) else {}
-        )
-        for field, value in list(held.items()):
-            if all(isinstance(known, Const) for known in value):
-                machine.write(held, field, join(value, (Opaque(field),)))
+    settings.override(machine, call.argument(0))  # by names that only a run knows: any constant may have changed
     return NONE
 
 
@@ -210,7 +204,9 @@ def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
     # What differs between ranks still does as a list.
     each = [(_listed(call, (unmarked(atom),)), atom) for atom in value]
     return tuple(
-        part for listed, atom in each for part in (on_ranks(listed, atom.who) if isinstance(atom, OnRanks) else listed)
+        part
+        for listed, atom in each
+        for part in (on_ranks(listed, atom.who, atom.sure) if isinstance(atom, OnRanks) else listed)
     )
 
 
@@ -318,6 +314,7 @@ _BUILTINS: dict[str, Model] = {
     "super": _super,
     "type": _type,
     "vars": _vars,
+    "exec": settings.executed,
     "any": _any_all,
     "all": _any_all,
 }
@@ -331,11 +328,6 @@ _STANDARD: dict[str, Model] = {
     "functools.wraps": _wraps,
     "argparse.Namespace": _namespace,
     "types.SimpleNamespace": _namespace,
-    "easydict.EasyDict": _dict,
-    "munch.Munch": _dict,
-    "yaml.safe_load": _namespace,
-    "yaml.load": _namespace,
-    "json.load": _namespace,
     "itertools.chain": _zip,
     "copy.deepcopy": _through,
 }

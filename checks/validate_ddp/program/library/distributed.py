@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import gradients, vocabulary
 from validate_ddp.program.library import metrics, uses
+from validate_ddp.program.library.out_of_place import TORCH, is_out_of_place
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -39,7 +40,7 @@ def find(name: str) -> Model | None:
     root, _, rest = name.partition(".")
     last = name.rpartition(".")[2]
     if root == "torch" and rest.startswith("distributed"):
-        if last in vocabulary.COLLECTIVES:
+        if last in vocabulary.COLLECTIVES or last in TORCH.get(name.rpartition(".")[0], ()):
             return collective
         return _TORCH.get(last)
     if root == "torch" and rest.startswith(("cuda.", "accelerator.")):
@@ -96,7 +97,20 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         metrics.collective_in_method(machine)
     if symbol.last == "new_group":
         return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+    if symbol.last == "init_device_mesh":
+        return _mesh(machine, symbol, call)
     return (Opaque(symbol.last + "()", carries),)
+
+
+def mesh_method(mesh: Resource, call: Call) -> Value | None:
+    """A method of a device mesh, or of a part of one; None for one without a model."""
+    if call.name == "get_local_rank":  # not that of the node
+        return (Rank("group"),)
+    if call.name == "get_rank":
+        return (Rank("global"),)
+    if call.name == "get_group":
+        return (Resource("group", call.site),)
+    return (mesh,) if call.name == "_flatten" else None
 
 
 def _share(machine: Machine, call: Call) -> None:
@@ -106,6 +120,10 @@ def _share(machine: Machine, call: Call) -> None:
             if isinstance(atom, Resource) and atom.kind == "list":
                 for key, held in list(atom.fields.items()):
                     machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
+
+
+def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("mesh", call.site),)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
@@ -120,16 +138,6 @@ def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return out_of_place(machine, call) if is_out_of_place(symbol) else ()
 
 
-def is_out_of_place(symbol: Symbol) -> bool:
-    """Whether a collective leaves its argument alone and returns the result."""
-    root, last = symbol.name.partition(".")[0], symbol.last
-    if root == "torch":
-        return not last.startswith("_") and last != "barrier" and symbol.name.rpartition(".")[0] in _OUT_OF_PLACE
-    if symbol.name.startswith("horovod.torch."):
-        return last in _HOROVOD_OUT_OF_PLACE
-    return root == "mpi4py" and last.islower() and last != "barrier"
-
-
 def out_of_place(machine: Machine, call: Call) -> Value:
     """``result`` where the tensor that went in is used again, as though it held the result.
 
@@ -137,16 +145,6 @@ def out_of_place(machine: Machine, call: Call) -> Value:
     """
     used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
     return (Const("result"),) if used else ()
-
-
-_OUT_OF_PLACE = (
-    "torch.distributed.nn",
-    "torch.distributed.nn.functional",
-    "torch.distributed._functional_collectives",
-)
-_HOROVOD_OUT_OF_PLACE = frozenset(
-    "allreduce allgather allgather_object broadcast broadcast_object alltoall reducescatter grouped_allreduce".split()
-)
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -171,6 +169,7 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
         values["one_node"] = TRUE
     values["world_size_text"] = _written(call, "world_size")
     values["rank_text"] = _written(call, "rank")
+    machine.starts += 1
     machine.record("process_group", "init", call.site, **values)
     return NONE
 
@@ -219,7 +218,7 @@ def _constant_model(value: Value) -> Model:
 
 def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
     group = _none_for_default(call.argument(0, "group"))
-    return (Rank("local", sure=False),) if group and constant(group) is not None else (Rank("global"),)
+    return (Rank("group"),) if group and constant(group) is not None else (Rank("global"),)
 
 
 _DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
@@ -240,6 +239,7 @@ _TORCH: dict[str, Model] = {
     "is_initialized": _is_initialized,
     "is_torchelastic_launched": _constant_model(UNKNOWN),
     "get_rank": _get_rank,
+    "DeviceMesh": _mesh,
     "get_node_local_rank": _constant_model((Rank("local"),)),
     "get_world_size": _constant_model((WorldSize(),)),
 }
