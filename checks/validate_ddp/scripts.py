@@ -207,7 +207,7 @@ def _own_fault(path: str, error: Exception) -> Problem:
         trail = trail.tb_next
     place = f"{os.path.basename(trail.tb_frame.f_code.co_filename)}:{trail.tb_lineno}" if trail is not None else "?"
     message = f"validate-ddp failed on this script ({type(error).__name__} in {place}); please report it"
-    return Problem(path, 1, 1, message, "unreadable")
+    return Problem(path, 1, 1, message, "unreadable", cause="refused")
 
 
 def _rules_for(kinds: frozenset[str], enabled: frozenset[str]) -> list[Stub]:

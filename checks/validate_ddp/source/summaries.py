@@ -229,7 +229,13 @@ class Summaries:
 
             problem = problem_of(source)
             if problem is not None:
-                self.problems[file] = problem._replace(path=self.shown(file))
+                from validate_ddp.source.lenient import read_anyway
+
+                self._note(file, read_anyway(source, problem)[1])
+
+    def _note(self, file: str, problem: Any | None) -> None:
+        if problem is not None:
+            self.problems[file] = problem._replace(path=self.shown(file))
 
     def follows(self, file: str) -> bool:
         """Whether an imported file, or anything in its folder that it imports, can do what rules ask about."""
@@ -266,17 +272,19 @@ class Summaries:
         from validate_ddp.source.parsing import parse
         from validate_ddp.source.text import Problem
 
-        tree = parse(source)
+        tree, problem = parse(source), None
         if isinstance(tree, Problem):
-            self.problems[file] = tree._replace(path=self.shown(file))
-            return None
+            from validate_ddp.source.lenient import read_anyway
+
+            tree, problem = read_anyway(source, tree)
+            self._note(file, problem)
+            if tree is None:
+                return None
         try:
             body = lower(tree)
         except RecursionError:
-            self.problems[file] = Problem(
-                self.shown(file), 1, 1, "nested too deeply to be checked; split it up", "syntax"
-            )
+            self._note(file, Problem(file, 1, 1, "nested too deeply to be checked; split it up", "syntax"))
             return None
-        if self.cache is not None:
+        if self.cache is not None and problem is None:  # or a later run would not tell of it
             self.cache.put("summary", key, body)
         return body
