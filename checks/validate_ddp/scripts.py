@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.catalogue import Proposal
 from validate_ddp.catalogue.registry import Stub, load, stubs
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import Problem
+
+if TYPE_CHECKING:
+    from validate_ddp.program.trace import Program
 
 _BETWEEN_COLLECTIONS = 400
 _WORTH_PROCESSES = 48
@@ -191,14 +194,32 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         if program is None:
             summaries.parsed(script)
         if program is not None:
-            kinds = program.kinds if program.is_distributed else program.kinds & _IN_ONE_PROCESS
-            for stub in _rules_for(kinds, enabled):
-                found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
+            found = _proposals(program, enabled)
+        if program is not None and program.stop is not None:
+            found = _of_part(program, found, enabled)
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
         summaries.problems[script] = _own_fault(summaries.shown(script), error)
         return found, files
     _remember(script, summaries, enabled, found, files)
     return found, files
+
+
+def _proposals(program: Program, enabled: frozenset[str]) -> list[Proposal]:
+    kinds = program.kinds if program.is_distributed else program.kinds & _IN_ONE_PROCESS
+    return [
+        proposal._replace(code=stub.code)
+        for stub in _rules_for(kinds, enabled)
+        for proposal in load(stub).check(program)
+    ]
+
+
+def _of_part(program: Program, found: list[Proposal], enabled: frozenset[str]) -> list[Proposal]:
+    """The proposals on a program of which not all was looked at, and that it was not."""
+    from validate_ddp.program.incomplete import CODE, told, weakened
+
+    found = weakened(found, _proposals(program.without_open(), enabled))
+    note = told(program)
+    return [*found, note] if note is not None and CODE in enabled else found
 
 
 def _own_fault(path: str, error: Exception) -> Problem:

@@ -94,6 +94,8 @@ def _column(lines: list[str], line: int, column: int) -> int:
 def is_confirmed(text: str, starts: list[int], proposal: Proposal) -> bool:
     """Whether the node that the proposal expects is on the concrete syntax where the proposal says."""
     span = proposal.span
+    if proposal.expects[0] == "place":  # no node: it says where, not what
+        return True
     if proposal.statement.end_line - proposal.statement.line > SIZE or "\0" in text:
         return False
     for piece in cut(text, starts, proposal.statement, span):

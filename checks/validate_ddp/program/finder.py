@@ -11,6 +11,7 @@ from validate_ddp.program.vocabulary import LIBRARIES
 
 _HIGHEST = 4
 _MOST_IMPORTS = 600
+"""From so many files on, a script is taken to reach what matters: that costs a walk and loses nothing."""
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py")
 _SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
 

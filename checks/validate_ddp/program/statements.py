@@ -32,7 +32,7 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
     frame = machine.frames[-1]
     try:
         for statement in body:
-            machine.spend()
+            machine.spend(statement)
             kind = statement[0]
             if kind not in _DEFINITIONS:
                 frame.statement = statement[1]
@@ -47,6 +47,11 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
                 rest = ranks.both(rest, outcome.rest)
                 if rest == "none":
                     return Outcome("return", rest, until)
+    except RecursionError:
+        machine.stop(
+            "its calls and branches are nested too deeply for Python's stack: what comes after is not looked at"
+        )
+        raise
     finally:
         del machine.guards[outer:]
     return Outcome("", rest, until)
@@ -140,12 +145,14 @@ def _if(machine: Machine, node: Node) -> Outcome:
 
         return run
 
+    machine.open()  # until both are known: what one branch does, the other may do as well
     known = len(machine.facts)
     first, changes = machine.try_out(branch(node[3], True, who))
     _set_apart(machine, first, known)
     known = len(machine.facts)
     second, other_changes = machine.try_out(branch(node[4], False, other))
     _set_apart(machine, second, known)
+    machine.close()
     machine.merge([(first, changes, who), (second, other_changes, other)])
     if every and first.ends == "loop" and not second.ends:  # `if (i + 1) % k != 0: continue`
         machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
