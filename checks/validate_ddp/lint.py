@@ -200,25 +200,29 @@ def _distinct(proposals: list[Proposal]) -> list[Proposal]:
 
 
 def _confirmed(source: Any, proposals: list[Proposal], cache: Any) -> list[Finding]:
-    """Confirm on LibCST, or remember having done so."""
-    from validate_ddp.catalogue.plain import from_plain, to_plain
+    """Confirm on LibCST, or remember having done so.
+
+    Only whether each was confirmed is remembered: no entry of the cache can take a finding away, or word one.
+    """
+    from validate_ddp.edit.telling import as_findings
 
     key = ""
     if cache is not None:
         import json
 
+        from validate_ddp.catalogue.plain import to_plain
         from validate_ddp.source.cache import digest
 
         key = digest(source.data, json.dumps([to_plain(proposal) for proposal in proposals]))
-        cached = cache.get("confirmed", key)
-        if cached is not None:
-            return [from_plain(Finding, row) for row in cached]
-    from validate_ddp.edit.confirm import confirm
+        known = cache.get("confirmed", key)
+        if isinstance(known, list) and len(known) == len(proposals) and all(isinstance(sure, bool) for sure in known):
+            return as_findings(source.text, proposals, known, source.cells)
+    from validate_ddp.edit.confirm import confirmed
 
-    findings = confirm(source.text, proposals, source.cells)
+    sure = confirmed(source.text, proposals)
     if cache is not None:
-        cache.put("confirmed", key, [to_plain(finding) for finding in findings])
-    return findings
+        cache.put("confirmed", key, sure)
+    return as_findings(source.text, proposals, sure, source.cells)
 
 
 def _as_finding(problem: Any, is_named: bool) -> Finding:

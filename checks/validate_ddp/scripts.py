@@ -165,19 +165,30 @@ def _shares(scripts: list[str], count: int) -> list[list[str]]:
     return shares
 
 
-def _tidy(number: int) -> None:
-    """Free what the walks of many scripts have left: scopes and functions hold each other."""
-    if number % _BETWEEN_COLLECTIONS == 0:
-        import gc
+def _tidy(summaries: Summaries) -> None:
+    """Free what the walks of many scripts have left, scopes and functions that hold each other, and unused bodies.
 
-        gc.collect()
+    What stays are the bodies of modules, which are many and hold no cycles: frozen, they are not gone through again.
+    """
+    import gc
+
+    summaries.let_go()
+    gc.collect()
+    gc.freeze()
 
 
 def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str]) -> Iterator[Row]:
-    for number, script in enumerate(scripts, 1):
-        proposals, files = _examine(script, summaries, enabled)
-        yield proposals, files, dict(summaries.problems)
-        _tidy(number)
+    try:
+        for number, script in enumerate(scripts, 1):
+            proposals, files = _examine(script, summaries, enabled)
+            yield proposals, files, dict(summaries.problems)
+            if number % _BETWEEN_COLLECTIONS == 0:
+                _tidy(summaries)
+    finally:
+        if len(scripts) >= _BETWEEN_COLLECTIONS:  # the caller's own objects are none of our business
+            import gc
+
+            gc.unfreeze()
 
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
@@ -252,25 +263,35 @@ def _remembered(script: str, summaries: Summaries, enabled: frozenset[str]) -> t
     from validate_ddp.catalogue.plain import from_plain
 
     try:
+        if script not in record["files"] or script not in record["program"]:
+            return None  # it tells of another script
         if any(summaries.digest(file) != known for file, known in record["files"].items()):
             return None
-        if any(os.path.exists(path) for path in record["absent"]):
+        if any(summaries.has_appeared(folder, name) for folder, names in record["absent"].items() for name in names):
             return None
-        return [from_plain(Proposal, row) for row in record["proposals"]], list(record["program"])
-    except (KeyError, TypeError, ValueError, IndexError):
+        proposals = [from_plain(Proposal, row) for row in record["proposals"]]
+        summaries.problems.update({file: Problem(*row) for file, row in record["problems"].items()})
+        return proposals, list(record["program"])
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError):
         return None  # written by something else: a miss
 
 
 def _remember(
     script: str, summaries: Summaries, enabled: frozenset[str], proposals: list[Proposal], files: list[str]
 ) -> None:
-    if summaries.cache is None or summaries.problems:
+    if summaries.cache is None:
         return
     from validate_ddp.catalogue.plain import to_plain
 
+    absent: dict[str, list[str]] = {}  # by folder, as there are a thousand, of a few names in some folders
+    for path in sorted(summaries.absent):
+        folder, _, name = path.removesuffix(os.sep).rpartition(os.sep)
+        absent.setdefault(folder, []).append(name + path[len(folder) + 1 + len(name) :])
+    problems = {file: summaries.problems[file] for file in summaries.consulted if file in summaries.problems}
     record = {
         "files": {file: summaries.digest(file) for file in summaries.consulted},
-        "absent": sorted(summaries.absent),
+        "absent": absent,
+        "problems": problems,
         "program": files,
         "proposals": [to_plain(proposal) for proposal in proposals],
     }

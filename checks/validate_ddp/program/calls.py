@@ -273,7 +273,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         return machine.results[key]
     if len(machine.frames) > _DEEPEST:
         machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
-    # A function within itself, twice over, meets what it has met: its earlier results stand for it, and nothing is said.
+    # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
     here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
     enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(function)
     if active > 1 or len(machine.frames) > _DEEPEST or enough:

@@ -152,7 +152,6 @@ def existing(base: str, parts: list[str], summaries: Any) -> str | None:
     if parts and summaries.is_file(path + ".py"):
         return path + ".py"
     if not summaries.is_folder(path):
-        summaries.absent.add(path + os.sep + "__init__.py")
         return None
     inside: str = summaries.init_file(path)
     return inside if inside != path or summaries.is_namespace(path) else None

@@ -17,7 +17,8 @@ from validate_ddp.program.stack import roomy
 from validate_ddp.program.values import Const, Site, constant
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
-"""Python frames, and a stop that is said (DDP004): an elif takes six. Before 3.11 each of them takes its share of the native stack too."""
+"""Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
+the native stack too."""
 
 
 _SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP")
@@ -134,13 +135,14 @@ class Program:
 
     def code(self, path: str, span: Span) -> str:
         """The text of a span in a file of the program."""
-        source = self._summaries.source(os.path.abspath(path))
+        file = os.path.abspath(path)
+        source = self._summaries.source(file)
         if source is None:
             return ""
-        from validate_ddp.catalogue.positions import line_starts, offset_of
+        from validate_ddp.catalogue.positions import offset_of
 
         text: str = source.text
-        starts = line_starts(text)
+        starts = self._summaries.starts_of_lines(file)
         return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
 
     def mentions(self, *words: bytes) -> bool:
@@ -153,16 +155,7 @@ class Program:
 
     def text(self, site: Site) -> str:
         """The source text at a place, on one line; for a condition or a loop that of its header."""
-        source = self._summaries.source(os.path.abspath(site.path))
-        if source is None:
-            return ""
-        line, column, end_line, end_column = site.span
-        lines = [row.encode() for row in source.text.split("\n")[line - 1 : end_line]]
-        if not lines:
-            return ""
-        lines[-1] = lines[-1][:end_column]
-        lines[0] = lines[0][column:]
-        return " ".join(b" ".join(lines).decode(errors="replace").split())
+        return " ".join(self.code(site.path, site.span).split())
 
 
 @roomy
