@@ -14,7 +14,8 @@ from validate_ddp.source.text import Problem
 if TYPE_CHECKING:
     from validate_ddp.program.trace import Program
 
-_BETWEEN_COLLECTIONS = 400
+_BETWEEN_COLLECTIONS = 50
+"""Scripts: fewer take time, more take memory (half as much again from 50 to 400)."""
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
 _MOST_PROCESSES = 8
