@@ -84,7 +84,11 @@ def test_a_problem_that_only_a_remembered_script_meets_is_told_again(examined: l
 def test_a_script_that_imports_a_folder_without_init_is_remembered(examined: list[str]) -> None:
     Path("parts").mkdir()
     Path("parts/engine.py").write_text(ENGINE)
-    Path("train.py").write_text(SAVING)
+    Path("train.py").write_text(
+        SAVING.replace("from parts.engine import save", "import parts.engine").replace(
+            "save(torch.nn", "parts.engine.save(torch.nn"
+        )
+    )
     first = run()
     assert [finding.path for finding in first] == ["parts/engine.py"]
     examined.clear()
