@@ -185,6 +185,7 @@ def test_many_scripts_are_looked_at_as_few_are(monkeypatch: pytest.MonkeyPatch) 
         Path(f"train{number}.py").write_text(BUGGY if number % 2 else SAVING)
     first = run(cache_dir=None)
     monkeypatch.setattr(scripts, "_BETWEEN_COLLECTIONS", 2)  # modules are forgotten, and read again
+    monkeypatch.setattr(scripts, "_MOST_BLOCKS", 0)
     assert run(cache_dir=None) == first
 
 

@@ -109,17 +109,23 @@ def _files(
             files.append(os.path.abspath(row.path))
         else:
             problems.append(_finding(_UNREADABLE, row.path, 1, 1, row.problem))
-    from validate_ddp.source.kinds import foreign
-
-    chosen: list[str] = []
-    for file in dict.fromkeys(files):
-        kind = foreign(file, _head(file, summaries)) if file in named else ""
+    files = list(dict.fromkeys(files))
+    for file in named.intersection(files):
+        kind = _foreign(file, summaries)
         if kind:
             message = f"is {kind} and not Python: launch files and the like are not read yet"
             problems.append(_finding(_UNREADABLE, summaries.shown(file), 1, 1, message, INFO))
-        else:
-            chosen.append(file)
-    return chosen, problems
+            files.remove(file)
+    return files, problems
+
+
+def _foreign(file: str, summaries: Summaries) -> str:
+    """What a file that the user names is, where it is no Python."""
+    if file.endswith(SUFFIXES):
+        return ""
+    from validate_ddp.source.kinds import foreign
+
+    return foreign(file, _head(file, summaries))
 
 
 def _head(file: str, summaries: Summaries) -> bytes:

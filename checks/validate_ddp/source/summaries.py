@@ -302,7 +302,8 @@ class Summaries:
         from validate_ddp.source.parsing import parse
         from validate_ddp.source.text import Problem
 
-        tree, problem = parse(source), None
+        tree: Any = parse(source)
+        problem = None
         if isinstance(tree, Problem):
             from validate_ddp.source.lenient import read_anyway
 
