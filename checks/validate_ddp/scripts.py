@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from validate_ddp.program.trace import Program
 
 _BETWEEN_COLLECTIONS = 50
-_MOST_BLOCKS = 4_000_000
-"""Blocks of memory, about 400 MB: only above that is anything collected, which takes a fifth of the time of a run."""
+_MOST_BLOCKS = 6_000_000
+"""Blocks of memory, about 500 MB: only above that is anything collected, as it takes a sixth of the time of a run."""
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
 _MOST_PROCESSES = 8
