@@ -10,6 +10,8 @@ from typing import Any
 from validate_ddp.program.vocabulary import LIBRARIES
 
 _HIGHEST = 4
+"""Folders above a script in which its imports are looked for, unless a mark of the project ends the search earlier. Not
+said: a module that is not found is taken for a library, as any other that is not there."""
 _MOST_IMPORTS = 600
 """From so many files on, a script is taken to reach what matters: that costs a walk and loses nothing."""
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py")
