@@ -289,16 +289,23 @@ def _remember(
         return
     from validate_ddp.catalogue.plain import to_plain
 
-    absent: dict[str, list[str]] = {}  # by folder, as there are a thousand, of a few names in some folders
-    for path in sorted(summaries.absent):
-        folder, _, name = path.removesuffix(os.sep).rpartition(os.sep)
-        absent.setdefault(folder, []).append(name + path[len(folder) + 1 + len(name) :])
     problems = {file: summaries.problems[file] for file in summaries.consulted if file in summaries.problems}
     record = {
         "files": {file: summaries.digest(file) for file in summaries.consulted},
-        "absent": absent,
+        "absent": _by_folder(summaries),
         "problems": problems,
         "program": files,
         "proposals": [to_plain(proposal) for proposal in proposals],
     }
     summaries.cache.put("proposals", _key(script, enabled), record)
+
+
+def _by_folder(summaries: Summaries) -> dict[str, list[str]]:
+    """The names that are absent, by a folder that is there: of a folder that is absent itself, nothing else counts."""
+    found: dict[str, set[str]] = {}
+    for path in list(summaries.absent):
+        folder, name = os.path.dirname(path.removesuffix(os.sep)), path
+        while not summaries.is_folder(folder) and os.path.dirname(folder) != folder:
+            folder, name = os.path.dirname(folder), folder + os.sep
+        found.setdefault(folder, set()).add(name[len(folder.rstrip(os.sep)) + 1 :])
+    return {folder: sorted(names) for folder, names in found.items()}

@@ -151,7 +151,7 @@ class Summaries:
         plain = name.removesuffix(os.sep)
         if plain not in self.listed(folder):
             return False
-        path = folder + os.sep + plain
+        path = os.path.join(folder, plain)
         return os.path.isdir(path) if name != plain else os.path.isfile(path)
 
     def is_namespace(self, path: str) -> bool:
