@@ -130,11 +130,12 @@ def _check(args: Arguments) -> int:
 
 
 def exit_code(findings: Sequence[Finding], fail_on: str) -> int:
-    """2 where a file could not be read or parsed, else 1 for a finding at or above ``fail_on``, else 0."""
-    from validate_ddp.catalogue import SEVERITIES
+    """2 where a file that was to be checked could not be read or parsed, else 1 for a finding at or above ``fail_on``,
+    else 0. A broken file that was only met in a folder is a warning, and newer syntax is a note: neither gives 2."""
+    from validate_ddp.catalogue import ERROR, SEVERITIES
     from validate_ddp.config import ALWAYS_ON
 
-    if any(finding.code in ALWAYS_ON for finding in findings):
+    if any(finding.code in ALWAYS_ON and finding.severity == ERROR for finding in findings):
         return BAD_INPUT
     if fail_on == "never":
         return OK

@@ -30,7 +30,11 @@ from validate_ddp.program.values import (
 
 Node = list[Any]
 _DEEPEST = 40
+"""Frames, those of modules and of arguments included. What is called deeper is not walked, which can lose a finding:
+it is said (DDP004)."""
 _MOST_GIVEN = 60
+"""Values that an object may hold of unknown origin. Beyond that the rest is merged with nothing: a finding that hangs
+on one of sixty arguments of an unread function would be a guess anyway, so it is not said."""
 
 
 class Call:
@@ -277,10 +281,14 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
-    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= worth.most_walks(function):
+    if len(machine.frames) > _DEEPEST:
+        machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
+    # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
+    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(function)
+    if active > 1 or len(machine.frames) > _DEEPEST or enough:
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return machine.results.get(key, UNKNOWN)
-    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
     if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.is_short(function):
         if not worth.passes_on(machine, call):
             return machine.results[key]

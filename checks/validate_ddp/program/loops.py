@@ -24,6 +24,7 @@ def walk_for(machine: Machine, node: Node) -> Outcome:
     target, iterated, body, orelse = node[2:6]
     value = machine.evaluate(iterated)
     machine.activations += 1
+    machine.open()
     iteration.note(machine, value, machine.site(node[1]), "for", machine.activations)
     counts, once = iteration.counting(iterated, value)
     name = target[1] if target[0] == "name" else ""
@@ -42,6 +43,7 @@ def walk_for(machine: Machine, node: Node) -> Outcome:
     machine.merge([(Outcome("", outcome.rest), changes, "all"), (RUNS_ON, {}, "all")])
     if loop.counts and not loop.once and loop.target:
         _note_epochs(machine, loop, body)
+    machine.close()
     machine.walk(orelse)
     return _loop_outcome(machine, outcome)
 

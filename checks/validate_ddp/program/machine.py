@@ -85,14 +85,32 @@ class Pushed:
         del self.stack[self.count :]
 
 
+MOST_AGAIN = 60_000
+"""Statements walked more than once, some three seconds of them. What a program holds is walked once in any case: a
+limit on all statements loses what stands behind the 60,000th line of a generated file."""
+MOST_ONCE = 400_000
+"""Different statements of one program; above that it is a table of data with a suffix of .py."""
+
+
 class BudgetSpent(Exception):
     """The program is larger than the walk is willing to go through; the facts so far stand."""
+
+
+class Stop(NamedTuple):
+    """Where something of the program was not looked at.
+
+    why: in words. site: the statement. above: the statement of the entry's top level that led there.
+    """
+
+    why: str
+    site: Site
+    above: Site
 
 
 class Machine:
     """Walks a program. One machine for each entry."""
 
-    def __init__(self, library: Any, budget: int = 60_000) -> None:
+    def __init__(self, library: Any) -> None:
         self.library = library
         self.facts: list[Fact] = []
         self.frames: list[Frame] = []
@@ -103,8 +121,13 @@ class Machine:
         self.walked: dict[int, int] = {}
         self.results: dict[int, Value] = {}
         self.fruitless: dict[tuple[Any, ...], int] = {}
-        self.budget = budget
-        self.complete = True
+        self.budget = MOST_AGAIN
+        self.stops: list[Stop] = []
+        self.closed = 0
+        """Facts that were known before the outermost branch or loop which is being walked: those within it may yet be
+        put right by what follows there."""
+        self._opened = 0
+        self._met: set[int] = set()
         self.environment: dict[str, Value] = {}
         self.switches: dict[str, Value] = {}
         self.starts = 0
@@ -139,11 +162,42 @@ class Machine:
             ranks.all_of(guard.who for guard in self.guards if guard.sure) == self.who
         )
 
-    def spend(self) -> None:
-        self.budget -= 1
-        if self.budget < 0:
-            self.complete = False
-            raise BudgetSpent
+    def spend(self, statement: list[Any]) -> None:
+        """Pay for the walk of a statement. Raises BudgetSpent."""
+        key = id(statement)
+        if key not in self._met:
+            self._met.add(key)
+            if len(self._met) <= MOST_ONCE:
+                return
+            why = f"the program has more than {MOST_ONCE:,} statements"
+        else:
+            self.budget -= 1
+            if self.budget >= 0:
+                return
+            why = "its functions call each other in too many ways to follow them all"
+        self.stop(f"{why}: what comes after is not looked at", statement[1])
+        raise BudgetSpent
+
+    def stop(self, why: str, span: list[int] | Span | None = None) -> None:
+        """Note that from here on, or from here down, nothing is looked at; the first place counts."""
+        if not self.stops:
+            entry = self.frames[0]
+            statement = Span(*entry.statement)
+            self.stops.append(Stop(why, self.site(span), Site(entry.module.path, statement, statement, "")))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the walk is within a branch or loop, or has stopped there."""
+        return self._opened > 0
+
+    def open(self) -> None:
+        """A branch or loop begins, of which ``close`` tells the end; a walk that stops leaves it open."""
+        if not self._opened:
+            self.closed = len(self.facts)
+        self._opened += 1
+
+    def close(self) -> None:
+        self._opened -= 1
 
     def site(self, span: list[int] | Span | None = None) -> Site:
         frame = self.frame
@@ -220,6 +274,7 @@ class Machine:
     def try_out(self, action: Callable[[], Outcome]) -> tuple[Outcome, dict[tuple[int, str], Any]]:
         """Walk an alternative and take its effects on names back: its outcome, and what it would have set."""
         journal: dict[tuple[int, str], tuple[dict[str, Value], str, Value]] = {}
+        self.open()
         self.journals.append(journal)
         try:
             outcome = action()
@@ -232,6 +287,7 @@ class Machine:
                     names.pop(name, None)
                 else:
                     names[name] = old
+        self.close()
         return outcome, changes
 
     def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], str]], sure: bool = True) -> None:

@@ -32,7 +32,7 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
     frame = machine.frames[-1]
     try:
         for statement in body:
-            machine.spend()
+            machine.spend(statement)
             kind = statement[0]
             if kind not in _DEFINITIONS:
                 frame.statement = statement[1]
@@ -48,6 +48,11 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
                 rest = ranks.both(rest, outcome.rest)
                 if rest == "none":
                     return Outcome("return", rest, until, sure)
+    except RecursionError:
+        machine.stop(
+            "its calls and branches are nested too deeply for Python's stack: what comes after is not looked at"
+        )
+        raise
     finally:
         del machine.guards[outer:]
     return Outcome("", rest, until, sure)
@@ -140,12 +145,14 @@ def _if(machine: Machine, node: Node) -> Outcome:
 
         return run
 
+    machine.open()  # until both are known: what one branch does, the other may do as well
     before, known = machine.starts, len(machine.facts)
     first, changes = machine.try_out(branch(node[3], True, who))
     _set_apart(machine, first, known)
     started, known = machine.starts, len(machine.facts)
     second, other_changes = machine.try_out(branch(node[4], False, other))
     _set_apart(machine, second, known)
+    machine.close()
     if truth is None and (started > before) is not (machine.starts > started):
         conditions.presume(machine, node[2], started > before)
     machine.merge([(first, changes, who), (second, other_changes, other)], test.sure)

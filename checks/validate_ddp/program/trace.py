@@ -10,14 +10,15 @@ from typing import Any
 from validate_ddp.catalogue import Span
 from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
+from validate_ddp.program.machine import MAIN, BudgetSpent, Machine, Stop
 from validate_ddp.program.modules import Library
 from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.stack import roomy
 from validate_ddp.program.values import Const, Site, constant
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
-"""Python frames: an elif takes six. Before 3.11 each of them takes its share of the native stack too."""
+"""Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
+the native stack too."""
 
 
 _SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP")
@@ -26,17 +27,31 @@ _SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyS
 class Program:
     """What the walk of one entry found. Rules query it.
 
-    entry: path of the script. facts: in the order of the walk. complete: False where the walk ran out of budget.
+    entry: path of the script. facts: in the order of the walk. stop: where something was not looked at, if anything
+    was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left open.
     """
 
-    def __init__(self, entry: str, facts: list[Fact], complete: bool, summaries: Any, files: list[str]) -> None:
+    def __init__(
+        self, entry: str, facts: list[Fact], stop: Stop | None, summaries: Any, files: list[str], closed: int = 0
+    ) -> None:
         self.entry = entry
-        self.complete = complete
+        self.stop = stop
+        self.closed = closed
         self.files = files
         self._facts: dict[str, list[Fact]] = {}
         for fact in facts:
             self._facts.setdefault(fact.kind, []).append(fact)
         self._summaries = summaries
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the program was walked: else what was not met may be there all the same."""
+        return self.stop is None
+
+    def without_open(self) -> Program:
+        """The program as far as the walk was done with it: without what a branch or loop holds that it left open."""
+        facts = self.facts(*self.kinds)[: self.closed]
+        return Program(self.entry, facts, self.stop, self._summaries, self.files)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -137,13 +152,14 @@ class Program:
 
     def code(self, path: str, span: Span) -> str:
         """The text of a span in a file of the program."""
-        source = self._summaries.source(os.path.abspath(path))
+        file = os.path.abspath(path)
+        source = self._summaries.source(file)
         if source is None:
             return ""
-        from validate_ddp.catalogue.positions import line_starts, offset_of
+        from validate_ddp.catalogue.positions import offset_of
 
         text: str = source.text
-        starts = line_starts(text)
+        starts = self._summaries.starts_of_lines(file)
         return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
 
     def mentions(self, *words: bytes) -> bool:
@@ -156,16 +172,7 @@ class Program:
 
     def text(self, site: Site) -> str:
         """The source text at a place, on one line; for a condition or a loop that of its header."""
-        source = self._summaries.source(os.path.abspath(site.path))
-        if source is None:
-            return ""
-        line, column, end_line, end_column = site.span
-        lines = [row.encode() for row in source.text.split("\n")[line - 1 : end_line]]
-        if not lines:
-            return ""
-        lines[-1] = lines[-1][:end_column]
-        lines[0] = lines[0][column:]
-        return " ".join(b" ".join(lines).decode(errors="replace").split())
+        return " ".join(self.code(site.path, site.span).split())
 
 
 @roomy
@@ -186,8 +193,10 @@ def trace(summaries: Any, entry: str) -> Program:
         sys.setrecursionlimit(max(deepest, _DEEPEST))
         library.run(machine, module, body)
     except (BudgetSpent, RecursionError):
-        machine.complete = False
+        pass  # `machine.stops` says where
     finally:
         sys.setrecursionlimit(deepest)
     files = [file for file in library.modules if summaries.is_file(file)]
-    return Program(summaries.shown(entry), machine.facts, machine.complete, summaries, files)
+    stop = machine.stops[0] if machine.stops else None
+    closed = machine.closed if machine.is_open else len(machine.facts)
+    return Program(summaries.shown(entry), machine.facts, stop, summaries, files, closed)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Span
 from validate_ddp.program.ranks import opposite
 
+# These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
+# constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
 _MOST_ATOMS = 8
 _MOST_CARRIED = 12
 _MOST_FIELDS = 40
