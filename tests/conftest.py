@@ -10,12 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
 from validate_ddp.catalogue import Edit, Finding, Fix, Place, Proposal, Span, registry
 from validate_ddp.config import Settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what runs in its background; tests that interrupt a process would wait in vain.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# A deadline is a time asserted in a test: it fails where two other jobs have the cores.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 
 class FakeOutcome(NamedTuple):

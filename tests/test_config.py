@@ -94,6 +94,7 @@ def test_isolated_and_given_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("jobs = true", "whole number"),
         ("jobs = -1", "whole number"),
         ("cache-dir = 3", "a folder"),
+        ('cache-dir = "\\u0000"', "a folder"),
         ("exclude = [['a']]", "a list of patterns"),
         ("per-file-ignores = ['a']", "a table"),
         ("per-file-ignores = {a = 'DDP2'}", "a table"),

@@ -41,8 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except (UsageError, ChildProcessError) as error:
+        from validate_ddp.report.printable import escape
+
         message = " ".join(str(error).split())
-        print(f"validate-ddp: error: {message}", file=sys.stderr)
+        print(f"validate-ddp: error: {escape(message)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -57,6 +59,10 @@ def run() -> NoReturn:
 
     To free the trees of some hundred files one by one takes a fifth of a run.
     """
+    from validate_ddp.own_path import leave_out_working_directory
+
+    leave_out_working_directory()
+    _open_closed_streams()
     import atexit
 
     code = main()
@@ -69,7 +75,18 @@ def run() -> NoReturn:
     os._exit(code)
 
 
+def _open_closed_streams() -> None:
+    """A stream that the caller has closed (``>&-``) is None, and the next file that is opened would take its place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the life of the process
+
+
 def _dispatch(arguments: list[str]) -> int:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError("the working directory is gone: change to one that exists") from error
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not end the run
             stream.reconfigure(errors="backslashreplace")
@@ -94,6 +111,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _check(args: Arguments) -> int:
+    if args.output_file is not None:
+        from validate_ddp.output_files import objection
+
+        told = objection("--output-file", args.output_file, (*args.paths, args.config or ""))
+        if told is not None:
+            raise UsageError(told)
     settings = _settings(args)
     options = _options(args)
     stdin = sys.stdin.buffer.read() if "-" in args.paths else None
@@ -107,11 +130,12 @@ def _check(args: Arguments) -> int:
 
 
 def exit_code(findings: Sequence[Finding], fail_on: str) -> int:
-    """2 where a file could not be read or parsed, else 1 for a finding at or above ``fail_on``, else 0."""
-    from validate_ddp.catalogue import SEVERITIES
+    """2 where a file that was to be checked could not be read or parsed, else 1 for a finding at or above ``fail_on``,
+    else 0. A broken file that was only met in a folder is a warning, and newer syntax is a note: neither gives 2."""
+    from validate_ddp.catalogue import ERROR, SEVERITIES
     from validate_ddp.config import ALWAYS_ON
 
-    if any(finding.code in ALWAYS_ON for finding in findings):
+    if any(finding.code in ALWAYS_ON and finding.severity == ERROR for finding in findings):
         return BAD_INPUT
     if fail_on == "never":
         return OK
@@ -132,14 +156,16 @@ def _report(outcome: Outcome, args: Arguments, options: Options) -> str:
 
 def _fix(args: Arguments, settings: Settings, options: Options, stdin: bytes | None) -> int:
     from validate_ddp.edit import fixing
+    from validate_ddp.report.printable import escape, plain_rows
 
     if stdin is not None and len(args.paths) > 1:
         raise UsageError("`-` can be fixed only alone: give it no other paths")
     result = fixing.fix(args.paths, settings, stdin, unsafe=args.unsafe_fixes, write=not args.diff)
     for line in result.problems:
-        print(f"validate-ddp: {line}", file=sys.stderr)
+        print(f"validate-ddp: {escape(line)}", file=sys.stderr)
     if args.diff:
-        _write(fixing.diff(result.changes), args.output_file)
+        shown = fixing.diff(result.changes)
+        _write(plain_rows(shown) if args.output_file is None and sys.stdout.isatty() else shown, args.output_file)
         print(fixing.would_fix(result), file=sys.stderr)
         bad = exit_code(result.outcome.findings, "never")
         return bad or (FOUND if result.changes else OK)
@@ -169,9 +195,9 @@ def _write(report: str | bytes, path: str | None) -> None:
 
 def _written(report: str | bytes, path: str | None) -> None:
     if path is not None:
-        data = report if isinstance(report, bytes) else report.encode("utf-8", "backslashreplace")
-        with open(path, "wb") as file:
-            file.write(data)
+        from validate_ddp.output_files import write_report
+
+        write_report(path, report if isinstance(report, bytes) else report.encode("utf-8", "backslashreplace"))
     elif isinstance(report, bytes):
         sys.stdout.flush()
         sys.stdout.buffer.write(report)

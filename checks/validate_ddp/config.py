@@ -117,6 +117,8 @@ def read(target: str, *, config: str | None = None, isolated: bool = False) -> S
 
 
 def _table(path: str, required: bool) -> dict[str, Any] | None:
+    if not required and not os.path.isfile(path):  # a pipe of that name would be waited for, for ever
+        return None
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -197,7 +199,7 @@ def _value(key: str, value: Any, path: str, root: str) -> Any:
             raise wrong
         return value
     if key == "cache-dir":
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or "\0" in value:
             raise wrong
         return None if value == "off" else os.path.join(root, os.path.expanduser(value))
     if not _is_strings(value):

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from validate_ddp.catalogue import ERROR, Finding, Proposal
+from validate_ddp.catalogue import ERROR, INFO, WARNING, Finding, Proposal
 from validate_ddp.catalogue.registry import name_of
-from validate_ddp.source.discovery import DEFAULT_EXCLUDES, discover
+from validate_ddp.source.discovery import DEFAULT_EXCLUDES, SUFFIXES, discover
 from validate_ddp.source.summaries import Summaries
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def check(
             source = from_bytes(path, data)
             if hasattr(source, "text"):
                 summaries.provide(os.path.abspath(path), source)
-    files, problems = _files(targets, settings, stdin, summaries)
     named = {os.path.abspath(settings.stdin_filename if target == "-" else target) for target in targets}
+    files, problems = _files(targets, settings, stdin, summaries, named)
     from validate_ddp.scripts import entries, kept
 
     survivors = kept(files, summaries)
@@ -63,7 +63,11 @@ def check(
         if file in named:
             summaries.body(file)  # a file that the user names is parsed in any case, to tell of a syntax error
     wanted = set(files)
-    findings += [_as_finding(problem) for file, problem in summaries.problems.items() if file in wanted]
+    findings += [
+        _as_finding(_judged(problem, file, summaries) if file in named else problem, file in named)
+        for file, problem in summaries.problems.items()
+        if file in wanted
+    ]
     chosen = {finding: None for finding in findings if finding.code not in settings.ignored_in(finding.path)}
     ordered = sorted(chosen, key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.code))
     return Outcome(tuple(ordered), len(files) + len(problems), _texts(summaries))
@@ -78,9 +82,9 @@ def _cache(settings: Settings) -> Any:
 
 
 def _files(
-    targets: Sequence[str], settings: Settings, stdin: bytes | None, summaries: Summaries
+    targets: Sequence[str], settings: Settings, stdin: bytes | None, summaries: Summaries, named: set[str]
 ) -> tuple[list[str], list[Finding]]:
-    """Absolute paths of the files to check, and findings for targets that are none."""
+    """Absolute paths of the files to check, and findings for targets that are none, or are no Python."""
     files: list[str] = []
     problems: list[Finding] = []
     if "-" in targets:
@@ -89,7 +93,7 @@ def _files(
         name = settings.stdin_filename
         source = from_bytes(name, stdin or b"")
         if isinstance(source, Problem):
-            problems.append(_as_finding(source))
+            problems.append(_as_finding(source, True))
         else:
             files.append(os.path.abspath(name))
             summaries.provide(files[0], source)
@@ -105,7 +109,38 @@ def _files(
             files.append(os.path.abspath(row.path))
         else:
             problems.append(_finding(_UNREADABLE, row.path, 1, 1, row.problem))
-    return list(dict.fromkeys(files)), problems
+    files = list(dict.fromkeys(files))
+    for file in named.intersection(files):
+        kind = _foreign(file, summaries)
+        if kind:
+            message = f"is {kind} and not Python: launch files and the like are not read yet"
+            problems.append(_finding(_UNREADABLE, summaries.shown(file), 1, 1, message, INFO))
+            files.remove(file)
+    return files, problems
+
+
+def _foreign(file: str, summaries: Summaries) -> str:
+    """What a file that the user names is, where it is no Python."""
+    if file.endswith(SUFFIXES):
+        return ""
+    from validate_ddp.source.kinds import foreign
+
+    return foreign(file, _head(file, summaries))
+
+
+def _head(file: str, summaries: Summaries) -> bytes:
+    return b"" if file.endswith(SUFFIXES) else (summaries.data(file) or b"")[:200]
+
+
+def _judged(problem: Any, file: str, summaries: Summaries) -> Any:
+    """A named file that does not parse is broken Python only where its name or its first line say that it is Python."""
+    from validate_ddp.source.kinds import says_python
+
+    if problem.kind != "syntax" or says_python(file, _head(file, summaries)):
+        return problem
+    return problem._replace(
+        message=f"is no Python, and is not read ({problem.message})", kind="unreadable", cause="foreign"
+    )
 
 
 def _propose(
@@ -171,35 +206,45 @@ def _distinct(proposals: list[Proposal]) -> list[Proposal]:
 
 
 def _confirmed(source: Any, proposals: list[Proposal], cache: Any) -> list[Finding]:
-    """Confirm on LibCST, or remember having done so."""
-    from validate_ddp.catalogue.plain import from_plain, to_plain
+    """Confirm on LibCST, or remember having done so.
+
+    Only whether each was confirmed is remembered: no entry of the cache can take a finding away, or word one.
+    """
+    from validate_ddp.edit.telling import as_findings
 
     key = ""
     if cache is not None:
         import json
 
+        from validate_ddp.catalogue.plain import to_plain
         from validate_ddp.source.cache import digest
 
         key = digest(source.data, json.dumps([to_plain(proposal) for proposal in proposals]))
-        cached = cache.get("confirmed", key)
-        if cached is not None:
-            return [from_plain(Finding, row) for row in cached]
-    from validate_ddp.edit.confirm import confirm
+        known = cache.get("confirmed", key)
+        if isinstance(known, list) and len(known) == len(proposals) and all(isinstance(sure, bool) for sure in known):
+            return as_findings(source.text, proposals, known, source.cells)
+    from validate_ddp.edit.confirm import confirmed
 
-    findings = confirm(source.text, proposals, source.cells)
+    sure = confirmed(source.text, proposals)
     if cache is not None:
-        cache.put("confirmed", key, [to_plain(finding) for finding in findings])
-    return findings
+        cache.put("confirmed", key, sure)
+    return as_findings(source.text, proposals, sure, source.cells)
 
 
-def _as_finding(problem: Any) -> Finding:
+def _as_finding(problem: Any, is_named: bool) -> Finding:
+    """A problem as it is told. A broken file ends the run with 2 only where the user names it: many a folder holds
+    one, as a template, and the others in it are checked all the same."""
+    if problem.cause == "broken":
+        severity = ERROR if is_named else WARNING
+    else:
+        severity = ERROR if problem.cause == "refused" else INFO
     code = _UNREADABLE if problem.kind == "unreadable" else _SYNTAX
-    finding = _finding(code, problem.path, max(problem.line, 1), max(problem.column, 1), problem.message)
+    finding = _finding(code, problem.path, max(problem.line, 1), max(problem.column, 1), problem.message, severity)
     return finding._replace(cell=problem.cell)
 
 
-def _finding(code: str, path: str, line: int, column: int, message: str) -> Finding:
-    return Finding(code, name_of(code), ERROR, path, line, column, line, column, message)
+def _finding(code: str, path: str, line: int, column: int, message: str, severity: str = ERROR) -> Finding:
+    return Finding(code, name_of(code), severity, path, line, column, line, column, message)
 
 
 def _texts(summaries: Summaries) -> Callable[[str], str | None]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.catalogue import Proposal
 from validate_ddp.catalogue.registry import Stub, load, stubs
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import Problem
 
-_BETWEEN_COLLECTIONS = 400
+if TYPE_CHECKING:
+    from validate_ddp.program.trace import Program
+
+_BETWEEN_COLLECTIONS = 50
+_MOST_BLOCKS = 6_000_000
+"""Blocks of memory, about 500 MB: only above that is anything collected, as it takes a sixth of the time of a run."""
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
 _MOST_PROCESSES = 8
@@ -107,12 +113,14 @@ def _in_processes(shares: list[list[str]], summaries: Summaries, enabled: frozen
     """
     from multiprocessing import Pipe, Process
 
+    from validate_ddp.own_path import start_outside
+
     running = []
     for share in shares[1:]:
         receiver, sender = Pipe(duplex=False)
         # What the files hold is known by now: a forked process need not read them again.
         process = Process(target=_send, args=(sender, share, summaries, enabled), daemon=True)
-        process.start()
+        start_outside(process)
         sender.close()
         running.append((process, receiver))
     yield from _examined(shares[0], summaries, enabled)
@@ -162,19 +170,33 @@ def _shares(scripts: list[str], count: int) -> list[list[str]]:
     return shares
 
 
-def _tidy(number: int) -> None:
-    """Free what the walks of many scripts have left: scopes and functions hold each other."""
-    if number % _BETWEEN_COLLECTIONS == 0:
-        import gc
+def _tidy(summaries: Summaries) -> None:
+    """Free what the walks of many scripts have left, scopes and functions that hold each other, and unused bodies.
 
-        gc.collect()
+    What stays are the bodies of modules, which are many and hold no cycles: frozen, they are not gone through again.
+    """
+    import gc
+
+    summaries.let_go()
+    gc.collect()
+    gc.freeze()
 
 
 def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str]) -> Iterator[Row]:
-    for number, script in enumerate(scripts, 1):
-        proposals, files = _examine(script, summaries, enabled)
-        yield proposals, files, dict(summaries.problems)
-        _tidy(number)
+    most, frozen = _MOST_BLOCKS, False
+    try:
+        for number, script in enumerate(scripts, 1):
+            proposals, files = _examine(script, summaries, enabled)
+            yield proposals, files, dict(summaries.problems)
+            if number % _BETWEEN_COLLECTIONS == 0 and sys.getallocatedblocks() > most:
+                _tidy(summaries)
+                frozen = True
+                most = max(_MOST_BLOCKS, sys.getallocatedblocks() * 3 // 2)
+    finally:
+        if frozen:  # or the caller's own objects would never be collected again
+            import gc
+
+            gc.unfreeze()
 
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
@@ -191,14 +213,32 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         if program is None:
             summaries.parsed(script)
         if program is not None:
-            kinds = program.kinds if program.is_distributed else program.kinds & _IN_ONE_PROCESS
-            for stub in _rules_for(kinds, enabled):
-                found += [proposal._replace(code=stub.code) for proposal in load(stub).check(program)]
+            found = _proposals(program, enabled)
+        if program is not None and program.stop is not None:
+            found = _of_part(program, found, enabled)
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
         summaries.problems[script] = _own_fault(summaries.shown(script), error)
         return found, files
     _remember(script, summaries, enabled, found, files)
     return found, files
+
+
+def _proposals(program: Program, enabled: frozenset[str]) -> list[Proposal]:
+    kinds = program.kinds if program.is_distributed else program.kinds & _IN_ONE_PROCESS
+    return [
+        proposal._replace(code=stub.code)
+        for stub in _rules_for(kinds, enabled)
+        for proposal in load(stub).check(program)
+    ]
+
+
+def _of_part(program: Program, found: list[Proposal], enabled: frozenset[str]) -> list[Proposal]:
+    """The proposals on a program of which not all was looked at, and that it was not."""
+    from validate_ddp.program.incomplete import CODE, told, weakened
+
+    found = weakened(found, _proposals(program.without_open(), enabled))
+    note = told(program)
+    return [*found, note] if note is not None and CODE in enabled else found
 
 
 def _own_fault(path: str, error: Exception) -> Problem:
@@ -207,7 +247,7 @@ def _own_fault(path: str, error: Exception) -> Problem:
         trail = trail.tb_next
     place = f"{os.path.basename(trail.tb_frame.f_code.co_filename)}:{trail.tb_lineno}" if trail is not None else "?"
     message = f"validate-ddp failed on this script ({type(error).__name__} in {place}); please report it"
-    return Problem(path, 1, 1, message, "unreadable")
+    return Problem(path, 1, 1, message, "unreadable", cause="refused")
 
 
 def _rules_for(kinds: frozenset[str], enabled: frozenset[str]) -> list[Stub]:
@@ -231,26 +271,43 @@ def _remembered(script: str, summaries: Summaries, enabled: frozenset[str]) -> t
     from validate_ddp.catalogue.plain import from_plain
 
     try:
+        if script not in record["files"] or script not in record["program"]:
+            return None  # it tells of another script
         if any(summaries.digest(file) != known for file, known in record["files"].items()):
             return None
-        if any(os.path.exists(path) for path in record["absent"]):
+        if any(summaries.has_appeared(folder, name) for folder, names in record["absent"].items() for name in names):
             return None
-        return [from_plain(Proposal, row) for row in record["proposals"]], list(record["program"])
-    except (KeyError, TypeError, ValueError, IndexError):
+        proposals = [from_plain(Proposal, row) for row in record["proposals"]]
+        summaries.problems.update({file: Problem(*row) for file, row in record["problems"].items()})
+        return proposals, list(record["program"])
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError):
         return None  # written by something else: a miss
 
 
 def _remember(
     script: str, summaries: Summaries, enabled: frozenset[str], proposals: list[Proposal], files: list[str]
 ) -> None:
-    if summaries.cache is None or summaries.problems:
+    if summaries.cache is None:
         return
     from validate_ddp.catalogue.plain import to_plain
 
+    problems = {file: summaries.problems[file] for file in summaries.consulted if file in summaries.problems}
     record = {
         "files": {file: summaries.digest(file) for file in summaries.consulted},
-        "absent": sorted(summaries.absent),
+        "absent": _by_folder(summaries),
+        "problems": problems,
         "program": files,
         "proposals": [to_plain(proposal) for proposal in proposals],
     }
     summaries.cache.put("proposals", _key(script, enabled), record)
+
+
+def _by_folder(summaries: Summaries) -> dict[str, list[str]]:
+    """The names that are absent, by a folder that is there: of a folder that is absent itself, nothing else counts."""
+    found: dict[str, set[str]] = {}
+    for path in list(summaries.absent):
+        folder, name = os.path.dirname(path.removesuffix(os.sep)), path
+        while not summaries.is_folder(folder) and os.path.dirname(folder) != folder:
+            folder, name = os.path.dirname(folder), folder + os.sep
+        found.setdefault(folder, set()).add(name[len(folder.rstrip(os.sep)) + 1 :])
+    return {folder: sorted(names) for folder, names in found.items()}

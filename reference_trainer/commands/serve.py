@@ -47,7 +47,7 @@ def run(words: list[str]) -> int:
     with server:
         print(f"{options.run} is shown at {server.url} until Ctrl-C", flush=True)
         try:
-            server.serve_forever(poll_interval=0.2)
+            server.serve_forever()
         except KeyboardInterrupt:
             print()
     return OK

@@ -14,34 +14,29 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import io
 import json
 import re
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..records import finite
+from .connections import Connections
 from .history import History
 from .reading import MonitorError, read_run
 
 __all__ = ["LOOPBACK", "MonitorServer"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_THREADS = 64
-"""Requests that are answered at once; the others wait."""
-_ACCEPTED = 256
-"""Connections that are taken at once, each a file descriptor; the others wait in the kernel, `request_queue_size` of
-them."""
-_BODY = 1 << 20
-"""Bytes of a request's body that are read, to be thrown away."""
+_WAITING = 1024
+"""Connections that wait in the kernel until there is a place for them."""
 _FRESH = 0.5
 """Seconds for which what was read is handed out again."""
 
@@ -63,15 +58,12 @@ class Kept:
             return self._value
 
 
-class MonitorServer(ThreadingHTTPServer):
+class MonitorServer:
     """Serves the run in ``folder`` on ``host``:``port`` (0: a free one) until ``shutdown``; used as a context.
 
     allow_hosts: names under which it may be asked, beside those of this machine alone. ``MonitorError`` where the
     folder holds no run; ``OSError`` where the port cannot be had.
     """
-
-    request_queue_size = 1024
-    daemon_threads = True
 
     def __init__(
         self, folder: Path, *, host: str = "127.0.0.1", port: int = 0, allow_hosts: Sequence[str] = ()
@@ -91,11 +83,16 @@ class MonitorServer(ThreadingHTTPServer):
         }
         self.policy = content_policy(page.decode())
         self.names = {*LOOPBACK, *map(host_name, allow_hosts)}
-        if ":" in host:
-            self.address_family = socket.AF_INET6
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
-        self._accepted = threading.BoundedSemaphore(_ACCEPTED)
-        super().__init__((host, port), Handler)
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.socket.bind((host, port))
+            self.socket.listen(_WAITING)
+        except OSError:
+            self.socket.close()
+            raise
+        self.server_address = self.socket.getsockname()
+        self._connections = Connections(self.socket, self._answer, self._refuse)
 
     @property
     def url(self) -> str:
@@ -104,36 +101,58 @@ class MonitorServer(ThreadingHTTPServer):
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
-    def server_bind(self) -> None:
-        """Without the look-up of this machine's name that HTTPServer makes, which may take its time."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+    def serve_forever(self) -> None:
+        """Answers until ``shutdown``, or an interrupt."""
+        self._connections.serve()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """On one of a bounded number of threads."""
-        self._accepted.acquire()
-        answered = self._pool.submit(self.process_request_thread, request, client_address)
-        answered.add_done_callback(lambda _: self._accepted.release())
+    def shutdown(self) -> None:
+        """Ends ``serve_forever``, which another thread is in, and waits for it."""
+        self._connections.stop()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's error; others are printed."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
+    def __enter__(self) -> MonitorServer:
+        return self
 
-    def server_close(self) -> None:
-        """Ends the socket and the threads."""
-        super().server_close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def __exit__(self, *error: object) -> None:
+        self.socket.close()
+        self._connections.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        return Handler(self, head).wfile.getvalue()
+
+    def _refuse(self, code: HTTPStatus, why: str) -> bytes:
+        handler = Handler(self, b"")
+        handler.send_error(code, why)
+        return handler.wfile.getvalue()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request. HTTP/1.0: a connection is not kept, so that it does not keep a thread."""
+    """The answer to one head of a request, as ``wfile``. HTTP/1.0: a connection is not kept."""
 
-    server: MonitorServer
-    timeout = 3
-    """Seconds for which a client may be silent: browsers open connections ahead of time."""
+    server: MonitorServer  # type: ignore[assignment]
+    wfile: io.BytesIO
+    request_version, requestline, command = "HTTP/1.0", "", ""
+    """Until there is a request: refusals of what is none need them."""
+
+    def __init__(self, server: MonitorServer, head: bytes) -> None:
+        self.head = head
+        super().__init__(None, ("", 0), server)  # type: ignore[arg-type]
+
+    def setup(self) -> None:
+        """Reads from what has come, and writes to memory."""
+        self.rfile, self.wfile = io.BytesIO(self.head), io.BytesIO()
+
+    def finish(self) -> None:
+        """Nothing: what was written is still to be sent."""
+
+    def parse_request(self) -> bool:
+        """Takes the head apart; whether it can be answered. What a request says of its length must be a length."""
+        if not super().parse_request():
+            return False
+        given = self.headers.get_all("Content-Length", [])
+        if len(set(given)) > 1 or any(not re.fullmatch("[0-9]{1,18}", each.strip()) for each in given):
+            self.send_error(HTTPStatus.BAD_REQUEST, "Content-Length is not a number of bytes that a request can have")
+            return False
+        return True
 
     def do_GET(self) -> None:
         """The answer to an address that is known."""
@@ -157,19 +176,12 @@ class Handler(BaseHTTPRequestHandler):
         """A refusal in one line of plain text; a method that is not known here is like any other but GET and HEAD."""
         code = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         text = "read-only: GET and HEAD" if code == HTTPStatus.METHOD_NOT_ALLOWED else message or code.phrase
-        self._take_in_body()
         self._answer(code, "text/plain; charset=utf-8", f"{code.value} {code.phrase}: {text}\n".encode())
 
     def _is_for_us(self) -> bool:
         """Whether the Host header is one name that the server answers to; its port may be that of a tunnel."""
         given = self.headers.get_all("Host", [])
         return len(given) == 1 and host_name(given[0]) in self.server.names
-
-    def _take_in_body(self) -> None:
-        """Reads what was sent along: a connection that is closed before that is reset, and the answer is lost."""
-        length = self.headers.get("Content-Length", "") if hasattr(self, "headers") else ""
-        if length.isdecimal():
-            self.rfile.read(min(int(length), _BODY))
 
     def _answer(self, code: HTTPStatus, kind: str, content: bytes) -> None:
         self.send_response(code)

@@ -37,7 +37,7 @@ def serve():
 
         def start(folder, **options):
             server = stack.enter_context(MonitorServer(folder, **options))
-            thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+            thread = threading.Thread(target=server.serve_forever)
             thread.start()
             stack.callback(thread.join)
             stack.callback(server.shutdown)
@@ -193,7 +193,7 @@ def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_thr
 
 
 def test_clients_that_connect_and_are_silent_hold_nobody_up_for_long(serve, folder, monkeypatch):
-    monkeypatch.setattr("reference_trainer.monitor.server.Handler.timeout", 0.2)
+    monkeypatch.setattr("reference_trainer.monitor.connections.HEAD", 0.2)
     server = serve(folder)
     with ExitStack() as stack:
         for _ in range(150):

@@ -12,6 +12,7 @@ HEAD = """
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+import torch.distributed.nn.functional as dist_nn
 from accelerate import Accelerator
 
 dist.init_process_group("gloo")
@@ -32,6 +33,8 @@ def codes(folder: Path, body: str) -> list[str]:
 
 LOST = {
     "functional": "funcol.all_reduce(x, 'sum', dist.group.WORLD)\nprint(x)",
+    "functional, gathered": "funcol.all_gather_tensor(x, 0, dist.group.WORLD)\nprint(x)",
+    "differentiable": "dist_nn.reduce(x, 0)\nprint(x)",
     "gathered": "accelerator.gather(x)\nprint(x)",
     "of an attribute": (
         "class T:\n    def f(self):\n        accelerator.reduce(self.loss)\n        print(self.loss)\n"
@@ -44,6 +47,10 @@ LOST = {
 KEPT = {
     "assigned": "x = accelerator.gather(x)\nprint(x)",
     "in place": "dist.all_reduce(x)\nprint(x)",
+    "differentiable, into a list": "y = [torch.empty(4)] * 2\ndist_nn.all_to_all(y, list(x.split(4)))\nprint(y)",
+    "differentiable, into a tensor": "y = torch.empty(8)\ndist_nn.all_to_all_single(y, x)\nprint(x, y)",
+    "differentiable, scattered": "y = torch.empty(4)\ndist_nn.reduce_scatter(y, list(x.split(4)))\nprint(x, y)",
+    "functional, in place": "funcol.all_reduce_inplace(x)\nprint(x)",
     "given on": "print(accelerator.gather(x))",
     "returned": "def f(t):\n    return accelerator.reduce(t)\nprint(f(x))",
     "a way to write a barrier": "accelerator.gather(torch.zeros(1))\nprint(x)",

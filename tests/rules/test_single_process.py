@@ -207,6 +207,7 @@ SILENT = {
         "DDP103", DEVICE, BEFORE="os.environ['MASTER_ADDR'] = 'localhost'", MORE="", DEVICE="dist.get_rank()"
     ),
     "a switch named gpu": _case("DDP506", SWITCH, KIND='action="store_true"'),
+    "an option named gpu": _case("DDP506", SWITCH, KIND="type=int"),
     "a prepared loader": _case("DDP201", PREPARED, MADE="model, loader = accelerator.prepare(model, loader)"),
     "MPI under torchrun": _case("DDP401", MPI, BEFORE='torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'),
     "a rank in a configuration": _case("DDP502", CONFIGURED, TEST="rank > 0"),
@@ -220,7 +221,6 @@ FOUND = {
     "in turn, but each": _case("DDP502", IN_TURN, TEST="True"),
     "object of a flag": _case("DDP502", CONJUNCTION, TEST="tracking"),
     "the rank as device": _case("DDP103", DEVICE, BEFORE="", MORE="", DEVICE="dist.get_rank()"),
-    "an option named gpu": _case("DDP506", SWITCH, KIND="type=int"),
     "an unprepared loader": _case("DDP201", PREPARED, MADE="model = accelerator.prepare(model)"),
     "MPI": _case("DDP401", MPI, BEFORE='os.environ["RANK"] = str(MPI.COMM_WORLD.Get_rank())'),
     "another field": _case("DDP502", CONFIGURED, TEST="path"),

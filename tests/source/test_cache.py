@@ -351,3 +351,16 @@ def test_digest_tells_parts_apart() -> None:
     assert digest("é") == digest("é".encode())
     assert digest() != digest("")
     assert len(digest("\ud800")) == 40 and set(digest("x")) <= set("0123456789abcdef")
+
+
+def test_the_stamp_of_pruning_writes_over_no_file_that_a_link_leads_to(folder: str, tmp_path: Path) -> None:
+    """The folder may be named by the settings of a project, and lie in it, with a link in place of the stamp."""
+    precious = tmp_path / "precious"
+    precious.write_text("years of work")
+    os.utime(precious, (0, 0))
+    cache = Cache(folder)
+    cache.put("kind", "0" * 40, 1)
+    (Path(folder) / ".pruned").unlink(missing_ok=True)
+    (Path(folder) / ".pruned").symlink_to(precious)
+    cache.put("kind", "1" * 38 + "00", 2)
+    assert precious.read_text() == "years of work"

@@ -161,6 +161,9 @@ def test_syntax_error_is_told_as_cell_and_line_within_it() -> None:
         ("!echo \"it's (\nx = 1", ["x = 1"]),
         ("x = 1  # why?\n!ls", ["x = 1  # why?"]),
         ("%time y = f(\nx = 1", ["x = 1"]),
+        (" !ls \\\n   --all\n !pwd\nx = 1", ["x = 1"]),
+        ("\n\t%cd x\nx = 1\nif x:\n\t\t!ls", ["x = 1", "if x:"]),
+        ("%%bash\n| x\n |y\n||", []),
     ],
 )
 def test_ipython_syntax_is_neutralised_line_for_line(cell: str, kept: list[str]) -> None:

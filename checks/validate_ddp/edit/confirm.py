@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,10 +10,10 @@ import libcst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 
 from validate_ddp.catalogue import Finding, Proposal
-from validate_ddp.catalogue.positions import character_column, line_starts, lines_of
-from validate_ddp.catalogue.registry import name_of
+from validate_ddp.catalogue.positions import line_starts
 from validate_ddp.edit.nesting import SIZE, fit_for_libcst
 from validate_ddp.edit.statements import Piece, cut
+from validate_ddp.edit.telling import as_findings
 
 if TYPE_CHECKING:
     from validate_ddp.source.notebooks import Cell
@@ -55,45 +54,20 @@ def confirm(text: str, proposals: Sequence[Proposal], cells: tuple[Cell, ...] | 
     text: what the spans refer to. cells: of a notebook, to count lines within the cell. A proposal whose node LibCST
     does not find, or whose statement it cannot read, stays as a finding with ``confirmed=False`` and without a fix.
     """
+    return as_findings(text, proposals, confirmed(text, proposals), cells)
+
+
+def confirmed(text: str, proposals: Sequence[Proposal]) -> list[bool]:
+    """Of each proposal, whether ``is_confirmed``."""
     starts = line_starts(text)
-    lines = lines_of(text)
-    return [_finding(proposal, is_confirmed(text, starts, proposal), lines, cells) for proposal in proposals]
-
-
-def _finding(proposal: Proposal, confirmed: bool, lines: list[str], cells: tuple[Cell, ...] | None) -> Finding:
-    span = proposal.span
-    number, before = None, 0
-    if cells:
-        index = max(bisect_right([cell.first_line for cell in cells], span.line) - 1, 0)
-        number, before = cells[index].number, cells[index].first_line - 1
-    return Finding(
-        code=proposal.code,
-        name=name_of(proposal.code),
-        severity=proposal.severity,
-        path=proposal.path,
-        line=max(span.line - before, 1),
-        column=_column(lines, span.line, span.column),
-        end_line=max(span.end_line - before, 1),
-        end_column=_column(lines, span.end_line, span.end_column),
-        message=proposal.message,
-        evidence=proposal.evidence,
-        fix=proposal.fix if confirmed else None,
-        entry=proposal.entry,
-        confirmed=confirmed,
-        cell=number,
-        derivation=proposal.derivation,
-    )
-
-
-def _column(lines: list[str], line: int, column: int) -> int:
-    if not 1 <= line <= len(lines):
-        return max(column, 0) + 1
-    return character_column(lines[line - 1], column) + 1
+    return [is_confirmed(text, starts, proposal) for proposal in proposals]
 
 
 def is_confirmed(text: str, starts: list[int], proposal: Proposal) -> bool:
     """Whether the node that the proposal expects is on the concrete syntax where the proposal says."""
     span = proposal.span
+    if proposal.expects[0] == "place":  # no node: it says where, not what
+        return True
     if proposal.statement.end_line - proposal.statement.line > SIZE or "\0" in text:
         return False
     for piece in cut(text, starts, proposal.statement, span):

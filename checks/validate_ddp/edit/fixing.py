@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from validate_ddp.catalogue import Finding, Fix
 from validate_ddp.edit.apply import Applied, apply_all
-from validate_ddp.edit.writing import Unwritable, encode, write_whole
+from validate_ddp.edit.writing import Unwritable, encode, is_led_out, write_whole
+from validate_ddp.report.printable import named
 
 if TYPE_CHECKING:
     from validate_ddp.config import Settings
@@ -41,11 +42,11 @@ def fix(targets: Sequence[str], settings: Settings, stdin: bytes | None, *, unsa
     """Carries out the safe fixes, or all of them with ``unsafe``, on the files that ``lint.check`` finds.
 
     The rounds go on in memory and each file is written once, at the end; ``write=False`` leaves them all as they are.
-    The text of ``-`` is never written; it comes back as a change.
+    The text of ``-`` is never written, nor is any file with it: it comes back as the one change.
     """
     from validate_ddp.lint import check
 
-    state = _State(settings, stdin)
+    state = _State(settings, stdin, targets)
     outcome = check(targets, settings, stdin)
     for _ in range(ROUNDS):
         applied, coded = state.round(outcome, unsafe)
@@ -62,8 +63,9 @@ def fix(targets: Sequence[str], settings: Settings, stdin: bytes | None, *, unsa
 class _State:
     """What the rounds have done so far."""
 
-    def __init__(self, settings: Settings, stdin: bytes | None) -> None:
+    def __init__(self, settings: Settings, stdin: bytes | None, targets: Sequence[str]) -> None:
         self.settings = settings
+        self.targets = tuple(settings.stdin_filename if target == "-" else target for target in targets)
         self.stdin = stdin
         self.before: dict[str, bytes] = {}
         self.after: dict[str, bytes] = {}
@@ -95,7 +97,7 @@ class _State:
         self._texts = {}
         for finding in outcome.findings:
             fix = finding.fix
-            if fix is None or not (fix.safe or unsafe) or any(edit.path in self.blocked for edit in fix.edits):
+            if fix is None or not (fix.safe or unsafe) or not all(self._is_open(edit.path) for edit in fix.edits):
                 continue
             for edit in fix.edits:
                 text = outcome.texts(edit.path)
@@ -110,7 +112,7 @@ class _State:
     def take(self, applied: Applied, coded: dict[str, bytes]) -> bool:
         """Keeps what a round has changed; False where nothing did."""
         for path, data in coded.items():
-            if path == self._stdin_path():
+            if self._is_stdin(path):
                 self.stdin = data
             self.after[path] = data
         for fix in applied.done:
@@ -123,7 +125,7 @@ class _State:
         """Puts the new bytes into the files; True where one could not be written, and is still what it was."""
         failed = set()
         for path, data in sorted(self.after.items()):
-            if path == self._stdin_path():
+            if self._is_stdin(path):
                 continue
             try:
                 if _read(path) != self.before[path]:
@@ -141,8 +143,10 @@ class _State:
         return bool(failed)
 
     def _encode(self, path: str, text: str) -> bytes:
-        if path == self._stdin_path():
+        if self._is_stdin(path):
             data = self.stdin or b""
+        elif is_led_out(path, self.targets):
+            raise Unwritable("a link leads to it, out of what is checked; name the file itself")
         else:
             data = self.after[path] if path in self.after else _read(path)
         new = encode(path, data, self._texts[path], text)
@@ -153,8 +157,13 @@ class _State:
         self.problems.append(f"{path}: not fixed: {error}")
         self.blocked.add(path)
 
-    def _stdin_path(self) -> str | None:
-        return None if self.stdin is None else self.settings.stdin_filename
+    def _is_open(self, path: str) -> bool:
+        """Whether a file may be changed; where standard input is fixed, nothing else is."""
+        return path not in self.blocked and (self.stdin is None or self._is_stdin(path))
+
+    def _is_stdin(self, path: str) -> bool:
+        """By whatever name: findings have the short one, editors give the whole."""
+        return self.stdin is not None and os.path.abspath(path) == os.path.abspath(self.settings.stdin_filename)
 
     def _key(self, finding: Finding, fix: Fix) -> tuple[str, ...]:
         """What tells a fix from the same one a round later, when lines have moved: the code that it touches."""
@@ -186,11 +195,24 @@ def diff(changes: Iterable[Change]) -> bytes:
 
     pieces = []
     for change in changes:
-        path = os.fsencode(change.path)
+        path = _quoted(change.path)
         before, after = _lines(change.before), _lines(change.after)
         for line in difflib.diff_bytes(difflib.unified_diff, before, after, path, path, lineterm=b"\n"):
             pieces.append(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n")
     return b"".join(pieces)
+
+
+def _quoted(path: str) -> bytes:
+    """A name in the head of a diff, quoted as ``git`` and ``patch`` read it where it is more than plain characters."""
+    name = os.fsencode(path)
+    if path.isprintable() and not any(sign in path for sign in ' "\\'):
+        return name
+    plain = {ord('"'): b'\\"', ord("\\"): b"\\\\"}
+    return (
+        b'"'
+        + b"".join(plain.get(code) or (bytes((code,)) if 0x20 <= code < 0x7F else b"\\%03o" % code) for code in name)
+        + b'"'
+    )
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -205,7 +227,7 @@ def done(result: Fixed) -> str:
     for finding in result.fixed:
         key = finding.path, finding.code, finding.name
         table[key] = table.get(key, 0) + 1
-    rows = [f"  {path}: {number} x {code} {name}" for (path, code, name), number in sorted(table.items())]
+    rows = [f"  {named(path)}: {number} x {code} {name}" for (path, code, name), number in sorted(table.items())]
     return "\n".join([f"Fixed {_findings(len(result.fixed))}:", *rows])
 
 

@@ -1,10 +1,11 @@
-"""Writes a changed text back: in the file's own encoding, atomically, with the mode of the file."""
+"""Writes a changed text back: in the file's own encoding, atomically, and only where the user has sent us."""
 
 from __future__ import annotations
 
 import io
 import os
 import tokenize
+from collections.abc import Sequence
 
 
 class Unwritable(Exception):
@@ -42,38 +43,41 @@ def _notebook(path: str, data: bytes, old: str, new: str) -> bytes:
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Replaces a file's content in one step: a reader sees the old one or the new one. Raises Unwritable.
+    """Replaces a file's content in one step, see ``output_files.replace``. Raises Unwritable."""
+    from validate_ddp.output_files import replace
 
-    A symbolic link stays, and what it points to is replaced; mode and, where allowed, owner stay as they are.
-    """
-    import tempfile
-
-    target = os.path.realpath(path)
-    if not os.access(target, os.W_OK):
+    if not os.access(path, os.W_OK):
         raise Unwritable("it is not writable")
-    temporary = None
     try:
-        status = os.stat(target)
-        handle, temporary = tempfile.mkstemp(prefix=".validate-ddp-", dir=os.path.dirname(target))
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, status.st_mode & 0o7777)
-        _keep_owner(temporary, status)
-        os.replace(temporary, target)
+        replace(path, data)
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         raise Unwritable(f"it cannot be written: {error.strerror or error}") from error
 
 
-def _keep_owner(path: str, status: os.stat_result) -> None:
-    if not hasattr(os, "chown"):
-        return
-    mine = os.stat(path)
-    if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
-        try:
-            os.chown(path, status.st_uid, status.st_gid)
-        except PermissionError:
-            return  # only root may give files away; the content counts more than the owner
+def is_led_out(path: str, targets: Sequence[str]) -> bool:
+    """Whether a link leads from ``path`` out of the folders that the user has given: there nothing may be changed.
+
+    A file that is named itself may be a link to anywhere. What lies in none of the folders is a module that a script of
+    theirs imports: it counts as led out where any link is on the way to it.
+    """
+    absolute, real = os.path.abspath(path), os.path.realpath(path)
+    given = [os.path.abspath(target) for target in targets]
+    if absolute in given:
+        return False
+    folders = [target if os.path.isdir(target) else os.path.dirname(target) for target in given]
+    holding = [folder for folder in folders if _within(absolute, folder)]
+    if holding:
+        return not any(_within(real, os.path.realpath(folder)) for folder in folders)
+    above = max((_common(folder, absolute) for folder in folders), key=len, default="")
+    return os.path.join(os.path.realpath(above), os.path.relpath(absolute, above or ".")) != real
+
+
+def _within(path: str, folder: str) -> bool:
+    return _common(path, folder) == folder
+
+
+def _common(path: str, other: str) -> str:
+    try:
+        return os.path.commonpath((path, other))
+    except ValueError:  # on two drives
+        return ""

@@ -23,10 +23,12 @@ def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
     """rank % devices is the local rank, rank // devices the node, node * devices + local the global rank."""
     first = next((atom for atom in bare(left) if isinstance(atom, Rank)), None)
     second = next((atom for atom in bare(right) if isinstance(atom, Rank)), None)
+    if operator in ("Mod", "FloorDiv") and first is not None and first.scope == "group":
+        return (first.unlike(sure=first.sure),)
     if operator == "Mod" and first is not None:
-        return (Rank("local", first.sure),)
+        return (first.unlike("local", first.sure),)
     if operator == "FloorDiv" and first is not None:
-        return (Rank("node", first.sure),)
+        return (first.unlike("node", first.sure),)
     if operator == "Add" and (first is not None or second is not None):
         scopes = {rank.scope for rank in (first, second) if rank is not None}
         others = right if second is None else left if first is None else ()
@@ -35,13 +37,14 @@ def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
         if scopes & {"local", "spawn", "node"} and (
             scopes == {"global", "local"} or not others or any(isinstance(atom, Opaque) for atom in bare(others))
         ):
-            return (Rank("global", sure=False),)
+            guessed = all(rank is None or rank.named for rank in (first, second))
+            return (Rank("global", sure=False, named="rank" if guessed else ""),)
         return (Opaque("", carried_by((*left, *right))),)
     if operator in ("Mult", "Sub", "Div", "Pow") and (first is not None or second is not None):
         return (Opaque("", carried_by((*left, *right))),)
     world = [atom for atom in (*bare(left), *bare(right)) if isinstance(atom, WorldSize)]
     if operator == "Mult" and len(world) == 2:
-        return (WorldSize(),)
+        return (WorldSize(named=any(atom.named for atom in world)),)
     return None
 
 

@@ -66,7 +66,7 @@ def _assign_item(machine: Machine, target: Node, value: Value) -> None:
     if machine.gathers:
         gradients.restore(receiver, value)
     for atom in bare(receiver):
-        if isinstance(atom, Resource) and atom.kind in ("dict", "list", "namespace"):
+        if isinstance(atom, Resource) and atom.kind in ("dict", "list", "namespace", "settings"):
             key = iteration.key_of(key_value)
             if key is None:  # an unknown key: any item may be the one
                 machine.write(atom.fields, "*", join(atom.fields.get("*", ()), value))

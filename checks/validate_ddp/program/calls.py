@@ -6,16 +6,18 @@ from typing import Any
 
 from validate_ddp.catalogue import Span
 from validate_ddp.program import gradients, library, presence, ranks, roles, sameness, worth
-from validate_ddp.program.library import attributes, autograd, lengths, metrics
+from validate_ddp.program.library import attributes, autograd, data, lengths, metrics, settings
 from validate_ddp.program.machine import Frame, Machine, Scope
 from validate_ddp.program.values import (
     NONE,
+    TRUE,
     UNKNOWN,
     Class,
     Const,
     Function,
     Instance,
     ModuleRef,
+    OnRanks,
     Opaque,
     Rank,
     Resource,
@@ -30,7 +32,11 @@ from validate_ddp.program.values import (
 
 Node = list[Any]
 _DEEPEST = 40
+"""Frames, those of modules and of arguments included. What is called deeper is not walked, which can lose a finding:
+it is said (DDP004)."""
 _MOST_GIVEN = 60
+"""Values that an object may hold of unknown origin. Beyond that the rest is merged with nothing: a finding that hangs
+on one of sixty arguments of an unread function would be a guess anyway, so it is not said."""
 
 
 class Call:
@@ -84,12 +90,12 @@ def call_node(machine: Machine, node: Node) -> Value:
     frame = machine.frames[-1]
     call = Call("", [], {}, None, (frame, span, frame.statement))
     call.node = node
-    who = "all"
+    who, sure = presence.EVERY_RANK
     if function[0] == "attr":
         call.name = function[2]
         call.receiver = machine.evaluate(function[1])
         if presence.marked(call.receiver):
-            who = presence.note(machine, function[1], call.receiver, call.name, span)
+            who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
         targets: list[Any] = []
     else:
         call.name = function[1] if function[0] == "name" else ""
@@ -107,11 +113,11 @@ def call_node(machine: Machine, node: Node) -> Value:
             continue
         call.open = True
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
+            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace", "settings"):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
     if function[0] == "attr":
-        with machine.guarded(who):
+        with machine.guarded(who, sure=sure):
             for atom in bare(call.receiver):
                 result = join(result, call_method(machine, atom, call))
     for atom in targets:
@@ -207,10 +213,14 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
         if isinstance(base, Symbol):
             instance.base = library.base_object(machine, base, call)
             if instance.base is not None:
+                if instance.base.kind == "sampler" and data.deals_by_itself(cls):
+                    instance.base.fields["own_order"] = TRUE
                 break
+    member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:
         instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
-    member, _ = cls.find("__init__")
+    if member is None:
+        instance.given = (*instance.given, *settings.filled(cls, call))
     if member is not None:
         for target in bare(attributes.bound(member, instance)):
             call_atom(machine, target, call)
@@ -221,6 +231,7 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
 
 def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
     rows, vararg, kwarg, positional = function.node[3] if function.node[0] == "def" else function.node[1]
+    filled = roles.FILLED in function.marks and not call.args and not call.keywords
     args = list(call.args)
     if function.bound is not None:
         args.insert(0, (function.bound,))
@@ -230,12 +241,11 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
             names[name] = _received(machine, name, args[index], annotation)
         elif name in call.keywords:
             names[name] = _received(machine, name, call.keywords[name], annotation)
-        elif default is not None and not call.open:
+        elif default is not None and not call.open and not filled:
             value = machine.evaluate(default)
             names[name] = value
         else:
-            # What nobody passes to a decorated function, such as hydra's main, is of the command line.
-            names[name] = roles.suggested(name, alike=function.node[0] == "def" and bool(function.node[5]) and not args)
+            names[name] = roles.suggested(name, alike=filled)
             if annotation is not None:
                 names[name] = library.annotated(machine, annotation, name)
     if vararg:
@@ -263,6 +273,9 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
+        settings.passed_on(
+            machine, function.node[7], (*call.given, *([function.bound] if function.bound is not None else []))
+        )
         if carried and function.bound is not None:
             metrics.taken_in(machine, function.bound, carried)
         if carried:
@@ -270,11 +283,15 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         return (Opaque(function.name + "()", carried),)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
-    if active > 1 or len(machine.frames) > _DEEPEST or machine.walked.get(key, 0) >= worth.most_walks(function):
+    if len(machine.frames) > _DEEPEST:
+        machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
+    # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
+    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(function)
+    if active > 1 or len(machine.frames) > _DEEPEST or enough:
         machine.unseen.add((function.module.path, function.name))
         metrics.reduced(call, ())  # whatever it does, it is not seen this time
         return _standing(machine.results.get(key, UNKNOWN), call)
-    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
     if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.is_short(function):
         if not worth.passes_on(machine, call):
             return _standing(machine.results[key], call)
@@ -282,7 +299,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     machine.walked[key] = machine.walked.get(key, 0) + 1
     names = _bind_in(machine, function, call)
     scope = Scope(names, function.scope)
-    with machine.guarded(who):
+    with machine.guarded(who, sure=roles.BY_NAME not in function.marks):
         frame = Frame(function.module, scope, function, call.site, machine.who)
         machine.frames.append(frame)
         try:
@@ -359,10 +376,10 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
         return frame.returned or NONE
     if not frame.returned:
         return NONE
-    rest = on_ranks(NONE, outcome.rest) if outcome.rest in ranks.PARTIAL else NONE
-    held = {atom.who for atom in frame.returned if hasattr(atom, "who") and hasattr(atom, "atom")}
-    if outcome.rest == "all" and len(held) == 1:  # `if rank == 0: return writer` without an else
-        rest = on_ranks(NONE, ranks.opposite(held.pop()))
+    rest = on_ranks(NONE, outcome.rest, outcome.sure) if outcome.rest in ranks.PARTIAL else NONE
+    held = [atom for atom in frame.returned if isinstance(atom, OnRanks)]
+    if outcome.rest == "all" and len({atom.who for atom in held}) == 1:  # `if rank == 0: return writer`, no else
+        rest = on_ranks(NONE, ranks.opposite(held[0].who), all(atom.sure for atom in held))
     return join(frame.returned, rest)
 
 

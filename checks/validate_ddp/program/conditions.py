@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import ranks, sameness, vocabulary
+from validate_ddp.program import ranks, roles, sameness, vocabulary
 from validate_ddp.program.library import metrics
-from validate_ddp.program.machine import Machine, Scope
+from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     WRAPPERS,
     Class,
@@ -32,38 +32,36 @@ Truth = bool | RankTest | None
 Node = list[Any]
 
 
-def hinted(name: str) -> Truth:
-    """What an unknown value's name says of its truth in a distributed launch."""
-    last = name.rpartition(".")[2].lower().lstrip("_")
-    if last in vocabulary.MAIN_PROCESS:
-        return RankTest("zero")
-    if last in vocabulary.LOCAL_MAIN_PROCESS:
-        return RankTest("local-zero")
-    if last in vocabulary.DISTRIBUTED_FLAG:
-        return True
-    return None
-
-
-def _atom_truth(atom: Any) -> Truth:
+def atom_truth(atom: Any) -> Truth:
     if isinstance(atom, Const):
         return bool(atom.value)
     if isinstance(atom, RankTest):
         return atom
-    if isinstance(atom, Rank) and atom.scope == "group":
-        return _of_group(atom)
     if isinstance(atom, Rank):
-        return RankTest("local-nonzero" if atom.scope == "local" else "nonzero")
+        if atom.named in vocabulary.DEVICE_NUMBER:
+            return RankTest("unclear", exact=False, sure=False)  # `if args.gpu:`
+        if atom.scope == "group":
+            return _of_group(atom)
+        return RankTest("local-nonzero" if atom.scope == "local" else "nonzero", sure=not atom.named)
     if isinstance(atom, Opaque):
-        return hinted(atom.name)
+        return roles.hinted(atom.name)
     if isinstance(atom, Resource):
         return None if atom.kind in ("list", "dict", "tuple") else True
-    if isinstance(atom, (Instance, Function, Class, Symbol, ModuleRef, WorldSize)):
+    if isinstance(atom, Symbol):
+        return True if _is_of_library(atom) else roles.hinted(atom.name)
+    if isinstance(atom, (Instance, Function, Class, ModuleRef, WorldSize)):
         return True
     return None
 
 
-def combine(rows: list[tuple[str, Truth]]) -> Truth:
-    """One truth of several alternatives, each with the ranks that hold it."""
+def _is_of_library(atom: Symbol) -> bool:
+    """Whether it is a module, or known to be a function or class: not a flag that some file out of sight sets."""
+    root, dot, _ = atom.name.partition(".")
+    return not dot or root in vocabulary.LIBRARIES
+
+
+def combine(rows: list[tuple[str, Truth]], sure: bool = True) -> Truth:
+    """One truth of several alternatives, each with the ranks that hold it. sure: which those are is no guess."""
     for who, truth in rows:
         if isinstance(truth, RankTest) and who == "all":
             return truth
@@ -75,27 +73,28 @@ def combine(rows: list[tuple[str, Truth]]) -> Truth:
     marked = [(who, truth) for who, truth in rows if who != "all"]
     holders = {who for who, truth in marked if truth is not False}
     if len(holders) == 1 and len(marked) < len(rows) and all(row[1] is False or row[0] in holders for row in rows):
-        return RankTest(holders.pop(), exact=False)  # `writer = Writer() if log and rank == 0 else None`
+        return RankTest(holders.pop(), exact=False, sure=sure)  # `writer = Writer() if log and rank == 0 else None`
     for who, truth in marked:
         if truth is False:
             continue
         others = [other for holder, other in marked if holder == ranks.opposite(who)]
         if others and all(other is False for other in others):
             unmarked_truths = [truth for holder, truth in rows if holder == "all"]
-            return RankTest(who, exact=truth is True and all(row is True for row in unmarked_truths))
+            return RankTest(who, truth is True and all(row is True for row in unmarked_truths), sure=sure)
     return None
 
 
-def truth_of(value: Value, judge: Callable[[Any], Truth] = _atom_truth) -> Truth:
+def truth_of(value: Value, judge: Callable[[Any], Truth] = atom_truth) -> Truth:
     """Whether the value counts as true, as ``judge`` says of each alternative."""
-    return combine([(atom.who if isinstance(atom, OnRanks) else "all", judge(unmarked(atom))) for atom in value])
+    rows = [(atom.who if isinstance(atom, OnRanks) else "all", judge(unmarked(atom))) for atom in value]
+    return combine(rows, all(atom.sure for atom in value if isinstance(atom, OnRanks)))
 
 
 def negated(truth: Truth) -> Truth:
     if isinstance(truth, bool):
         return not truth
     if isinstance(truth, RankTest):
-        return RankTest(truth.rest, exact=truth.exact, rest=truth.who)
+        return RankTest(truth.rest, truth.exact, truth.who, truth.sure)
     return None
 
 
@@ -127,10 +126,14 @@ def test(machine: Machine, node: Node) -> Truth:
         return truth
     value = machine.evaluate(node)
     truth = truth_of(value)
+    if truth is None and kind in ("name", "attr"):
+        presumed = machine.presumed.get(flag_name(node))
+        truth = roles.hinted(node[1] if kind == "name" else node[2]) if presumed is None else presumed
+        if truth is None and flag_name(node) in machine.agreed:
+            metrics.decided(machine, value)
+            return None
     if truth is None:
         _undecided(machine, value)
-    if truth is None and kind in ("name", "attr"):
-        return hinted(node[1] if kind == "name" else node[2])
     return truth
 
 
@@ -150,10 +153,9 @@ def asked(machine: Machine, node: Node) -> tuple[Truth, bool]:
 def all_of(truths: list[Truth]) -> Truth:
     tests = [truth for truth in truths if isinstance(truth, RankTest)]
     if tests:
-        who = "all"
-        for truth in tests:
-            who = ranks.both(who, truth.who)
-        return RankTest(who, all(t is True or (isinstance(t, RankTest) and t.exact) for t in truths))
+        who = ranks.all_of(truth.who for truth in tests)
+        exact = all(t is True or (isinstance(t, RankTest) and t.exact) for t in truths)
+        return RankTest(who, exact, sure=ranks.all_of(truth.who for truth in tests if truth.sure) == who)
     return None if any(truth is None for truth in truths) else all(truths)
 
 
@@ -162,10 +164,11 @@ def any_of(truths: list[Truth]) -> Truth:
     if tests:
         if any(truth is None for truth in truths):
             return RankTest("unclear", exact=False)
-        whos = {truth.who for truth in tests}
+        whos, sure = {truth.who for truth in tests}, all(truth.sure for truth in tests)
         if len(whos) == 1 and all(truth.exact for truth in tests):
-            return tests[0]
-        return RankTest("some" if len(whos) == 1 else "unclear", exact=False)
+            return RankTest(tests[0].who, True, tests[0].rest, sure)
+        who = "some" if len(whos) == 1 and "unclear" not in whos else "unclear"
+        return RankTest(who, exact=False, sure=sure)
     return None if any(truth is None for truth in truths) else any(truths)
 
 
@@ -221,7 +224,7 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
     if classes is not None:
         return classes
     if constant(right) is None and operator in ("Is", "IsNot", "Eq", "NotEq"):
-        answer = truth_of(left, lambda atom: negated(_is_none(atom)))
+        answer = truth_of(left, lambda atom: negated(is_none_truth(atom)))
         return answer if operator in ("IsNot", "NotEq") else negated(answer)
     for atom in right_atoms + left_atoms:
         if isinstance(atom, RankTest) and operator in ("Eq", "Is", "NotEq", "IsNot"):
@@ -262,13 +265,27 @@ def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:
     return verdicts.pop() is (operator in ("In", "Is", "Eq"))
 
 
-def _is_none(atom: Any) -> Truth:
+def is_none_truth(atom: Any) -> Truth:
     if isinstance(atom, Const):
         return atom.value is None
+    if isinstance(atom, Symbol) and atom.name.count(".") > 1 and not _is_of_library(atom):
+        return None  # `cfg.resume` of an import that is not there
     return None if isinstance(atom, Opaque) else False
 
 
 def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
+    truth = _split_by(rank, operator, other)
+    if not rank.named:
+        return truth
+    if rank.named in vocabulary.DEVICE_NUMBER and (isinstance(truth, bool) or operator not in _EQUALITIES):
+        return None if isinstance(truth, bool) else RankTest("unclear", exact=False, sure=False)  # `if args.gpu >= 0:`
+    return RankTest(truth.who, truth.exact, truth.rest, sure=False) if isinstance(truth, RankTest) else truth
+
+
+_EQUALITIES = ("Eq", "NotEq", "Is", "IsNot", "In", "NotIn")
+
+
+def _split_by(rank: Rank, operator: str, other: Value) -> Truth:
     number = constant(other)
     if any(isinstance(atom, (Rank, WorldSize, Opaque)) for atom in bare(other)):
         if operator in ("Eq", "Is", "In"):
@@ -284,8 +301,8 @@ def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
 
 
 def _of_group(rank: Rank) -> RankTest:
-    """A question about the rank in a group, which may hold one rank or all; a name alone keeps nobody away for sure."""
-    return RankTest("some") if rank.sure else RankTest("unclear", exact=False)
+    """A question about the rank in a group: several ranks of the world have each number."""
+    return RankTest("some", sure=not rank.named)
 
 
 def _world_test(operator: str, number: Any) -> Truth:
@@ -318,66 +335,14 @@ def _constants(left: Any, operator: str, right: Any) -> Truth:
     return None
 
 
-def refine(machine: Machine, node: Node, positive: bool) -> None:
-    """Drop from the names in a condition the alternatives with which it would not be ``positive``."""
-    kind = node[0]
-    if kind == "not":
-        refine(machine, node[1], not positive)
-    elif kind == "bool":
-        if (node[1] == "and") is positive:
-            for part in node[2]:
-                refine(machine, part, positive)
-    elif kind in ("name", "attr"):
-        _keep(machine, node, lambda atom: _atom_truth(atom) is not (not positive))
-    elif kind == "cmp" and len(node[2]) == 1:
-        operator, right = node[2][0], node[3][0]
-        if right == ["const", None] and operator in ("Is", "IsNot", "Eq", "NotEq"):
-            wanted = positive is (operator in ("Is", "Eq"))
-            _keep(machine, node[1], lambda atom: _is_none(atom) is not (not wanted))
-        elif node[1][0] == "call" and node[1][1] == ["name", "type"] and node[1][2]:
-            wanted = positive is (operator in ("Is", "Eq", "In"))
-            _keep(machine, node[1][2][0], lambda atom: is_wrapper(atom) is wanted or isinstance(atom, Opaque))
-    elif kind == "call" and node[1] == ["name", "hasattr"] and len(node[2]) == 2:
-        if node[2][1] == ["const", "module"]:
-            _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
-        elif node[2][1] == ["const", "state_dict"] and not positive:
-            _keep(machine, node[2][0], lambda atom: not is_wrapper(atom))
-    elif kind == "call" and node[1] == ["name", "isinstance"] and len(node[2]) == 2:
-        if "Parallel" in repr(node[2][1]) or "DDP" in repr(node[2][1]):
-            _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
-
-
-def assume(machine: Machine, node: Node) -> None:
-    """What ``assert not args.evolve`` says of a field that is otherwise unknown."""
-    positive = node[0] != "not"
-    part = node if positive else node[1]
-    if part[0] != "attr" or any(guard.who == "all" and not guard.exact for guard in machine.guards):
-        return  # of no field, or said of some runs only
-    for atom in bare(machine.evaluate(part[1])):
-        if isinstance(atom, Resource) and atom.kind == "namespace" and part[2] not in atom.fields:
-            machine.write(atom.fields, part[2], (Const(positive),))
+def flag_name(node: Node) -> str:
+    """What tells a flag from others: the last part of its name, if that has several words, else what it is part of."""
+    if node[0] == "name":
+        return str(node[1])
+    if "_" in node[2].strip("_") or node[1][0] not in ("name", "attr"):
+        return str(node[2])
+    return f"{node[1][-1] if node[1][0] == 'name' else node[1][2]}.{node[2]}"
 
 
 def is_wrapper(atom: Any) -> bool:
     return isinstance(atom, Resource) and atom.kind in WRAPPERS
-
-
-def _keep(machine: Machine, node: Node, wanted: Callable[[Any], bool]) -> None:
-    """Narrow the name or field ``node`` to the alternatives wanted, where some but not all are."""
-    if node[0] == "name":
-        scope: Scope | None = machine.frame.scope
-        while scope is not None and node[1] not in scope.names:
-            scope = scope.parent
-        if scope is not None:
-            _narrow(machine, scope.names, node[1], wanted)
-    elif node[0] == "attr":
-        for atom in bare(machine.evaluate(node[1])):
-            if isinstance(atom, (Instance, Resource)) and node[2] in atom.fields:
-                _narrow(machine, atom.fields, node[2], wanted)
-
-
-def _narrow(machine: Machine, names: dict[str, Value], key: str, wanted: Callable[[Any], bool]) -> None:
-    value = names[key]
-    kept = tuple(atom for atom in value if wanted(unmarked(atom)))
-    if kept and len(kept) < len(value):
-        machine.write(names, key, kept)

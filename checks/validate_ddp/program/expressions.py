@@ -6,11 +6,11 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import arithmetic, calls, conditions, gradients, presence, roles, turns
-from validate_ddp.program.library import attributes, iteration, lengths
+from validate_ddp.program import arithmetic, calls, conditions, gradients, narrowing, presence, roles, turns
+from validate_ddp.program.library import attributes, iteration, lengths, settings
 from validate_ddp.program.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.program.ranks import PARTIAL, both
-from validate_ddp.program.sameness import is_alike
+from validate_ddp.program.sameness import OPTIONS, differs_by_rank, is_alike
 from validate_ddp.program.values import (
     UNKNOWN,
     Const,
@@ -26,7 +26,6 @@ from validate_ddp.program.values import (
     bare,
     carried_by,
     counted,
-    differs_by_rank,
     join,
     on_ranks,
     reaching,
@@ -120,6 +119,8 @@ def _dict(machine: Machine, node: Node) -> Value:
             for atom in bare(value):
                 if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
                     fields.update(atom.fields)
+                elif isinstance(atom, Resource) and atom.kind == settings.KIND:
+                    fields = {name: settings.overridable(name, held) for name, held in fields.items()} | atom.fields
                 else:
                     fields["*"] = join(fields.get("*", ()), value)
             continue
@@ -138,22 +139,21 @@ def _conditional(machine: Machine, node: Node) -> Value:
 
 def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: conditions.Truth) -> Value:
     """Both alternatives of a condition that is not settled, each with the names narrowed by it."""
-    who = truth.who if isinstance(truth, RankTest) else "all"
-    other = truth.rest if isinstance(truth, RankTest) else "all"
+    rank_test = truth if isinstance(truth, RankTest) else RankTest("all", rest="all")
     results: list[Value] = []
 
     def run(part: Node, positive: bool, members: str) -> Callable[[], Outcome]:
         def action() -> Outcome:
-            conditions.refine(machine, test, positive)
-            with machine.guarded(members), machine.flagged("conditional"):
+            narrowing.refine(machine, test, positive)
+            with machine.guarded(members, sure=rank_test.sure), machine.flagged("conditional"):
                 value = machine.evaluate(part)
-            results.append(on_ranks(value, members) if members in PARTIAL else value)
+            results.append(on_ranks(value, members, rank_test.sure) if members in PARTIAL else value)
             return RUNS_ON
 
         return action
 
-    machine.try_out(run(body, True, who))
-    machine.try_out(run(orelse, False, other))
+    machine.try_out(run(body, True, rank_test.who))
+    machine.try_out(run(orelse, False, rank_test.rest))
     return join(results[0], results[1])
 
 
@@ -225,7 +225,7 @@ def _subscript(machine: Machine, node: Node) -> Value:
     value: Value = ()
     for atom in bare(receiver):
         value = join(value, _item(machine, atom, key, index))
-    own = tuple(Rank(part.scope, sure=False) for part in reaching(index) if isinstance(part, Rank))
+    own = tuple(part.unlike() for part in reaching(index) if isinstance(part, Rank))
     if own:  # each rank its own: loaders[rank], files[rank::world_size]
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))
         if not differs_by_rank(value):
@@ -246,9 +246,9 @@ def _of_a_rank(atom: Any, index: Value) -> Any:
 def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     if isinstance(atom, Symbol) and atom.name == "os.environ":
         return attributes.environment(machine, index)
-    if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace"):
+    if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace", settings.KIND):
         if key is not None and key in atom.fields:
-            return atom.fields[key]
+            return settings.overridable(key, atom.fields[key]) if atom.kind == settings.KIND else atom.fields[key]
         if key is not None and key.lstrip("-").isdigit() and int(key) < 0 and "*" not in atom.fields:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
@@ -260,7 +260,7 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
-        return atom.fields.get("*") or roles.suggested(key, alike=atom.kind == "namespace")
+        return atom.fields.get("*") or roles.suggested(key, alike=atom.kind in OPTIONS)
     if isinstance(atom, Opaque):
         found = roles.suggested(key or "", (*_picking(index), *atom.carries)[:12], is_alike((atom, *index)))
         return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found
@@ -271,7 +271,7 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
 
 def _picking(index: Value) -> tuple[Any, ...]:
     """What an index brings into an item: `gpu_ids[rank]` differs from rank to rank, but is no rank itself."""
-    return tuple(Rank(part.scope, sure=False) if type(part) is Rank else part for part in reaching(index))
+    return tuple(part.unlike() if type(part) is Rank else part for part in reaching(index))
 
 
 def _lambda(machine: Machine, node: Node) -> Value:

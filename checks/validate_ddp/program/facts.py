@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from validate_ddp.program.ranks import PARTIAL
+from validate_ddp.program.ranks import PARTIAL, all_of
 from validate_ddp.program.values import Site, Value
 
 
@@ -28,6 +28,7 @@ class Guard(NamedTuple):
     depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
     swallows: not a condition but a ``try`` with a handler that catches any error and goes on.
     every: of an unknown one, in which turns of a loop it holds (``turns``), where that is known.
+    sure: which ranks pass is no guess from a name.
     apart: of an unknown one, whether ranks may differ about it: it hangs on more than options and counters.
     """
 
@@ -37,6 +38,7 @@ class Guard(NamedTuple):
     exact: bool = True
     swallows: bool = False
     every: str = ""
+    sure: bool = True
     apart: bool = False
 
 
@@ -48,7 +50,8 @@ class Fact:
         data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
             transform made)
         model: wrap, shard (in place, FSDP2), partition (tensor or pipeline parallel), data_parallel, rework (something
-            done to a wrapper that belongs before wrapping), forward, backward, optimizer, step, zero_grad
+            done to a wrapper that belongs before wrapping), forward, backward, optimizer, step, zero_grad, mode (train
+            or eval)
         ranks: collective, group_rank (the rank within a group is asked for), gather (of a tensor whose gradient ends
             there), absence (something is taken from a value that some of the ranks here do not have), exit (some
             ranks leave a loop, a function or the program)
@@ -123,8 +126,13 @@ class Fact:
 
     @property
     def hangs_on_unknown(self) -> bool:
-        """Whether a condition around it has nothing to do with the rank and cannot be decided."""
-        return any(guard.who == "all" and not guard.exact for guard in self.guards)
+        """Whether a condition around it cannot be decided: nothing to do with the rank, or who passes is open."""
+        return any(guard.who in ("all", "unclear") and not guard.exact for guard in self.guards)
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether it is left to some ranks only as far as the name of something unknown says so."""
+        return self.who in PARTIAL and all_of(guard.who for guard in self.guards if guard.sure) not in PARTIAL
 
     @property
     def divides(self) -> Guard | None:

@@ -10,7 +10,10 @@ from typing import Any
 from validate_ddp.program.vocabulary import LIBRARIES
 
 _HIGHEST = 4
+"""Folders above a script in which its imports are looked for, unless a mark of the project ends the search earlier. Not
+said: a module that is not found is taken for a library, as any other that is not there."""
 _MOST_IMPORTS = 600
+"""From so many files on, a script is taken to reach what matters: that costs a walk and loses nothing."""
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py")
 _SOURCE_FOLDERS = frozenset("lib libs src source sources python code core common scripts tools modules".split())
 
@@ -151,7 +154,6 @@ def existing(base: str, parts: list[str], summaries: Any) -> str | None:
     if parts and summaries.is_file(path + ".py"):
         return path + ".py"
     if not summaries.is_folder(path):
-        summaries.absent.add(path + os.sep + "__init__.py")
         return None
     inside: str = summaries.init_file(path)
     return inside if inside != path or summaries.is_namespace(path) else None

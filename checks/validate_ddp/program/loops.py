@@ -16,7 +16,7 @@ Node = list[Any]
 def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
     """What an early exit in a loop's body means behind the loop."""
     if inside.until != "loop" and inside.rest in ranks.PARTIAL:
-        return Outcome("", inside.rest, inside.until)
+        return Outcome("", inside.rest, inside.until, inside.sure)
     return RUNS_ON
 
 
@@ -24,6 +24,7 @@ def walk_for(machine: Machine, node: Node) -> Outcome:
     target, iterated, body, orelse = node[2:6]
     value = machine.evaluate(iterated)
     machine.activations += 1
+    machine.open()
     iteration.note(machine, value, machine.site(node[1]), "for", machine.activations)
     counts, once = iteration.counting(iterated, value)
     name = target[1] if target[0] == "name" else ""
@@ -43,6 +44,7 @@ def walk_for(machine: Machine, node: Node) -> Outcome:
     machine.merge([(Outcome("", outcome.rest), changes, "all"), (RUNS_ON, {}, "all")])
     if loop.counts and not loop.once and loop.target:
         _note_epochs(machine, loop, body)
+    machine.close()
     machine.walk(orelse)
     return _loop_outcome(machine, outcome)
 
@@ -69,10 +71,10 @@ def walk_while(machine: Machine, node: Node) -> Outcome:
         return machine.walk(node[4])
     machine.activations += 1
     loop = Loop(machine.site(node[1]), "", True, False, machine.activations)
-    who = truth.who if isinstance(truth, RankTest) else "all"
+    test = truth if isinstance(truth, RankTest) else RankTest("all")
 
     def run() -> Outcome:
-        with machine.looping(loop), machine.guarded(who):
+        with machine.looping(loop), machine.guarded(test.who, sure=test.sure):
             return machine.walk(node[3])
 
     outcome, changes = machine.try_out(run)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Span
 from validate_ddp.program import ranks
 from validate_ddp.program.facts import Fact, Guard, Loop
+from validate_ddp.program.sameness import hangs_on_rank
 from validate_ddp.program.values import (
     Const,
     Function,
@@ -15,7 +16,6 @@ from validate_ddp.program.values import (
     Opaque,
     Site,
     Value,
-    hangs_on_rank,
     join,
     on_ranks,
 )
@@ -63,11 +63,13 @@ class Frame:
 
 class Outcome(NamedTuple):
     """How a piece of code ends: ``ends`` says that nothing follows it (return, raise, exit, loop, or empty);
-    ``rest``, on which ranks what follows still runs, and ``until`` how far that reaches (return, raise or loop)."""
+    ``rest``, on which ranks what follows still runs, ``until`` how far that reaches (return, raise or loop), and
+    ``sure``, whether which ranks those are is no guess from a name."""
 
     ends: str = ""
     rest: str = "all"
     until: str = "return"
+    sure: bool = True
 
 
 RUNS_ON = Outcome()
@@ -93,14 +95,32 @@ class Pushed:
         del self.stack[self.count :]
 
 
+MOST_AGAIN = 60_000
+"""Statements walked more than once, some three seconds of them. What a program holds is walked once in any case: a
+limit on all statements loses what stands behind the 60,000th line of a generated file."""
+MOST_ONCE = 400_000
+"""Different statements of one program; above that it is a table of data with a suffix of .py."""
+
+
 class BudgetSpent(Exception):
     """The program is larger than the walk is willing to go through; the facts so far stand."""
+
+
+class Stop(NamedTuple):
+    """Where something of the program was not looked at.
+
+    why: in words. site: the statement. above: the statement of the entry's top level that led there.
+    """
+
+    why: str
+    site: Site
+    above: Site
 
 
 class Machine:
     """Walks a program. One machine for each entry."""
 
-    def __init__(self, library: Any, budget: int = 60_000) -> None:
+    def __init__(self, library: Any) -> None:
         self.library = library
         self.facts: list[Fact] = []
         self.frames: list[Frame] = []
@@ -111,14 +131,25 @@ class Machine:
         self.walked: dict[int, int] = {}
         self.results: dict[int, Value] = {}
         self.fruitless: dict[tuple[Any, ...], int] = {}
-        self.budget = budget
-        self.complete = True
+        self.budget = MOST_AGAIN
         self.unseen: set[tuple[str, str]] = set()
         """Functions, by file and name, of which a call was not walked any more: see ``worth.most_walks``."""
+        self.stops: list[Stop] = []
+        self.closed = 0
+        """Facts that were known before the outermost branch or loop which is being walked: those within it may yet be
+        put right by what follows there."""
+        self._opened = 0
+        self._met: set[int] = set()
         self.environment: dict[str, Value] = {}
         self.switches: dict[str, Value] = {}
         self.settings: dict[str, Value] = {}
         """What the program has put into configurations it was given that ranks may differ about, by the field."""
+        self.starts = 0
+        """How often a process group was started."""
+        self.presumed: dict[str, bool] = {}
+        """What is so in a distributed launch of the flags that the start of the process group hangs on, by name."""
+        self.agreed: set[str] = set()
+        """Flags about which no ranks differ, since how the process group is started hangs on them, by name."""
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
@@ -140,16 +171,51 @@ class Machine:
     @property
     def who(self) -> str:
         """The ranks that run the code being walked."""
-        who = "all"
-        for guard in self.guards:
-            who = ranks.both(who, guard.who)
-        return who
+        return ranks.all_of(guard.who for guard in self.guards)
 
-    def spend(self) -> None:
-        self.budget -= 1
-        if self.budget < 0:
-            self.complete = False
-            raise BudgetSpent
+    @property
+    def sure(self) -> bool:
+        """Whether the code being walked is kept to some ranks, if it is, by more than the name of something unknown."""
+        return all(guard.sure for guard in self.guards) or (
+            ranks.all_of(guard.who for guard in self.guards if guard.sure) == self.who
+        )
+
+    def spend(self, statement: list[Any]) -> None:
+        """Pay for the walk of a statement. Raises BudgetSpent."""
+        key = id(statement)
+        if key not in self._met:
+            self._met.add(key)
+            if len(self._met) <= MOST_ONCE:
+                return
+            why = f"the program has more than {MOST_ONCE:,} statements"
+        else:
+            self.budget -= 1
+            if self.budget >= 0:
+                return
+            why = "its functions call each other in too many ways to follow them all"
+        self.stop(f"{why}: what comes after is not looked at", statement[1])
+        raise BudgetSpent
+
+    def stop(self, why: str, span: list[int] | Span | None = None) -> None:
+        """Note that from here on, or from here down, nothing is looked at; the first place counts."""
+        if not self.stops:
+            entry = self.frames[0]
+            statement = Span(*entry.statement)
+            self.stops.append(Stop(why, self.site(span), Site(entry.module.path, statement, statement, "")))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the walk is within a branch or loop, or has stopped there."""
+        return self._opened > 0
+
+    def open(self) -> None:
+        """A branch or loop begins, of which ``close`` tells the end; a walk that stops leaves it open."""
+        if not self._opened:
+            self.closed = len(self.facts)
+        self._opened += 1
+
+    def close(self) -> None:
+        self._opened -= 1
 
     def site(self, span: list[int] | Span | None = None) -> Site:
         frame = self.frame
@@ -203,17 +269,25 @@ class Machine:
             for name in names:
                 journal.pop((place, name), None)
 
-    def guard(self, who: str, site: Site, exact: bool = True, every: str = "", apart: bool = False) -> Guard:
+    def guard(
+        self, who: str, site: Site, exact: bool = True, every: str = "", sure: bool = True, apart: bool = False
+    ) -> Guard:
         depth = sum(1 for frame in self.frames if frame.call is not None)
-        return Guard(who, site, depth, exact, every=every, apart=apart)
+        return Guard(who, site, depth, exact, every=every, sure=sure, apart=apart)
 
     def guarded(
-        self, who: str, site: Site | None = None, exact: bool = True, every: str = "", apart: bool = False
+        self,
+        who: str,
+        site: Site | None = None,
+        exact: bool = True,
+        every: str = "",
+        sure: bool = True,
+        apart: bool = False,
     ) -> Pushed:
         """Code that only ranks ``who`` run; not ``exact``, where it also hangs on something unknown."""
         if who == "all" and exact:
             return Pushed(self.guards, ())
-        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every, apart),))
+        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every, sure, apart),))
 
     def flagged(self, *flags: str) -> Pushed:
         """Code whose facts carry these marks."""
@@ -226,6 +300,7 @@ class Machine:
     def try_out(self, action: Callable[[], Outcome]) -> tuple[Outcome, dict[tuple[int, str], Any]]:
         """Walk an alternative and take its effects on names back: its outcome, and what it would have set."""
         journal: dict[tuple[int, str], tuple[dict[str, Value], str, Value]] = {}
+        self.open()
         self.journals.append(journal)
         try:
             outcome = action()
@@ -238,13 +313,14 @@ class Machine:
                     names.pop(name, None)
                 else:
                     names[name] = old
+        self.close()
         return outcome, changes
 
-    def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], str]]) -> None:
+    def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], str]], sure: bool = True) -> None:
         """Set every name that an alternative changed to what it may be afterwards.
 
         Each alternative is its outcome, its changes, and the ranks that take it; one that left the function counts
-        only where all did.
+        only where all did. sure: the ranks are no guess from a name.
         """
         staying = [row for row in alternatives if row[0].ends not in LEAVES] or alternatives
         places = {key: change for row in staying for key, change in row[1].items()}
@@ -259,7 +335,7 @@ class Machine:
                 if new is MISSING or new is value:
                     continue
                 if who in ranks.PARTIAL and len(staying) > 1:
-                    new = on_ranks(new, who)
+                    new = on_ranks(new, who, sure)
                 value = join(value, new)
             if value:
                 self.write(names, name, value)

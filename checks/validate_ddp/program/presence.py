@@ -19,38 +19,43 @@ def marked(value: Value) -> bool:
     return bool(value) and (type(value[0]) is OnRanks or type(value[-1]) is OnRanks)
 
 
-def note(machine: Machine, node: Node, value: Value, name: str, span: list[int]) -> str:
+EVERY_RANK = ("all", True)
+
+
+def note(machine: Machine, node: Node, value: Value, name: str, span: list[int]) -> tuple[str, bool]:
     """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where some ranks here have none.
 
-    Returns the ranks that have it, and so go on.
+    Returns the ranks that have it, and so go on, and whether these are no guess from a name.
     """
     said = _dotted(node)
-    holder = next((atom.who for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)), "")
+    having = [atom for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)]
+    holder = having[0].who if having else ""
     if holder not in _HOLDERS or not said or name in _ITSELF:
-        return "all"
-    others = ranks.opposite(holder)
+        return EVERY_RANK
+    others, sure = ranks.opposite(holder), all(atom.sure for atom in value if isinstance(atom, OnRanks))
     if machine.who not in ("all", others):
-        return "all"
+        return EVERY_RANK
     held = [atom for atom in value if not isinstance(atom, OnRanks) or ranks.both(others, atom.who) != "none"]
     if not all(is_none(atom.atom if isinstance(atom, OnRanks) else atom) for atom in held):
-        return "all"
+        return EVERY_RANK
     if not held and not _is_bound_nowhere_else(machine, node):
-        return "all"
+        return EVERY_RANK
     if "tried" in machine.flags or "shorted" in machine.flags:
-        return holder
+        return holder, sure
     site = machine.site(span)
     whole = Span(*span) == site.statement
     machine.record(
         "absence",
         name,
         site,
-        object=tuple(atom for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)),
+        object=tuple(having),
         said=(Const(said),),
         holder=(Const(holder),),
         none=TRUE if held else FALSE,
         whole=TRUE if whole else FALSE,
+        sure=TRUE if sure else FALSE,
     )
-    return holder
+    return holder, sure
 
 
 def _dotted(node: Node) -> str:

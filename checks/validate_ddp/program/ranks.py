@@ -6,6 +6,7 @@ node; ``local-nonzero``; ``some``, any other proper subset; ``none``; ``unclear`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _OPPOSITE = {
@@ -43,6 +44,14 @@ def both(first: str, second: str) -> str:
     return "some"
 
 
+def all_of(sets: Iterable[str]) -> str:
+    """The ranks in each of the sets."""
+    who = "all"
+    for each in sets:
+        who = both(who, each)
+    return who
+
+
 def phrase(who: str) -> str:
     """The set in words, for messages."""
     return {
@@ -55,6 +64,10 @@ def phrase(who: str) -> str:
         "none": "no rank",
         "unclear": "possibly not every rank",
     }[who]
+
+
+BY_NAME = ", going by a name"
+"""Said of ranks that are a guess from the name of something unknown."""
 
 
 def compare(scope: str, operator: str, constant: Any) -> bool | tuple[str, bool] | None:

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program.values import Const, OnRanks, Opaque, Resource, Symbol, Value, WorldSize
+from validate_ddp.program.values import (
+    Class,
+    Const,
+    OnRanks,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    reaching,
+)
 
+OPTIONS = frozenset({"namespace", "settings"})
+"""Kinds of objects that hold the options of a program, from the command line or a file."""
 _HOLDERS = frozenset({"list", "tuple", "dict", "range", "enumerate"})
 _DEEPEST = 4
 _SEPARATORS = frozenset({"os.sep", "os.path.sep", "os.linesep"})
@@ -32,13 +46,13 @@ def is_alike(value: Value, depth: int = 0) -> bool:
 def _is_alike(atom: Any, depth: int) -> bool:
     if isinstance(atom, Opaque):
         return atom.alike
-    if isinstance(atom, (Const, WorldSize)):
+    if isinstance(atom, (Const, WorldSize, Class)):
         return True
     if isinstance(atom, Symbol):
         return atom.name in _SEPARATORS
     if isinstance(atom, OnRanks) or not isinstance(atom, Resource):
         return False
-    if atom.kind == "namespace":
+    if atom.kind in OPTIONS:
         return True
     if atom.kind not in _HOLDERS or depth > _DEEPEST:
         return False
@@ -61,3 +75,13 @@ def made_of_arguments(name: str) -> bool:
     if not name.startswith(_PURE):
         return name.partition(".")[0] in COMMAND_LINES
     return last not in (_OWN if name.startswith("builtins.") else _LOOKS_AT_DISK)
+
+
+def differs_by_rank(value: Value) -> bool:
+    """Whether a rank went into the value, so that two ranks surely hold different ones."""
+    return any(isinstance(part, Rank) for part in reaching(value))
+
+
+def hangs_on_rank(value: Value) -> bool:
+    """Whether a rank, or a question about one, went into the value: some two ranks hold different ones."""
+    return any(isinstance(part, (Rank, RankTest)) for part in reaching(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, ranks, roles, turns
+from validate_ddp.program import binding, conditions, exits, gradients, handlers, loops, narrowing, ranks, roles, turns
 from validate_ddp.program.library import contexts, iteration, metrics
 from validate_ddp.program.machine import LEAVES, MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.program.values import (
@@ -28,11 +28,11 @@ Node = list[Any]
 
 def walk(machine: Machine, body: list[Node]) -> Outcome:
     """Walk statements in order. The outcome says whether, and on which ranks, what follows still runs."""
-    rest, until, outer = "all", "return", len(machine.guards)
+    rest, until, sure, outer = "all", "return", True, len(machine.guards)
     frame = machine.frames[-1]
     try:
         for statement in body:
-            machine.spend()
+            machine.spend(statement)
             kind = statement[0]
             if kind not in _DEFINITIONS:
                 frame.statement = statement[1]
@@ -40,16 +40,22 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
             if outcome is RUNS_ON:
                 continue
             if outcome.ends:
-                return Outcome(outcome.ends, rest, until)
+                return Outcome(outcome.ends, rest, until, sure)
             if outcome.rest != "all":
-                machine.guards.append(machine.guard(outcome.rest, machine.site(statement[1])))
+                machine.guards.append(machine.guard(outcome.rest, machine.site(statement[1]), sure=outcome.sure))
+                sure = sure and outcome.sure
                 until = outcome.until if rest == "all" else _further(until, outcome.until)
                 rest = ranks.both(rest, outcome.rest)
                 if rest == "none":
-                    return Outcome("return", rest, until)
+                    return Outcome("return", rest, until, sure)
+    except RecursionError:
+        machine.stop(
+            "its calls and branches are nested too deeply for Python's stack: what comes after is not looked at"
+        )
+        raise
     finally:
         del machine.guards[outer:]
-    return Outcome("", rest, until)
+    return Outcome("", rest, until, sure)
 
 
 def _further(before: str, now: str) -> str:
@@ -116,42 +122,47 @@ def _if(machine: Machine, node: Node) -> Outcome:
         here = ranks.both(machine.who, truth.who)
         if here == "none":
             truth = False
-        elif machine.who in ranks.PARTIAL and here == machine.who and truth.exact:
+        elif machine.who in ranks.PARTIAL and here == machine.who and truth.exact and (machine.sure or not truth.sure):
             truth = True
     flags = () if node[2][0] == "cmp" and node[2][1] == ["name", "__name__"] else ("conditional",)
     if truth is True or truth is False:
-        conditions.refine(machine, node[2], truth)
+        narrowing.refine(machine, node[2], truth)
         with machine.flagged(*flags):
             return walk(machine, node[3] if truth else node[4])
     if truth is None:
         exits.note_unsure(machine, node[2], (node[3], node[4]))
-    who = truth.who if isinstance(truth, RankTest) else "all"
-    exact = isinstance(truth, RankTest) and truth.exact
-    other = truth.rest if isinstance(truth, RankTest) else "all"
+    test = truth if isinstance(truth, RankTest) else RankTest("all", exact=False, rest="all")
+    who, other = test.who, test.rest
 
     every = turns.turn(machine, node[2]) if truth is None and machine.loops else ""
 
     def branch(body: list[Node], positive: bool, members: str) -> Callable[[], Outcome]:
         def run() -> Outcome:
-            conditions.refine(machine, node[2], positive)
+            narrowing.refine(machine, node[2], positive)
             holds = every if positive or not every else turns.OPPOSITE[every]
-            with machine.guarded(members, site, exact, holds, differs), machine.flagged(*flags):
+            with machine.guarded(members, site, test.exact, holds, test.sure, differs), machine.flagged(*flags):
                 return walk(machine, body)
 
         return run
 
-    known = len(machine.facts)
+    machine.open()  # until both are known: what one branch does, the other may do as well
+    before, known = machine.starts, len(machine.facts)
     first, changes = machine.try_out(branch(node[3], True, who))
     _set_apart(machine, first, known)
-    known = len(machine.facts)
+    started, known = machine.starts, len(machine.facts)
     second, other_changes = machine.try_out(branch(node[4], False, other))
     _set_apart(machine, second, known)
-    machine.merge([(first, changes, who), (second, other_changes, other)])
+    machine.close()
+    if truth is None and machine.starts > before:
+        narrowing.agree(machine, node[2])
+    if truth is None and (started > before) is not (machine.starts > started):
+        narrowing.presume(machine, node[2], started > before)
+    machine.merge([(first, changes, who), (second, other_changes, other)], test.sure)
     if every and first.ends == "loop" and not second.ends:  # `if (i + 1) % k != 0: continue`
         machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
     elif differs and not (first.ends and second.ends) and (first.ends or second.ends) in _GOES_ON_ELSEWHERE:
         machine.guards.append(machine.guard("all", site, apart=True))
-    return _joined(first, who, second, other)
+    return _joined(first, second, test)
 
 
 _GOES_ON_ELSEWHERE = ("return", "loop")
@@ -167,13 +178,13 @@ def _set_apart(machine: Machine, outcome: Outcome, known: int) -> None:
             fact.flags |= {"alone"}
 
 
-def _joined(first: Outcome, who: str, second: Outcome, other: str) -> Outcome:
+def _joined(first: Outcome, second: Outcome, test: RankTest) -> Outcome:
     if first.ends and second.ends:
         return Outcome("loop" if "loop" in (first.ends, second.ends) else first.ends)
-    if first.ends and who != "all":
-        return Outcome("", other, first.ends if first.ends in ("loop", "raise") else "return")
-    if second.ends and who != "all":
-        return Outcome("", who, second.ends if second.ends in ("loop", "raise") else "return")
+    if first.ends and test.who != "all":
+        return Outcome("", test.rest, first.ends if first.ends in ("loop", "raise") else "return", test.sure)
+    if second.ends and test.who != "all":
+        return Outcome("", test.who, second.ends if second.ends in ("loop", "raise") else "return", test.sure)
     return RUNS_ON
 
 
@@ -245,7 +256,7 @@ def _return(machine: Machine, node: Node) -> Outcome:
     who = machine.who
     if who in ranks.PARTIAL and who != machine.frame.who:
         exits.note(machine, node)
-        value = on_ranks(value, who)
+        value = on_ranks(value, who, machine.sure)
     machine.frame.returned = join(machine.frame.returned, value)
     return Outcome("return")
 
@@ -319,8 +330,8 @@ def _global(machine: Machine, node: Node) -> Outcome:
 def _assert(machine: Machine, node: Node) -> Outcome:
     if conditions.test(machine, node[2]) is False:
         return Outcome("raise")  # such as `assert world_size == 1`
-    conditions.refine(machine, node[2], True)
-    conditions.assume(machine, node[2])
+    narrowing.refine(machine, node[2], True)
+    narrowing.assume(machine, node[2])
     return RUNS_ON
 
 

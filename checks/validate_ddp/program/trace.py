@@ -10,14 +10,15 @@ from typing import Any
 from validate_ddp.catalogue import Span
 from validate_ddp.program import calls, expressions, statements
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.machine import MAIN, BudgetSpent, Machine
+from validate_ddp.program.machine import MAIN, BudgetSpent, Machine, Stop
 from validate_ddp.program.modules import Library
 from validate_ddp.program.ranks import PARTIAL
 from validate_ddp.program.stack import roomy
 from validate_ddp.program.values import Const, Site, constant
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
-"""Python frames: an elif takes six. Before 3.11 each of them takes its share of the native stack too."""
+"""Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
+the native stack too."""
 
 
 _SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP")
@@ -26,18 +27,40 @@ _SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyS
 class Program:
     """What the walk of one entry found. Rules query it.
 
-    entry: path of the script. facts: in the order of the walk. complete: False where the walk ran out of budget.
+    entry: path of the script. facts: in the order of the walk. stop: where something was not looked at, if anything
+    was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left open.
     """
 
-    def __init__(self, entry: str, machine: Machine, summaries: Any, files: list[str]) -> None:
+    def __init__(
+        self,
+        entry: str,
+        facts: list[Fact],
+        stop: Stop | None,
+        summaries: Any,
+        files: list[str],
+        *,
+        closed: int = 0,
+        unseen: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
         self.entry = entry
-        self.complete = machine.complete
+        self.stop = stop
+        self.closed = closed
         self.files = files
         self._facts: dict[str, list[Fact]] = {}
-        for fact in machine.facts:
+        for fact in facts:
             self._facts.setdefault(fact.kind, []).append(fact)
-        self._unseen = frozenset(machine.unseen)
+        self._unseen = unseen
         self._summaries = summaries
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the program was walked: else what was not met may be there all the same."""
+        return self.stop is None
+
+    def without_open(self) -> Program:
+        """The program as far as the walk was done with it: without what a branch or loop holds that it left open."""
+        facts = self.facts(*self.kinds)[: self.closed]
+        return Program(self.entry, facts, self.stop, self._summaries, self.files, unseen=self._unseen)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -121,6 +144,8 @@ class Program:
             return True
         plain = iterate.name == "for" and "generator" not in iterate.flags
         if not backwards:  # it is out of sight: then a plain loop over the batches counts, if there is any
+            if self._evaluates(iterate):
+                return False
             others = self._facts.get("iterate", [])
             return plain or not any(fact.name == "for" and "generator" not in fact.flags for fact in others)
         if plain:
@@ -132,6 +157,21 @@ class Program:
         nearest = next((name for name in callers if name in running or name in training), None)
         return nearest in training
 
+    def _evaluates(self, iterate: Fact) -> bool:
+        """Whether a model only runs without gradients in this loop, or was put into evaluation mode ahead of it."""
+        serial = constant(iterate.value("serial"))
+        inside = [fact for fact in self._facts.get("forward", ()) if any(loop.serial == serial for loop in fact.loops)]
+        if inside and all("no_grad" in fact.flags for fact in inside):
+            return True
+        place = iterate.site
+        modes = [
+            fact
+            for fact in self._facts.get("mode", ())
+            if (fact.site.path, fact.site.function) == (place.path, place.function)
+            and fact.site.span.line < place.span.line
+        ]
+        return bool(modes) and max(modes, key=lambda fact: fact.site.span.line).name == "eval"
+
     def body(self, path: str) -> list[Any]:
         """The lowered statements of a file of the program, by the path that sites name."""
         body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
@@ -139,13 +179,14 @@ class Program:
 
     def code(self, path: str, span: Span) -> str:
         """The text of a span in a file of the program."""
-        source = self._summaries.source(os.path.abspath(path))
+        file = os.path.abspath(path)
+        source = self._summaries.source(file)
         if source is None:
             return ""
-        from validate_ddp.catalogue.positions import line_starts, offset_of
+        from validate_ddp.catalogue.positions import offset_of
 
         text: str = source.text
-        starts = line_starts(text)
+        starts = self._summaries.starts_of_lines(file)
         return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
 
     def mentions(self, *words: bytes) -> bool:
@@ -158,16 +199,7 @@ class Program:
 
     def text(self, site: Site) -> str:
         """The source text at a place, on one line; for a condition or a loop that of its header."""
-        source = self._summaries.source(os.path.abspath(site.path))
-        if source is None:
-            return ""
-        line, column, end_line, end_column = site.span
-        lines = [row.encode() for row in source.text.split("\n")[line - 1 : end_line]]
-        if not lines:
-            return ""
-        lines[-1] = lines[-1][:end_column]
-        lines[0] = lines[0][column:]
-        return " ".join(b" ".join(lines).decode(errors="replace").split())
+        return " ".join(self.code(site.path, site.span).split())
 
 
 @roomy
@@ -188,8 +220,11 @@ def trace(summaries: Any, entry: str) -> Program:
         sys.setrecursionlimit(max(deepest, _DEEPEST))
         library.run(machine, module, body)
     except (BudgetSpent, RecursionError):
-        machine.complete = False
+        pass  # `machine.stops` says where
     finally:
         sys.setrecursionlimit(deepest)
     files = [file for file in library.modules if summaries.is_file(file)]
-    return Program(summaries.shown(entry), machine, summaries, files)
+    stop = machine.stops[0] if machine.stops else None
+    closed = machine.closed if machine.is_open else len(machine.facts)
+    unseen = frozenset(machine.unseen)
+    return Program(summaries.shown(entry), machine.facts, stop, summaries, files, closed=closed, unseen=unseen)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Span
 from validate_ddp.program.ranks import opposite
 
+# These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
+# constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
 _MOST_ATOMS = 8
 _MOST_CARRIED = 12
 _MOST_FIELDS = 40
@@ -174,49 +176,57 @@ class Rank:
     """A number that differs between ranks. scope: global, local, node, spawn (both where one node spawns all), or group
     (of a tensor, pipeline or data parallel group).
 
-    sure: read from the process group or the launcher, not guessed from a name. option: the command line option that
-    it comes from, if it does.
+    sure: read from the process group or the launcher, with this scope. named: the name, where nothing else says that
+    it is a rank. option: the command line option that it comes from, if it does.
     """
 
-    __slots__ = ("option", "scope", "sure")
+    __slots__ = ("named", "option", "scope", "sure")
 
-    def __init__(self, scope: str, sure: bool = True, option: str = "") -> None:
+    def __init__(self, scope: str, sure: bool = True, option: str = "", named: str = "") -> None:
         self.scope = scope
-        self.sure = sure
+        self.sure = sure and not named
         self.option = option
+        self.named = named
+
+    def unlike(self, scope: str = "", sure: bool = False) -> Rank:
+        """A number computed from this one: of another scope, or of a scope that is not sure."""
+        return Rank(scope or self.scope, sure, named=self.named)
 
 
 class WorldSize:
-    """The number of ranks, or of devices of one node (``local``)."""
+    """The number of ranks, or of devices of one node (``local``). named: nothing but a name says so."""
 
-    __slots__ = ("local",)
+    __slots__ = ("local", "named")
 
-    def __init__(self, local: bool = False) -> None:
+    def __init__(self, local: bool = False, named: bool = False) -> None:
         self.local = local
+        self.named = named
 
 
 class RankTest:
     """A truth value that depends on the rank: true only on ranks ``who``; on all of those where ``exact``.
 
-    rest: the ranks on which it may be false.
+    rest: the ranks on which it may be false. sure: not a guess from a name.
     """
 
-    __slots__ = ("exact", "rest", "who")
+    __slots__ = ("exact", "rest", "sure", "who")
 
-    def __init__(self, who: str, exact: bool = True, rest: str = "") -> None:
+    def __init__(self, who: str, exact: bool = True, rest: str = "", sure: bool = True) -> None:
         self.who = who
         self.exact = exact
+        self.sure = sure
         self.rest = rest or (opposite(who) if exact else "unclear")
 
 
 class OnRanks:
-    """An alternative that a name has on ranks ``who`` only."""
+    """An alternative that a name has on ranks ``who`` only. sure: which ranks those are is no guess from a name."""
 
-    __slots__ = ("atom", "who")
+    __slots__ = ("atom", "sure", "who")
 
-    def __init__(self, atom: Any, who: str) -> None:
+    def __init__(self, atom: Any, who: str, sure: bool = True) -> None:
         self.atom = atom
         self.who = who
+        self.sure = sure
 
 
 Value = tuple[Any, ...]
@@ -259,10 +269,10 @@ def _same(a: Any, b: Any) -> bool:
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     Const: lambda a, b: type(a.value) is type(b.value) and bool(a.value == b.value),
     Symbol: lambda a, b: bool(a.name == b.name),
-    Rank: lambda a, b: bool(a.scope == b.scope and a.sure == b.sure and a.option == b.option),
-    RankTest: lambda a, b: bool(a.who == b.who and a.exact == b.exact and a.rest == b.rest),
-    WorldSize: lambda a, b: bool(a.local == b.local),
-    OnRanks: lambda a, b: bool(a.who == b.who) and _same(a.atom, b.atom),
+    Rank: lambda a, b: (a.scope, a.sure, a.option, a.named) == (b.scope, b.sure, b.option, b.named),
+    RankTest: lambda a, b: (a.who, a.exact, a.rest, a.sure) == (b.who, b.exact, b.rest, b.sure),
+    WorldSize: lambda a, b: (a.local, a.named) == (b.local, b.named),
+    OnRanks: lambda a, b: (a.who, a.sure) == (b.who, b.sure) and _same(a.atom, b.atom),
     Function: lambda a, b: a.node is b.node and a.bound is b.bound,
     ModuleRef: lambda a, b: a.module is b.module,
 }
@@ -292,6 +302,8 @@ def join(first: Value, second: Value) -> Value:
     ]
     if wrapped:
         atoms = [atom for atom in atoms if not any(_same(atom, inner) for inner in wrapped)] or atoms
+    if any(type(atom) is Rank and not atom.named for atom in atoms):  # what is known replaces what was guessed
+        atoms = [atom for atom in atoms if type(atom) is not Rank or not atom.named]
     opaque = [atom for atom in atoms if isinstance(atom, Opaque)]
     if len(opaque) > 1:
         merged = Opaque(opaque[0].name, carried_by(opaque), all(atom.alike for atom in opaque))
@@ -309,15 +321,17 @@ def unmarked(atom: Any) -> Any:
     return atom.atom if isinstance(atom, OnRanks) else atom
 
 
-def on_ranks(value: Value, who: str) -> Value:
+def on_ranks(value: Value, who: str, sure: bool = True) -> Value:
     """``value`` as one which only ranks ``who`` hold."""
-    return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who) for atom in value)
+    return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who, sure) for atom in value)
 
 
 def completed(value: Value, default: Value) -> Value:
     """A value that may be there on some ranks only, with the default that the others get."""
     held = {atom.who if isinstance(atom, OnRanks) else "all" for atom in value}
-    return join(value, on_ranks(default, opposite(held.pop()))) if len(held) == 1 and "all" not in held else value
+    if len(held) != 1 or "all" in held:
+        return value
+    return join(value, on_ranks(default, opposite(held.pop()), all(atom.sure for atom in value)))
 
 
 def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any, ...]:
@@ -361,16 +375,6 @@ _PLAIN = (Const, Symbol, Function)
 def reaching(value: Value) -> tuple[Any, ...]:
     """Every resource, instance and rank that the value is, holds, or was computed from."""
     return carried_by(value)
-
-
-def differs_by_rank(value: Value) -> bool:
-    """Whether a rank went into the value, so that two ranks surely hold different ones."""
-    return any(isinstance(part, Rank) for part in reaching(value))
-
-
-def hangs_on_rank(value: Value) -> bool:
-    """Whether a rank, or a question about one, went into the value: some two ranks hold different ones."""
-    return any(isinstance(part, (Rank, RankTest)) for part in reaching(value))
 
 
 def contents(value: Value, seen: set[int] | None = None) -> list[Any]:

@@ -35,6 +35,14 @@ LIBRARIES = frozenset(
 )
 """Import roots that are never followed, even where a folder of that name lies beside the script."""
 
+LAUNCHERS = frozenset("accelerate lightning lightning_fabric lightning_utilities pytorch_lightning".split())
+"""Libraries whose decorators of rank zero are known."""
+
+PASSING_ON = LAUNCHERS | frozenset(
+    "torch functools contextlib typing typing_extensions dataclasses builtins abc numba wandb ray".split()
+)
+"""Libraries whose decorators pass a call on with the arguments that it has."""
+
 CHECKPOINT_WRITERS = frozenset({"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"})
 
 GLOBAL_RANK = frozenset(
@@ -45,6 +53,8 @@ LOCAL_RANK = frozenset(
     """local_rank gpu gpu_id local_process_index ddp_local_rank local_proc_id localrank gpu_index device_rank
     local_process_id""".split()
 )
+DEVICE_NUMBER = frozenset("gpu gpu_id gpu_index".split())
+"""Those of the names above that as often say which device to use, or whether to use one: ``if args.gpu:``."""
 _DIMENSIONS = """data tensor pipeline model tensor_model pipeline_model context expert expert_model sequence
     data_modulo_expert""".split()
 GROUP_RANK = frozenset(f"{dimension}_parallel_rank" for dimension in _DIMENSIONS) | frozenset(
@@ -54,6 +64,8 @@ GROUP_RANK = frozenset(f"{dimension}_parallel_rank" for dimension in _DIMENSIONS
 """Ranks within a group: of one dimension of a mesh, each number of which several ranks of the world have."""
 OF_A_RANK = frozenset("rank ranks master main leader chief primary node host hostname worker shard pid".split())
 """Words in the names of settings that a program may fill in for each rank: `args.profile.this_rank`."""
+OF_A_PROCESS = OF_A_RANK | frozenset("id procid proc process task local index device gpu".split())
+"""Words in the names of variables of the environment that a launcher may set for each rank: `FLUX_TASK_LOCAL_ID`."""
 RANK_VARIABLES = {
     "RANK": "global",
     "SLURM_PROCID": "global",
@@ -82,6 +94,8 @@ MAIN_PROCESS = frozenset(
     is_main_worker is_first_rank is_master_proc is_global_primary is_head is_global_rank_zero on_main_process is_leader
     is_coordinator is_lead_worker master""".split()
 )
+ADDRESS = frozenset({"master"})
+"""Those of the names above that as often say where the main process is: ``if args.master:``."""
 LOCAL_MAIN_PROCESS = frozenset(
     "is_local_main_process is_local_master is_local_zero is_local_rank_zero is_local_primary is_local_main".split()
 )

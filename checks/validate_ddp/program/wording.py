@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.program.ranks import phrase
+from validate_ddp.program.ranks import BY_NAME, phrase
 from validate_ddp.program.values import (
     Class,
     Const,
@@ -46,6 +46,7 @@ _KINDS = {
     "group": "the group",
     "mesh": "the device mesh",
     "namespace": "the parsed arguments",
+    "settings": "the configuration",
     "device": "the device",
     "batch": "a batch",
     "item": "an item of the data",
@@ -77,9 +78,9 @@ def _atom(atom: Any, depth: int) -> str:
         text = repr(atom.value)
         return text if len(text) <= 40 else text[:37] + "..."
     if isinstance(atom, Rank):
-        return _RANKS[atom.scope] + ("" if atom.sure else ", going by its name")
+        return _RANKS[atom.scope] + (", going by its name" if atom.named else "")
     if isinstance(atom, RankTest):
-        return f"true on {phrase(atom.who)}"
+        return f"true on {phrase(atom.who)}{'' if atom.sure else BY_NAME}"
     if isinstance(atom, WorldSize):
         return "the number of devices" if atom.local else "the number of ranks"
     if isinstance(atom, Instance):

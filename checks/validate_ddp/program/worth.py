@@ -13,9 +13,13 @@ if TYPE_CHECKING:
 
 _MOST_WALKS = 5
 _MOST_WALKS_OF_SHORT = 40
-"""How often one function is walked; after that, its earlier results stand for it."""
+"""How often one function is walked; after that, its earlier results stand for it. Surroundings (which ranks, in a loop
+or not) in which it was never walked get their walk all the same: five guarded calls of `save` must not hide the sixth
+that every rank makes. What differs in arguments alone may be lost, which is not said: every larger program has such."""
 ENOUGH = 2
-"""After so many walks in such surroundings that met nothing new, a function's earlier results stand for it."""
+"""After so many walks in such surroundings that met nothing new, a function's earlier results stand for it. Not said:
+what was not met twice is hardly met the third time."""
+_LIGHT = ("list", "dict", "tuple", "batch", "namespace", "settings", "scheduler")
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
@@ -56,8 +60,5 @@ def _weighty(call: Call) -> list[Any]:
     return [
         atom
         for atom in bare(call.given)
-        if not (
-            isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "batch", "namespace", "scheduler")
-        )
-        and not isinstance(atom, Const)
+        if not (isinstance(atom, Resource) and atom.kind in _LIGHT) and not isinstance(atom, Const)
     ]

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from validate_ddp.rehearse.iterations import loader_of, reshuffles, training_turns
+from validate_ddp.rehearse.iterations import loader_of, reshuffles, training_turn, training_turns
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.pace import OutOfTime
+from validate_ddp.rehearse.run import Run, Site, once
 from validate_ddp.rehearse.script import conditional
 from validate_ddp.rehearse.sequences import partings
 from validate_ddp.rehearse.updates import agree, common_steps, updates, wrapped_steps
@@ -37,11 +38,20 @@ def cleared(run: Run, code: str, verdicts: dict[str, Verdict]) -> set[Line]:
     verdict = verdicts.get(code)
     if code in _NEED_OTHER_SAMPLES and not _samples_differ(verdicts):
         return set()
-    seen = list(look(run))
+    try:
+        with run.bounded():
+            seen = _seen(run, look)
+    except OutOfTime:
+        return set()
     wrong = {place for place, well in seen if not well}
     if verdict is not None:
         wrong |= {finding.site.place for finding in verdict.findings}
     return {place for place, _ in seen} - wrong
+
+
+@once
+def _seen(run: Run, look: Callable[[Run], Looks]) -> list[tuple[Line, bool]]:
+    return list(look(run))
 
 
 _NEED_OTHER_SAMPLES = {"DDP301", "DDP303"}
@@ -86,12 +96,8 @@ def _shared_out(run: Run) -> Looks:
         loader = loader_of(run, first, turn.loader)
         if loader is None or loader["iterable"]:
             continue
-        peers = [
-            peer
-            for rank in run.ranks[1:]
-            for peer in training_turns(run, rank)
-            if (peer.loader, peer.number) == (turn.loader, turn.number)
-        ]
+        found = (training_turn(run, rank, turn.loader, turn.number) for rank in run.ranks[1:])
+        peers = [peer for peer in found if peer is not None]
         counts = Counter(index for each in (turn, *peers) for index in set(chain(*each.indices)))
         if len(peers) == len(run.ranks) - 1 and all(any(each.indices) for each in (turn, *peers)):
             # A sampler without drop_last repeats a few samples, so that all ranks get equally many.
@@ -196,8 +202,9 @@ def _as_long_as_the_run(run: Run) -> Looks:
     if run.truncated or run.outcome != "finished":
         return
     rank = run.ranks[0]
+    counts = Counter(event["schedule"] for event in run.of(rank, "scheduled"))
     for schedule in run.of(rank, "schedule"):
-        taken = sum(event["schedule"] == schedule["schedule"] for event in run.of(rank, "scheduled"))
+        taken = counts[schedule["schedule"]]
         if taken:
             yield schedule["site"].place, abs(schedule["steps"] / taken - 1) < 0.06
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,8 @@ from contextlib import contextmanager
 from validate_ddp.catalogue import SEVERITIES, Finding
 from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.config import Settings
-from validate_ddp.rehearse import fake_data, reading, show
+from validate_ddp.output_files import write_report
+from validate_ddp.rehearse import fake_data, pace, reading, show
 from validate_ddp.rehearse import log as logs
 from validate_ddp.rehearse.as_json import as_json
 from validate_ddp.rehearse.differential import differential
@@ -22,6 +24,7 @@ from validate_ddp.rehearse.page import as_html
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.plan import Plan
+from validate_ddp.rehearse.vocabulary import check
 
 FAILED = 3
 
@@ -31,7 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     options = read_options(list(arguments))
     if options.replay is not None:
         events = logs.read(options.replay)
-        settings = reading.settings_for(reading.file_of(tuple(events[0].get("plan", {}).get("script") or ())))
+        check(events, options.replay)
+        with _replaying(options.replay):
+            settings = reading.settings_for(reading.file_of(tuple(events[0].get("plan", {}).get("script") or ())))
     else:
         assert options.plan is not None  # the parser gives one where nothing is replayed
         for order in options.fake_data:
@@ -39,23 +44,35 @@ def main(arguments: Sequence[str]) -> int:
         file = reading.file_of(options.plan.script)
         settings = reading.settings_for(file)
         events = _rehearsed(options.plan, options, file, settings)
-    judged = _judged(events, settings, options.replay)
+    judged = _judged(events, settings, options)
     if judged.run.outcome == "interrupted":
         return INTERRUPTED
-    _report(judged, options)
+    with _replaying(options.replay):
+        _report(judged, options)
     return _code(judged, options.fail_on or settings.fail_on)
 
 
-def _judged(events: list[Event], settings: Settings, replayed: str | None) -> Judged:
+def _judged(events: list[Event], settings: Settings, options: Options) -> Judged:
+    with (
+        _replaying(options.replay),
+        pace.shown(options.timeout, len(events), options.live and _on_terminal()) as bound,
+    ):
+        return judge(events, reading.wanted(settings, events[0].get("cwd", "")), bound)
+
+
+@contextmanager
+def _replaying(path: str | None) -> Iterator[None]:
+    """What fails on a log that somebody else may have written is the log's fault: each event is as it should be, and
+    they do not fit together."""
     try:
-        return judge(events, reading.wanted(settings, events[0].get("cwd", "")))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if replayed is None:
-            raise
-        told = f"{type(error).__name__}: {error}"
-        raise UsageError(
-            f"{replayed}: the log is damaged: an event is not as this version writes it ({told})"
-        ) from error
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        if path is None or (isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG):
+            raise  # an OSError is of what is written, as by a full disk
+        told = f"{type(error).__name__}: {error}"[:200]
+        raise UsageError(f"{path}: the events do not fit together ({told}): {logs.AGAIN}") from error
 
 
 def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[Event]:
@@ -71,10 +88,14 @@ def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Setting
     return log.events
 
 
+def _on_terminal() -> bool:
+    return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 @contextmanager
 def _view(options: Options, read: tuple[Finding, ...]) -> Iterator[View]:
     """A table on a terminal, plain remarks elsewhere."""
-    terminal = sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    terminal = _on_terminal()
     if not (options.live and terminal):
         yield Plain()
         return
@@ -93,8 +114,7 @@ def _report(judged: Judged, options: Options) -> None:
     if options.report is not None:
         text = as_json(judged) if options.report.endswith(".json") else as_html(judged)
         try:
-            with open(options.report, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
+            write_report(options.report, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise UsageError(f"{options.report}: the report cannot be written: {error.strerror or error}") from error
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.run import Run, Site, once
 from validate_ddp.rehearse.script import conditional, is_in_handler
 from validate_ddp.rehearse.sequences import Parting, partings
 from validate_ddp.rehearse.verdict import Note, Observation
@@ -28,6 +28,7 @@ class Culprit(NamedTuple):
     peer: Event | None
 
 
+@once
 def culprits(run: Run) -> list[Culprit]:
     """Calls that some ranks make and others do not, one for each pair of ranks and group."""
     found = []

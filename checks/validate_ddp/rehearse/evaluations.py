@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, turns
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.run import Run, once
 
 COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send", "recv", "batch_isend_irecv")
 """How the names of collectives begin that bring together what ranks have; a barrier and a broadcast do not."""
@@ -17,15 +18,22 @@ COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send
 class Evaluation:
     """One rank's iteration over a loader that it never trains on.
 
-    loader, sampler: their construction, the latter where it is a DistributedSampler. following: what the rank did from
-    its beginning until training goes on.
+    loader, sampler: their construction, the latter where it is a DistributedSampler. calls: the collectives of the
+    rank, and their ends; span: the part of them from its beginning until training goes on.
     """
 
     rank: int
     turn: Turn
     loader: Event
     sampler: Event | None
-    following: list[Event]
+    calls: list[Event]
+    span: tuple[int, int]
+
+    @property
+    def following(self) -> list[Event]:
+        """What was called from its beginning until training goes on. Made when it is asked for: those of many
+        evaluations at the end of a run are long."""
+        return self.calls[slice(*self.span)]
 
     @property
     def size(self) -> int:
@@ -52,12 +60,17 @@ class Evaluation:
 
 def evaluations(run: Run) -> Iterator[list[Evaluation]]:
     """Evaluations that every rank has come to the end of, each as a list by rank; of runs that train too."""
+    for each in _found(run):
+        run.look()
+        yield each
+
+
+@once
+def _found(run: Run) -> list[list[Evaluation]]:
     if run.world_size < 2 or len(run.ranks) < run.world_size:
-        return
+        return []
     found = [{(each.turn.loader, each.turn.number): each for each in _of_rank(run, rank)} for rank in run.ranks]
-    for key in found[0]:
-        if all(key in of_rank for of_rank in found):
-            yield [of_rank[key] for of_rank in found]
+    return [[of_rank[key] for of_rank in found] for key in found[0] if all(key in of_rank for of_rank in found)]
 
 
 def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
@@ -67,14 +80,18 @@ def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
         return
     events = run.by_rank[rank]
     begins = {(event["loader"], event["turn"]): at for at, event in enumerate(events) if event["event"] == "iteration"}
-    resumed = [at for (loader, _), at in begins.items() if loader in training]
+    resumed = sorted(at for (loader, _), at in begins.items() if loader in training)
+    told = [at for at, event in enumerate(events) if event["event"] in ("collective", "done")]
+    calls = [events[at] for at in told]
     for turn in every:
         loader = loader_of(run, rank, turn.loader)
         if turn.loader in training or turn.exhausted is None or not turn.batches or loader is None:
             continue
         start = begins[turn.loader, turn.number]
-        end = min((at for at in resumed if at > start), default=len(events))
-        yield Evaluation(rank, turn, loader, sampler_of(run, rank, loader), events[start:end])
+        after = bisect_right(resumed, start)
+        end = resumed[after] if after < len(resumed) else len(events)
+        span = bisect_left(told, start), bisect_left(told, end)
+        yield Evaluation(rank, turn, loader, sampler_of(run, rank, loader), calls, span)
 
 
 def reduced(events: list[Event]) -> Iterator[tuple[Event, list[float], list[float]]]:

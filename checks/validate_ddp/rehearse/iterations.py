@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.run import Run, Site, once
 
 Rows = dict[int, tuple[int, ...]]
 """By index, digests of a sample."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Batch:
-    """One batch, and what followed until the next one."""
+    """One batch, and what followed until the next one: forwards, backwards and steps."""
 
     event: Event
-    forwards: list[Event] = field(default_factory=list)
-    backwards: list[Event] = field(default_factory=list)
-    steps: list[Event] = field(default_factory=list)
+    followed: list[Event] = field(default_factory=list)
+
+    @property
+    def forwards(self) -> list[Event]:
+        """Of the wrapper, and of the module in it."""
+        return [event for event in self.followed if event["event"] in ("forward", "inner_forward")]
+
+    @property
+    def backwards(self) -> list[Event]:
+        """All backwards."""
+        return [event for event in self.followed if event["event"] == "backward"]
+
+    @property
+    def steps(self) -> list[Event]:
+        """Of all optimizers."""
+        return [event for event in self.followed if event["event"] == "step"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Turn:
     """One iteration over a loader. ended: it ran out or was cut by ``--max-steps``; left: it was left before."""
 
@@ -47,6 +61,7 @@ class Turn:
         return [batch.event.get("indices") or [] for batch in self.batches]
 
 
+@once
 def turns(run: Run, rank: int) -> list[Turn]:
     """The iterations of one rank, in the order in which they began.
 
@@ -54,21 +69,25 @@ def turns(run: Run, rank: int) -> list[Turn]:
     before it does anything. After a loop within a loop it is the outer one's again.
     """
     found: dict[tuple[int, int], Turn] = {}
-    unfinished: list[Turn] = []
+    unfinished = _Unfinished()
     current: list[Turn] = []
     fresh = True
     joined = 0
     for event in run.by_rank.get(rank, ()):
         kind = event["event"]
-        if kind == "join":
+        if kind in _WORK:
+            fresh = True
+            for turn in current:
+                turn.batches[-1].followed.append(event)
+        elif kind == "join":
             joined += 1 if event["entered"] else -1
         elif kind == "iteration":
             # One that begins anew has done with what it took before, be it a look at the first batch.
-            unfinished = [turn for turn in unfinished if turn.loader != event["loader"]]
+            unfinished.remove(event["loader"])
             current = [turn for turn in current if turn.loader != event["loader"]]
             turn = found[event["loader"], event["turn"]] = Turn(event["loader"], event["turn"], event["site"])
             turn.joined = joined > 0
-            unfinished.append(turn)
+            unfinished.of[turn.loader] = turn
         elif kind == "batch":
             taken = found.get((event["loader"], event["turn"]))
             if taken is not None:
@@ -79,19 +98,34 @@ def turns(run: Run, rank: int) -> list[Turn]:
             ended = found.get((event["loader"], event["turn"]))
             if ended is not None:
                 ended.exhausted = event["exhausted"]
-                unfinished = [turn for turn in unfinished if turn is not ended]
+                if unfinished.of.get(ended.loader) is ended:
+                    unfinished.remove(ended.loader)
                 current = [turn for turn in current if turn is not ended]
-                current = current or [turn for turn in unfinished if turn.batches][-1:]
+                current = current or unfinished.last()
                 if not current and ended.trains:
                     current = [ended]  # a loader that fetches ahead ends before its last batch is trained on
-        elif kind in ("forward", "inner_forward", "backward", "step"):
-            fresh = True
-            for turn in current:
-                batch = turn.batches[-1]
-                {"backward": batch.backwards, "step": batch.steps}.get(kind, batch.forwards).append(event)
     return list(found.values())
 
 
+_WORK = frozenset(("forward", "inner_forward", "backward", "step"))
+
+
+class _Unfinished:
+    """The iterations that have begun and not ended, by loader: one of each, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, Turn] = {}
+
+    def remove(self, loader: int) -> None:
+        """It has ended, or has begun anew."""
+        self.of.pop(loader, None)
+
+    def last(self) -> list[Turn]:
+        """The last one that batches were taken of."""
+        return next(([turn] for turn in reversed(self.of.values()) if turn.batches), [])
+
+
+@once
 def consumed_turns(run: Run, rank: int) -> list[Turn]:
     """Iterations over loaders from which the rank learns: all those of a loader that it ever does."""
     every = turns(run, rank)
@@ -99,9 +133,20 @@ def consumed_turns(run: Run, rank: int) -> list[Turn]:
     return [turn for turn in every if turn.loader in loaders]
 
 
+@once
 def training_turns(run: Run, rank: int) -> list[Turn]:
     """Iterations in which the rank learns: neither a look at the first batch nor an evaluation of the training data."""
     return [turn for turn in turns(run, rank) if turn.trains]
+
+
+def training_turn(run: Run, rank: int, loader: int, number: int) -> Turn | None:
+    """The iteration of that number over a loader, where the rank learns in it."""
+    return _numbered(run, rank).get((loader, number))
+
+
+@once
+def _numbered(run: Run, rank: int) -> dict[tuple[int, int], Turn]:
+    return {(turn.loader, turn.number): turn for turn in training_turns(run, rank)}
 
 
 def contents(turn: Turn) -> Rows:
@@ -187,27 +232,40 @@ def _taken_up(run: Run, rank: int, sampler: Event, one: Turn, two: Turn) -> bool
     batches itself: it sets its epochs, and has set none in between."""
     if not run.plan.get("max_steps"):
         return False
-    epochs, between, within = set(), False, False
+    epochs, turns_then = _epochs_set(run, rank, sampler["sampler"], one.loader)
+    between = bisect_left(turns_then, two.number) > bisect_left(turns_then, one.number)
+    return epochs > 1 and not between
+
+
+@once
+def _epochs_set(run: Run, rank: int, sampler: int, loader: int) -> tuple[int, list[int]]:
+    """How many epochs a sampler was given, and the number of the loader's iteration at each ``set_epoch``, sorted."""
+    epochs, during = set(), []
+    turn = None
     for event in run.of(rank, "iteration", "set_epoch"):
-        if event["event"] == "iteration" and event["loader"] == one.loader:
-            within = one.number <= event["turn"] < two.number
-        elif event["event"] == "set_epoch" and event["sampler"] == sampler["sampler"]:
+        if event["event"] == "iteration" and event["loader"] == loader:
+            turn = event["turn"]
+        elif event["event"] == "set_epoch" and event["sampler"] == sampler:
             epochs.add(event["epoch"])
-            between = between or within
-    return len(epochs) > 1 and not between
+            if turn is not None:
+                during.append(turn)
+    return len(epochs), sorted(during)
 
 
 def loader_of(run: Run, rank: int, number: int) -> Event | None:
     """The event of a loader's construction."""
-    for event in run.of(rank, "loader"):
-        if event["loader"] == number:
-            return event
-    return None
+    return _made(run, rank, "loader").get(number)
 
 
 def sampler_of(run: Run, rank: int, loader: Event) -> Event | None:
     """The event of the construction of a loader's DistributedSampler."""
-    for event in run.of(rank, "sampler"):
-        if event["sampler"] == loader.get("numbered"):
-            return event
-    return None
+    return _made(run, rank, "sampler").get(loader.get("numbered"))
+
+
+@once
+def _made(run: Run, rank: int, kind: str) -> dict[int | None, Event]:
+    """The first event of a kind with each number."""
+    found: dict[int | None, Event] = {}
+    for event in run.of(rank, kind):
+        found.setdefault(event[kind], event)
+    return found

@@ -22,6 +22,7 @@ from validate_ddp.rehearse import reading, show
 from validate_ddp.rehearse.facts import first_epoch
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.outcome import Failure, Judged, judge
+from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain
 from validate_ddp.rehearse.plan import Plan
@@ -178,7 +179,7 @@ def judged_run(plan: Plan, static: bool, compare: bool) -> Judged:
         raise KeyboardInterrupt
     if compare:
         comparing.differential(plan, log, Plain())
-    return judge(log.events, reading.wanted(settings, os.getcwd()))
+    return judge(log.events, reading.wanted(settings, os.getcwd()), Pace(plan.timeout))
 
 
 def observed(judged: Judged) -> Rehearsal:

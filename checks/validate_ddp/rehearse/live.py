@@ -13,6 +13,7 @@ from rich.text import Text
 
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.outcome import judge
+from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.screens import Screens
 from validate_ddp.report.printable import escape
 
@@ -20,6 +21,8 @@ _PERIOD = 0.2
 """Seconds between two drawings."""
 _SHARE = 25
 """Findings are looked for again after so many times the time that it took: it stays a small share of the run."""
+_LOOK = 2.0
+"""Seconds for which that may hold up everything else."""
 _CALLS = {"collective": "", "forward": "forward of DDP", "backward": "backward", "joining": "init_process_group"}
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "cyan"}
 
@@ -127,7 +130,7 @@ class LiveView:
         self.live.update(self.drawing(now), refresh=True)
 
     def _look(self) -> None:
-        judged = judge(list(self.events))
+        judged = judge(list(self.events), pace=Pace(_LOOK))
         self.found = [
             (each.finding.severity, f"{each.finding.code} {each.finding.name} {each.finding.path}:{each.finding.line}")
             for each in judged.reported

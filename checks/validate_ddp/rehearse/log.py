@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import BinaryIO, TextIO
 
 from validate_ddp.cli import UsageError
+from validate_ddp.rehearse.events import Event, Keeper
+
+__all__ = ["VERSION", "Event", "Log", "parse", "read"]
 
 VERSION = 1
 """Of the events, as the child's ``channel.VERSION``."""
-Event = dict[str, Any]
+AGAIN = "the log is damaged; record the run again with --log"
+_LONGEST = 64 << 20
+"""Bytes of a line: a step of a model takes 40 for each of its parameters."""
 
 
 class Log:
@@ -22,6 +27,7 @@ class Log:
         """Faults to be told after the next event: the first one has to be ``start``."""
         self.file: TextIO | None = None
         self.path = path
+        self.keeper = Keeper()
         if path is not None:
             try:
                 self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by `close`
@@ -30,7 +36,7 @@ class Log:
 
     def add(self, event: Event) -> None:
         """Appends one event. A full disk ends the file, and becomes an event; the run goes on."""
-        self.events += [event, *self.late]
+        self.events += [self.keeper.kept(event), *self.late]
         self.late = []
         if self.file is None:
             return
@@ -47,6 +53,7 @@ class Log:
     def restart(self) -> None:
         """Forgets all events: the run begins again."""
         self.events.clear()
+        self.keeper = Keeper()
         if self.file is not None:
             try:
                 self.file.seek(0)
@@ -72,28 +79,40 @@ def _fault(path: str | None, error: OSError) -> Event:
 def read(path: str) -> list[Event]:
     """The events of a log; an incomplete last line, of a run that was cut off, is left out. Raises UsageError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            events = list(parse(file, path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: the log cannot be read: {error}") from error
+        with open(path, "rb") as file:
+            events = list(parse(_lines(file, path), path))
+    except OSError as error:
+        raise UsageError(f"{path}: the log cannot be read: {error.strerror or error}") from error
     if not events or events[0].get("event") != "start":
-        raise UsageError(f"{path}: is no log of a rehearsal")
+        raise UsageError(f"{path}: is no log of a rehearsal; `validate-ddp run --log FILE train.py` makes one")
     if events[0].get("version") != VERSION:
-        raise UsageError(f"{path}: the log is of version {events[0].get('version')}, this command reads {VERSION}")
+        raise UsageError(f"{path}: the log is of version {events[0].get('version')!r}, this command reads {VERSION}")
     return events
 
 
-def parse(lines: Iterable[str], path: str) -> Iterator[Event]:
-    """The events of a log's lines. Raises UsageError for a line in the middle that is none."""
-    broken = 0
+def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """A file's lines. Raises UsageError for one that no rank can have sent: it is read whole."""
+    number = 0
+    while line := file.readline(_LONGEST):
+        number += 1
+        if len(line) == _LONGEST:
+            raise UsageError(
+                f"{path}:{number}: the line is longer than {_LONGEST >> 20} MiB: is no event of a rehearsal"
+            )
+        yield line
+
+
+def parse(lines: Iterable[bytes], path: str) -> Iterator[Event]:
+    """The events of a log's lines. Raises UsageError for a line that is none, but for a last one without its end."""
+    keeper = Keeper()
     for number, line in enumerate(lines, 1):
-        if broken:
-            raise UsageError(f"{path}:{broken}: is no event of a rehearsal")
         try:
-            event = json.loads(line)
-        except ValueError:
-            broken = number
-            continue
+            event = json.loads(line.decode())
+        except (ValueError, RecursionError) as error:
+            if not line.endswith(b"\n") and not isinstance(error, RecursionError):
+                return  # a whole line ends with a line feed: nothing comes after this one
+            why = "nested too deeply" if isinstance(error, RecursionError) else "not JSON"
+            raise UsageError(f"{path}:{number}: is no event of a rehearsal ({why}): {AGAIN}") from error
         if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-            raise UsageError(f"{path}:{number}: is no event of a rehearsal")
-        yield event
+            raise UsageError(f"{path}:{number}: is no event of a rehearsal: {AGAIN}")
+        yield keeper.kept(event)

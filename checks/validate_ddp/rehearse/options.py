@@ -8,9 +8,11 @@ from typing import NamedTuple, NoReturn
 
 from validate_ddp.cli import UsageError
 from validate_ddp.config import FAIL_ON
+from validate_ddp.output_files import objection
 from validate_ddp.rehearse.fake_data import KINDS
 from validate_ddp.rehearse.launchers import understood
 from validate_ddp.rehearse.plan import Plan
+from validate_ddp.rehearse.reading import file_of
 
 _USAGE = """validate-ddp run [options] train.py [args]
        validate-ddp run [options] -m package.train [args]
@@ -25,7 +27,8 @@ Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are
 class Options(NamedTuple):
     """plan: None with ``replay``. fail_on: None for that of the settings. log, report, replay: paths. static: whether
     the script is read first. live: whether a terminal may show a table while the run goes on. differential: whether the
-    first step is compared with that of one process. fake_data: what to make before the run, as ``KIND:PATH``."""
+    first step is compared with that of one process. fake_data: what to make before the run, as ``KIND:PATH``. timeout:
+    seconds for which a run may be judged, as for the run itself."""
 
     plan: Plan | None
     fail_on: str | None
@@ -37,6 +40,7 @@ class Options(NamedTuple):
     live: bool = True
     differential: bool = False
     fake_data: tuple[str, ...] = ()
+    timeout: float = 600.0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,7 +87,13 @@ def parser() -> argparse.ArgumentParser:
     add("--max-steps", type=_positive, metavar="N", help="end each iteration over a loader after N batches")
     add("--stop-after", type=_positive, metavar="N", help="end the run after N optimizer steps")
     add("--differential", action="store_true", help="compare the first step with that of one process (two runs more)")
-    add("--timeout", type=_seconds, default=600.0, metavar="S", help="end the run after S seconds (600)")
+    add(
+        "--timeout",
+        type=_seconds,
+        default=600.0,
+        metavar="S",
+        help="end the run, and its analysis, after S seconds (600)",
+    )
     add("--hang", type=_seconds, default=60.0, metavar="S", help="a rank that stood still so long is stuck (60)")
     add("--env", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="environment of every rank")
     add("--fake-data", action="append", default=[], metavar="KIND:PATH", help=f"make small data: {', '.join(KINDS)}")
@@ -113,10 +123,26 @@ def read(arguments: list[str]) -> Options:
         plan = _plan(args, rest)
     elif rest:
         raise UsageError("--replay starts nothing: it takes no script")
+    _keep_inputs(args, plan)
     return Options(
         plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential,
-        tuple(args.fake_data),
+        tuple(args.fake_data), args.timeout,
     )  # fmt: skip
+
+
+def _keep_inputs(args: argparse.Namespace, plan: Plan | None) -> None:
+    """Raises UsageError where the report or the log would go over the script, a file that it is given, or the other."""
+    words = [args.replay or ""]
+    if plan is not None:
+        words += [file_of(plan.script) or "", *plan.arguments]
+        words += [word.partition("=")[2] for word in plan.arguments]
+    for option, path, other in (("--report", args.report, args.log), ("--log", args.log, "")):
+        if path is not None:
+            told = objection(option, path, [*words, other or ""])
+            if told is not None:
+                raise UsageError(told)
+            if other and os.path.abspath(path) == os.path.abspath(other):
+                raise UsageError(f"{option} {path}: is the file of --log too; give the report another name")
 
 
 def _plan(args: argparse.Namespace, rest: list[str]) -> Plan:

@@ -13,8 +13,9 @@ from validate_ddp.catalogue.registry import name_of
 from validate_ddp.rehearse.facts import Facts, facts
 from validate_ddp.rehearse.joined import CONTRADICTED, Reported, joined
 from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.rules import judged
-from validate_ddp.rehearse.run import PEER_GONE, Run, Site
+from validate_ddp.rehearse.run import PEER_GONE, Run, Site, once
 from validate_ddp.rehearse.script import extent
 from validate_ddp.rehearse.verdict import Observation, Verdict
 
@@ -49,23 +50,31 @@ class Judged:
         return tuple(each.finding for each in self.reported if each.said != CONTRADICTED)
 
     @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Codes of the rules for which the time was too short."""
+        return tuple(code for code, verdict in self.verdicts.items() if not verdict.in_time)
+
+    @property
     def failed(self) -> bool:
         """Whether the script itself failed or timed out."""
         return self.run.outcome in ("failed", "timeout", "cut off")
 
 
-def judge(events: list[Event], keep: Callable[[Finding], bool] | None = None) -> Judged:
+def judge(events: list[Event], keep: Callable[[Finding], bool] | None = None, pace: Pace | None = None) -> Judged:
     """Judges the events of a run; pure, but for reading the lines of the script.
 
     keep: which of the run's findings are wanted; the others are left out. What was read before the run is as it is.
+    pace: how long it may take; what was found until then is there, the other rules are not judged.
     """
     run = Run(events)
+    run.pace = pace
     verdicts = judged(run)
     shown = [(_finding(run, each), each) for verdict in verdicts.values() for each in verdict.findings]
     static = tuple(from_plain(Finding, row) for row in run.read or ())
+    reported = joined(run, static, [pair for pair in shown if keep is None or keep(pair[0])], verdicts)
     return Judged(
         run=run,
-        reported=joined(run, static, [pair for pair in shown if keep is None or keep(pair[0])], verdicts),
+        reported=reported,
         verdicts=verdicts,
         facts=facts(run),
         failure=_failure(run),
@@ -73,6 +82,7 @@ def judge(events: list[Event], keep: Callable[[Finding], bool] | None = None) ->
     )
 
 
+@once
 def shown_path(run: Run, path: str) -> str:
     """A path relative to where the run was started, with forward slashes; as it is where it lies elsewhere."""
     base = run.cwd or os.getcwd()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from validate_ddp.catalogue import Finding, Proposal, Span
 from validate_ddp.catalogue.plain import to_plain
 from validate_ddp.cli import UsageError
 from validate_ddp.config import Settings
+from validate_ddp.rehearse.script import source
 
 _ABOUT_COMMENTS = "DDP003"
 Kept = Callable[[Finding], bool]
@@ -72,8 +74,4 @@ def wanted(settings: Settings, base: str) -> Kept:
 
 
 def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    return io.StringIO((source(path) or b"").decode(errors="replace"), newline=None).read()

@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import NOWHERE, PLACES, Event, Frame, Site, site_of
+from validate_ddp.rehearse.pace import Pace
 
-
-class Frame(NamedTuple):
-    """A line of the script, or of a library that it calls."""
-
-    path: str
-    line: int
-    function: str
-    library: bool
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where the script called. frames: innermost first. via: the function of torch that it called, where that is not
-    the one observed."""
-
-    frames: tuple[Frame, ...]
-    via: str = ""
-
-    @property
-    def own(self) -> Frame:
-        """The innermost line that is no library's."""
-        for frame in self.frames:
-            if not frame.library:
-                return frame
-        return self.frames[0] if self.frames else _NOWHERE
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Path and line of ``own``."""
-        return self.own.path, self.own.line
-
+__all__ = ["NOWHERE", "PEER_GONE", "Frame", "Run", "Site", "once"]
 
 PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvValue failed|Connection was likely")
 """What a rank says whose peer has gone: not the cause."""
-_NOWHERE = Frame("", 0, "", True)
-NOWHERE = Site(())
 
 
 class Run:
@@ -76,6 +46,12 @@ class Run:
         """How the first step compares with that of one process, where that was asked for."""
         self.stop: Event | None = None
         """The event of a hang or a time-out, with what each rank was doing."""
+        self.pace: Pace | None = None
+        """Bounds the time that is spent within ``bounded``, where there is one."""
+        self._bounded = False
+        self.remembered: dict[Any, Any] = {}
+        """What ``once`` keeps."""
+        self._of: dict[tuple[int, tuple[str, ...]], list[Event]] = {}
         self._build(events)
 
     def _build(self, events: list[Event]) -> None:
@@ -89,8 +65,7 @@ class Run:
             kind = event["event"]
             process = event.get("process")
             if kind == "site":
-                frames = tuple(Frame(*entry) for entry in event["stack"])
-                sites[process or 0, event["site"]] = Site(frames, event.get("via", ""))
+                sites[process or 0, event["site"]] = site_of(event)
             elif kind == "finish":
                 self.outcome, self.seconds = event["outcome"], event.get("seconds", 0.0)
             elif kind == "ended":
@@ -109,13 +84,14 @@ class Run:
                 continue
             rank = rank_of[process]
             if kind == "where":
-                self.where[rank] = Site(tuple(Frame(*entry) for entry in event["stack"]), event.get("via", ""))
+                self.where[rank] = site_of(event)
             elif kind != "site":
-                resolved = dict(event)
-                for field in ("site", "backward"):
-                    if isinstance(event.get(field), int):
-                        resolved[field] = sites.get((process, event[field]), NOWHERE)
-                self.by_rank.setdefault(rank, []).append(resolved)
+                places = {
+                    field: sites.get((process, event[field]), NOWHERE)
+                    for field in PLACES
+                    if isinstance(event.get(field), int)
+                }
+                self.by_rank.setdefault(rank, []).append({**event, **places} if places else event)
         self.ranks = sorted(self.by_rank)
         groups = [event.get("ranks") or [] for event in (self.of(self.ranks[0], "forward") if self.ranks else ())]
         self.group = max(groups, key=len, default=[])
@@ -123,7 +99,7 @@ class Run:
         if self.stop is None:
             self.where.clear()  # told in a pause of a run that went on
 
-    @property
+    @cached_property
     def world_size(self) -> int:
         """Ranks that the script's own group has; those that were started, where it has none."""
         sizes = [event["world_size"] for _, event in self.each("group")]
@@ -139,17 +115,69 @@ class Run:
         """Whether loaders or the run were cut short on purpose."""
         return bool(self.plan.get("max_steps") or self.plan.get("stop_after"))
 
+    @contextmanager
+    def bounded(self) -> Iterator[None]:
+        """What may take long: it ends with ``OutOfTime`` where ``pace`` says so. What is outside always comes to its
+        end."""
+        self._bounded = True
+        try:
+            yield
+        finally:
+            self._bounded = False
+
+    def look(self) -> None:
+        """Called all the time by what may take long."""
+        if self._bounded and self.pace is not None:
+            self.pace.look()
+
     def each(self, *kinds: str) -> Iterator[tuple[int, Event]]:
         """The events of some kinds as (rank, event), by rank and in their order."""
         for rank in self.ranks:
-            for event in self.by_rank[rank]:
-                if event["event"] in kinds:
-                    yield rank, event
+            for event in self.of(rank, *kinds):
+                yield rank, event
 
     def of(self, rank: int, *kinds: str) -> list[Event]:
-        """The events of some kinds of one rank."""
-        return [event for event in self.by_rank.get(rank, ()) if event["event"] in kinds]
+        """The events of some kinds of one rank, in their order. Looked for once: not to be changed."""
+        self.look()
+        found = self._of.get((rank, kinds))
+        if found is None:
+            events = self.by_rank.get(rank, ())
+            if len(kinds) == 1:
+                self._sort(rank, events)
+                found = self._of.setdefault((rank, kinds), [])
+            else:
+                found = self._of[rank, kinds] = [event for event in events if event["event"] in kinds]
+        return found
+
+    def _sort(self, rank: int, events: Iterable[Event]) -> None:
+        """All kinds of a rank at once: rules ask for most of them."""
+        if (rank, ()) not in self._of:
+            self._of[rank, ()] = []
+            by_kind: dict[str, list[Event]] = {}
+            for event in events:
+                by_kind.setdefault(event["event"], []).append(event)
+            for kind, same in by_kind.items():
+                self._of[rank, (kind,)] = same
 
     def local_rank(self, rank: int) -> int:
         """The rank's number on its node."""
         return rank % max(1, int(self.plan.get("nproc_per_node", self.world_size)))
+
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def once(function: Callable[Concatenate[Run, Given], Result]) -> Callable[Concatenate[Run, Given], Result]:
+    """Remembers with the run what a function of it returns: rules ask for the same again. Not to be changed, then."""
+
+    @wraps(function)
+    def remembered(run: Run, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        run.look()
+        key = (function, given, *named.items())
+        if key not in run.remembered:
+            run.remembered[key] = function(run, *given, **named)
+        result: Result = run.remembered[key]
+        return result
+
+    return remembered

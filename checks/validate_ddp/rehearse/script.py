@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
+import os
 import re
+import stat
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -12,12 +15,28 @@ from validate_ddp.rehearse.run import Frame, Site
 _RANK = re.compile(r"rank|is_main|main_process|is_master|master_process|is_first|primary|is_chief", re.IGNORECASE)
 
 
+_LARGEST = 16 << 20
+"""Bytes of a source: a path may come from a log that somebody else has written."""
+
+
+def source(path: str) -> bytes | None:
+    """What a file of the script holds; None where it is not at hand, or is no ordinary file."""
+    try:
+        held = os.stat(path)
+        if not stat.S_ISREG(held.st_mode) or held.st_size > _LARGEST:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return None
+
+
 @lru_cache(maxsize=256)
 def _tree(path: str) -> ast.Module | None:
+    held = source(path)
     try:
-        with open(path, "rb") as file:
-            return ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError):
+        return None if held is None else ast.parse(held)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
@@ -150,11 +169,8 @@ def _leaves(node: ast.stmt) -> bool:
 
 
 def _line(path: str, number: int) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return next((text for at, text in enumerate(file, 1) if at == number), "")
-    except OSError:
-        return ""
+    rows = io.StringIO((source(path) or b"").decode(errors="replace"), newline=None)
+    return next((text for at, text in enumerate(rows, 1) if at == number), "")
 
 
 def extent(path: str, line: int) -> tuple[int, int, int]:

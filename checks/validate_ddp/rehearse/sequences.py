@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.run import Run, Site, once
 from validate_ddp.rehearse.watch import signature
 
 FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root", "list of ranks": "members"}
@@ -30,6 +30,7 @@ class Parting(NamedTuple):
     what: str
 
 
+@once
 def sequences(run: Run) -> dict[str, dict[int, list[Event]]]:
     """For each group that more than one rank is in: the calls of each rank, in order."""
     found: dict[str, dict[int, list[Event]]] = {}
@@ -50,6 +51,7 @@ def sequences(run: Run) -> dict[str, dict[int, list[Event]]]:
     return {group: calls for group, calls in found.items() if len(calls) > 1}
 
 
+@once
 def partings(run: Run) -> list[Parting]:
     """Where each rank first parts from the lowest rank of the group; at most one of each group and pair."""
     found = []
@@ -88,7 +90,7 @@ def _sites(calls: list[Event]) -> Counter[tuple[object, ...]]:
 
 def _key(call: Event) -> tuple[object, ...]:
     site: Site = call["site"]
-    return (signature(call), *((frame.path, frame.line) for frame in site.frames if not frame.library))
+    return signature(call), site.lines
 
 
 def _difference(one: Event, two: Event, counts: tuple[Counter[tuple[object, ...]], ...]) -> str:

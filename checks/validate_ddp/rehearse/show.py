@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from validate_ddp.catalogue import Finding
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported
 from validate_ddp.rehearse.outcome import Judged, shown_path
+from validate_ddp.rehearse.script import source
 from validate_ddp.report import Options, counts, plural
 from validate_ddp.report.drawing import draw
 from validate_ddp.report.places import Files
@@ -22,14 +23,12 @@ class _Quoted(NamedTuple):
 
 
 def _texts(judged: Judged) -> Any:
+    import io
     import os
 
     def text(path: str) -> str | None:
-        try:
-            with open(os.path.join(judged.run.cwd, path), encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except OSError:
-            return None
+        held = source(os.path.join(judged.run.cwd, path))
+        return None if held is None else io.StringIO(held.decode(errors="replace"), newline=None).read()
 
     return text
 
@@ -144,7 +143,7 @@ def _shared_devices(judged: Judged) -> str:
 def _rules(judged: Judged, options: Options) -> list[str]:
     by_word: dict[str, list[str]] = {"violated": [], "held": [], "not observed": []}
     for code, verdict in judged.verdicts.items():
-        by_word[verdict.word].append(code)
+        by_word.setdefault(verdict.word, []).append(code)
     lines = [f"  {word.ljust(12)}  {' '.join(codes) or '-'}" for word, codes in by_word.items()]
     return [paint("rules", "bold", options.color), *lines, ""]
 
@@ -158,6 +157,9 @@ def remarks(judged: Judged) -> list[str]:
     """What was not looked at, and faults of ours."""
     run = judged.run
     rows = []
+    if judged.unjudged:
+        codes = " ".join(judged.unjudged)
+        rows.append(f"not judged, as the analysis has taken as long as it may (--timeout SECONDS): {codes}")
     if run.truncated:
         rows.append("cut short on purpose: what needs a whole epoch or run was not looked at")
     if run.outcome == "failed" and run.plan.get("max_steps"):

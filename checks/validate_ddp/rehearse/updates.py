@@ -3,59 +3,124 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Set
 from math import prod
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple
 
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.run import Run, once
 
 
-@dataclass
+class Spans(NamedTuple):
+    """Where each list of a rank's events stands."""
+
+    forwards: int
+    bypasses: int
+    backwards: int
+
+
+class Calls:
+    """What a rank has called, in order. An update is a part of it: several optimizers share one list."""
+
+    def __init__(self) -> None:
+        self.forwards: list[Event] = []
+        self.bypasses: list[Event] = []
+        self.backwards: list[Event] = []
+
+    def spans(self) -> Spans:
+        """How far the lists have come."""
+        return Spans(len(self.forwards), len(self.bypasses), len(self.backwards))
+
+
+_NONE: list[Any] = []
+
+
 class Update:
-    """One optimizer step, with what happened since the same optimizer's step before."""
+    """One optimizer step, with what happened since the same optimizer's step before.
 
-    step: Event
-    forwards: list[Event] = field(default_factory=list)
-    bypasses: list[Event] = field(default_factory=list)
-    backwards: list[Event] = field(default_factory=list)
-    last_backwards: list[Event] = field(default_factory=list)
-    """Those among them with no step of any optimizer in between: not the ones of a GAN's other network."""
-    dropped: list[tuple[Event, list[Event]]] = field(default_factory=list)
-    """Calls of zero_grad that threw gradients away, each with the backwards that had made them."""
+    step: its event. last_from: from which backward on there is no step of any optimizer in between. dropped: calls of
+    zero_grad that threw gradients away, each with the backwards that had made them. repeated: backwards that do not
+    count.
+    """
+
+    __slots__ = ("_before", "_calls", "_until", "dropped", "last_from", "repeated", "step")
+
+    def __init__(self, step: Event, calls: Calls, before: Spans) -> None:
+        self.step = step
+        self._calls = calls
+        self._before = self._until = before
+        self.last_from = self._before.backwards
+        self.dropped: list[tuple[Event, list[Event]]] = _NONE
+        self.repeated: Set[int] = frozenset()
+
+    def end(self, step: Event, last_from: int, until: Spans) -> None:
+        """The step has come."""
+        self.step, self.last_from, self._until = step, last_from, until
+
+    def drop(self, event: Event, lost: list[Event]) -> None:
+        """A zero_grad has thrown gradients away."""
+        if not self.dropped:
+            self.dropped = []
+        self.dropped.append((event, lost))
+
+    @property
+    def forwards(self) -> list[Event]:
+        """Forwards of the wrapper."""
+        return self._calls.forwards[self._before.forwards : self._until.forwards]
+
+    @property
+    def bypasses(self) -> list[Event]:
+        """Forwards of the module in it."""
+        return self._calls.bypasses[self._before.bypasses : self._until.bypasses]
+
+    @property
+    def backwards(self) -> list[Event]:
+        """All backwards."""
+        return self._counting(self._before.backwards)
+
+    @property
+    def last_backwards(self) -> list[Event]:
+        """Those among them with no step of any optimizer in between: not the ones of a GAN's other network."""
+        return self._counting(self.last_from)
+
+    def _counting(self, first: int) -> list[Event]:
+        found = self._calls.backwards[first : self._until.backwards]
+        return [each for each in found if id(each) not in self.repeated] if self.repeated else found
 
 
+@once
 def updates(run: Run, rank: int) -> dict[int, list[Update]]:
     """The steps of a rank by optimizer."""
     found: dict[int, list[Update]] = {}
     pending: dict[int, Update] = {}
-    fresh: dict[int, list[Event]] = {}
-    unused: list[Event] = []
-    stepped = False
+    fresh: dict[int, int] = {}
+    calls = Calls()
+    unused, stepped = 0, False
     for event in run.by_rank.get(rank, ()):
         kind = event["event"]
-        if kind == "optimizer":
-            pending[event["optimizer"]] = Update(event)
-            fresh[event["optimizer"]] = []
-        elif kind in ("forward", "inner_forward", "backward"):
-            if kind == "backward":
-                unused, stepped = ([event], False) if stepped else ([*unused, event], False)
-            for number, update in pending.items():
-                {"forward": update.forwards, "inner_forward": update.bypasses}.get(kind, update.backwards).append(event)
-                if kind == "backward":
-                    fresh[number].append(event)
+        if kind == "forward":
+            calls.forwards.append(event)
+        elif kind == "inner_forward":
+            calls.bypasses.append(event)
+        elif kind == "backward":
+            if stepped:
+                unused, stepped = len(calls.backwards), False
+            calls.backwards.append(event)
+        elif kind == "optimizer":
+            pending[event["optimizer"]] = Update(event, calls, calls.spans())
+            fresh[event["optimizer"]] = len(calls.backwards)
         elif kind == "zero_grad" and event["had"]:
-            for number, update in pending.items():
-                if event["optimizer"] in (None, number) and fresh[number]:
-                    update.dropped.append((event, fresh[number]))
-                    fresh[number] = []
-        elif kind == "step" and event["optimizer"] in pending:
             number = event["optimizer"]
-            pending[number].step, pending[number].last_backwards, stepped = event, unused, True
+            for each in pending if number is None else (number,):
+                if each in pending and fresh[each] < len(calls.backwards):
+                    pending[each].drop(event, calls.backwards[fresh[each] :])
+                    fresh[each] = len(calls.backwards)
+        elif kind == "step" and event["optimizer"] in pending:
+            number, stepped, spans = event["optimizer"], True, calls.spans()
+            pending[number].end(event, unused, spans)
             found.setdefault(number, []).append(_last_evaluation(pending[number]))
-            pending[number] = Update(event)
-            fresh[number] = []
+            pending[number] = Update(event, calls, spans)
+            fresh[number] = len(calls.backwards)
     return found
 
 
@@ -70,12 +135,11 @@ def _last_evaluation(update: Update) -> Update:
         else:
             kept.append((zero, lost))
     if repeated:
-        update.dropped = kept
-        update.backwards = [each for each in update.backwards if id(each) not in repeated]
-        update.last_backwards = [each for each in update.last_backwards if id(each) not in repeated]
+        update.dropped, update.repeated = kept, repeated
     return update
 
 
+@once
 def parameters(run: Run, rank: int) -> dict[int, Event]:
     """The names and shapes of what each optimizer holds."""
     return {event["optimizer"]: event for event in run.of(rank, "parameters")}
@@ -87,29 +151,48 @@ def differing(run: Run, number: int, count: int, what: str, wrapped: bool) -> li
     count: of the step, from 1. what: "grads" or "params". wrapped: of those under DDP, or of the others. Nothing where
     ranks do not hold the same parameters, as with sharded ones.
     """
-    return [at for at, equal in _compared(run, number, count, what, wrapped) if not equal]
+    compared = _compared(run, number, what, wrapped).get(count)
+    return list(compared) if compared else []
 
 
 def agree(run: Run, number: int, count: int, what: str, wrapped: bool) -> bool:
     """Whether ranks were seen to agree on all that ``differing`` compares; False where there is nothing to compare."""
-    compared = list(_compared(run, number, count, what, wrapped))
-    return bool(compared) and all(equal for _, equal in compared)
+    return _compared(run, number, what, wrapped).get(count) == ()
 
 
-def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> Iterator[tuple[int, bool]]:
-    """Positions of an optimizer's parameters that every rank has told of at a step, and whether all ranks agree."""
+@once
+def _compared(run: Run, number: int, what: str, wrapped: bool) -> dict[int, tuple[int, ...]]:
+    """By step, the positions on which ranks differ, of an optimizer's parameters that every rank has told of; without
+    the steps at which there is no such parameter."""
+    found: dict[int, tuple[int, ...]] = {}
+    names = _held_alike(run, number)
+    places = [at for at, name in enumerate(names) if (name is not None) is wrapped]
+    for count in range(1, common_steps(run, number) + 1) if places else ():
+        rows: list[Any] = [step.get(what) for step in taken(run, number, count)]
+        if len(rows) < len(run.replicas) or any(not row or len(row) != len(names) for row in rows):
+            continue
+        first = rows[0]
+        if all(row == first for row in rows):  # most are: these need no look at each place
+            if any(first[at] is not None for at in places):
+                found[count] = ()
+            continue
+        told = [values for values in ((at, {row[at] for row in rows}) for at in places) if None not in values[1]]
+        if told:
+            found[count] = tuple(at for at, values in told if len(values) > 1)
+    return found
+
+
+@once
+def _held_alike(run: Run, number: int) -> list[Any]:
+    """The names of what an optimizer holds; none where ranks do not hold the same."""
     told = [parameters(run, rank).get(number) for rank in run.replicas]
     if len(told) < 2 or any(each is None or each["shapes"] != (told[0] or {})["shapes"] for each in told):
-        return
-    steps = taken(run, number, count)
-    if len(steps) < len(run.replicas) or any(not step.get(what) for step in steps):
-        return
-    for at, name in enumerate((told[0] or {})["names"]):
-        values = {step[what][at] for step in steps}
-        if (name is not None) is wrapped and None not in values:
-            yield at, len(values) == 1
+        return []
+    names: list[Any] = (told[0] or {})["names"]
+    return names
 
 
+@once
 def averaged_by_hand(run: Run, number: int) -> bool:
     """Whether the script itself reduces tensors shaped as all that an optimizer holds, or one as long as all of it, and
     steps on: what comes after the last step may only compare the ranks."""
@@ -125,15 +208,19 @@ def averaged_by_hand(run: Run, number: int) -> bool:
     return held <= shapes or (held.total() > 1 and (length,) in shapes)
 
 
-_taken: WeakKeyDictionary[Run, dict[tuple[int, int, int], Event]] = WeakKeyDictionary()
-
-
 def taken(run: Run, number: int, count: int) -> list[Event]:
     """One step of an optimizer on each rank that has taken it."""
-    index = _taken.get(run)
-    if index is None:
-        index = _taken[run] = {(rank, event["optimizer"], event["count"]): event for rank, event in run.each("step")}
-    return [index[rank, number, count] for rank in run.replicas if (rank, number, count) in index]
+    by_rank = (_steps(run, rank).get(number, {}) for rank in run.replicas)
+    return [steps[count] for steps in by_rank if count in steps]
+
+
+@once
+def _steps(run: Run, rank: int) -> dict[int, dict[int, Event]]:
+    """By optimizer and number of the step."""
+    found: dict[int, dict[int, Event]] = {}
+    for event in run.of(rank, "step"):
+        found.setdefault(event["optimizer"], {})[event["count"]] = event
+    return found
 
 
 def holds_wrapped(run: Run, rank: int, number: int) -> bool:
@@ -156,4 +243,9 @@ def wrapped_steps(run: Run) -> Iterator[tuple[int, int, Update]]:
 
 def common_steps(run: Run, number: int) -> int:
     """Steps of an optimizer that every rank has taken."""
-    return min(len([event for event in run.of(rank, "step") if event["optimizer"] == number]) for rank in run.replicas)
+    return min(_counts(run, rank)[number] for rank in run.replicas)
+
+
+@once
+def _counts(run: Run, rank: int) -> Counter[int]:
+    return Counter(event["optimizer"] for event in run.of(rank, "step"))

@@ -1,4 +1,4 @@
-"""What a rule says of a run: violated, held, or not observed."""
+"""What a rule says of a run: violated, held, not observed, or nothing, for want of time."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ class Observation(NamedTuple):
 
 class Verdict(NamedTuple):
     """observed: whether the run has shown what the rule asks about. A rule without findings that has not looked says
-    "not observed", never that all is well."""
+    "not observed", never that all is well. in_time: False where the analysis was ended before."""
 
     observed: bool
     findings: tuple[Observation, ...] = ()
+    in_time: bool = True
 
     @property
     def word(self) -> str:
-        """``violated``, ``held`` or ``not observed``."""
+        """``violated``, ``held``, ``not observed`` or ``not judged``."""
+        if not self.in_time:
+            return "not judged"
         if self.findings:
             return "violated"
         return "held" if self.observed else "not observed"
@@ -51,3 +54,4 @@ class Verdict(NamedTuple):
 
 NOT_OBSERVED = Verdict(False)
 HELD = Verdict(True)
+NOT_JUDGED = Verdict(False, in_time=False)

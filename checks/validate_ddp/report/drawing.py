@@ -8,7 +8,7 @@ from validate_ddp.catalogue import Finding
 from validate_ddp.report import Options
 from validate_ddp.report.frames import frame
 from validate_ddp.report.places import Files, Location, location, shown
-from validate_ddp.report.printable import escape, paint
+from validate_ddp.report.printable import escape, named, paint
 
 
 def draw(finding: Finding, files: Files, options: Options, notes: tuple[tuple[str, str], ...] = ()) -> list[str]:
@@ -18,7 +18,7 @@ def draw(finding: Finding, files: Files, options: Options, notes: tuple[tuple[st
     # One gutter for all frames of a finding, so that their code is aligned. One more line may be shown below.
     last = max(where.end_line + 1 for where in (place, *(where for _, where in evidence)))
     hand = _Drawing(files, options, len(str(last)))
-    where = paint(escape(shown(finding.path, place)), "bold", options.color)
+    where = paint(named(shown(finding.path, place)), "bold", options.color)
     what = paint(f"{finding.severity} {finding.code}", finding.severity, options.color)
     rows = [f"{where}: {what} {paint(finding.name + ':', 'bold', options.color)} {escape(finding.message)}"]
     code = hand.frame(finding.path, place, finding.severity, around=1)

@@ -30,6 +30,20 @@ def escape(text: str) -> str:
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
+def plain_rows(data: bytes) -> str:
+    """The lines of a file, or of a diff, as a terminal may have them; for what is to be read by a program they are
+    bytes."""
+    rows = data.decode("utf-8", "backslashreplace").split("\n")
+    return "\n".join("".join(shown for shown, _ in cells(row.removesuffix("\r"))) for row in rows)
+
+
+def named(place: str) -> str:
+    """A file's name, or a place in it, fit for the start of a line: there ``::error::`` is a command to GitHub Actions,
+    also after spaces."""
+    shown = escape(place)
+    return "./" + shown if shown.lstrip().startswith("::") else shown
+
+
 def _escaped(character: str) -> str:
     code = ord(character)
     if character in "\n\r\t":

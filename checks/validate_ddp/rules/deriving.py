@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.ranks import phrase
+from validate_ddp.program.ranks import BY_NAME, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Site
 from validate_ddp.program.wording import described
 
 _LONGEST = 72
-_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "named", "consumed", "one_node"})
+_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "named", "consumed", "one_node", "sure"})
 _TAKEN_AS = {
     "process_group": "the start of a process group",
     "device": "the choice of a device",
@@ -63,6 +63,7 @@ def _around(program: Program, fact: Fact, depth: int) -> Iterator[str]:
         passed += ", and the ranks may differ about it" if guard.apart else ""
         if guard.who != "all":
             passed = f"{phrase(guard.who)} {'pass' if guard.who in ('some', 'nonzero') else 'passes'}"
+            passed += "" if guard.sure else BY_NAME
             passed += "" if guard.exact else ", if anything else that it asks for holds"
         rows.append((tuple(guard.site.span), f"{_at(program, guard.site)}: {passed}"))
     for loop in dict.fromkeys(fact.loops):

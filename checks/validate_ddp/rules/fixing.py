@@ -47,7 +47,8 @@ def _is_flag(value: Value) -> bool:
     """Whether it is true on rank zero only; or for all, where a default for a single process joins it."""
     tests = [atom for atom in bare(value) if isinstance(atom, RankTest)]
     rest = [atom for atom in bare(value) if not isinstance(atom, RankTest)]
-    return bool(tests) and all(test.who == "zero" and test.exact for test in tests) and all(map(_is_true, rest))
+    known = all(test.who == "zero" and test.exact and test.sure for test in tests)
+    return bool(tests) and known and all(map(_is_true, rest))
 
 
 def _is_true(atom: object) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from validate_ddp.catalogue import Fix, Place, Proposal
+from validate_ddp.catalogue import ERROR, WARNING, Fix, Place, Proposal
 from validate_ddp.program.facts import Fact
+from validate_ddp.program.ranks import BY_NAME, PARTIAL, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Site
 
@@ -13,6 +14,20 @@ from validate_ddp.program.values import Site
 def place(site: Site, note: str) -> Place:
     """A site as evidence."""
     return Place(site.path, site.span, note)
+
+
+def kept_apart(fact: Fact) -> list[Place]:
+    """The conditions that keep ranks away from ``fact``, as evidence."""
+    return [
+        place(guard.site, f"from here on: {phrase(guard.who)}{'' if guard.sure else BY_NAME}")
+        for guard in fact.guards
+        if guard.who in PARTIAL
+    ]
+
+
+def unless_guessed(severity: str, guessed: bool) -> str:
+    """``severity``, but no error where the finding rests on the name of something unknown."""
+    return WARNING if guessed and severity == ERROR else severity
 
 
 def propose(

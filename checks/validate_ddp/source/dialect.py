@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from validate_ddp.source.text import Problem, Source, split_lines, syntax_problem
+from validate_ddp.source.text import BROKEN, NEWER, Problem, Source, split_lines, syntax_problem
 
 _PYTHON_2_STATEMENT = re.compile(r"[ \t]*(print|exec)[ \t]*(?:[ \t][\"'\w%`]|>>)")
 _PYTHON_2_ANYWHERE = re.compile(r"^[ \t]*print[ \t]+[\"'\w]", re.MULTILINE)
@@ -41,21 +41,24 @@ def explain(source: Source, error: SyntaxError) -> Problem:
     number = min(error.lineno or 0, max(1, len(lines)))
     line = lines[number - 1] if 0 < number <= len(lines) else ""
     column = max(0, min(error.offset or 0, len(line) + 1))
-    return syntax_problem(source, number, column, _reason(source.text, line, number, column, error.msg or "invalid"))
+    reason, cause = _reason(source.text, line, number, column, error.msg or "invalid")
+    return syntax_problem(source, number, column, reason)._replace(cause=cause)
 
 
-def _reason(text: str, line: str, number: int, column: int, message: str) -> str:
+def _reason(text: str, line: str, number: int, column: int, message: str) -> tuple[str, str]:
+    """Why the text is refused, in words, and the cause of the problem."""
     if line.startswith(_CONFLICT):
-        return "holds an unresolved merge conflict; resolve it"
+        return "holds an unresolved merge conflict; resolve it", BROKEN
     old = _python_2(text, line, message)
     if old:
-        return f"is Python 2 ({old}); port it to Python 3 to have it checked"
+        return f"is Python 2 ({old}); port it to Python 3 to have it checked", BROKEN
     newer = _newer(text, line, number, column, message)
     if newer:
         (major, minor), what = newer
         running = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        return f"needs Python {major}.{minor} ({what}), and this is Python {running}; run the check with a newer Python"
-    return "syntax error: " + " ".join(message.split())
+        told = f"needs Python {major}.{minor} ({what}), and this is Python {running}; run the check with a newer Python"
+        return told, NEWER
+    return "syntax error: " + " ".join(message.split()), BROKEN
 
 
 def _python_2(text: str, line: str, message: str) -> str | None:

@@ -231,6 +231,8 @@ def _scope(folder: str, text: str) -> _Scope:
 
 
 def _read(path: str) -> str:
+    if not os.path.isfile(path):  # a pipe of that name would be waited for, for ever
+        return ""
     try:
         with open(path, "rb") as stream:
             return stream.read(1 << 20).decode("utf-8", "replace")

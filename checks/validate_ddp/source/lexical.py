@@ -29,6 +29,9 @@ _LITERAL = {
     for quote in _REST
 }
 
+_OTHER = {"'": '"', '"': "'", "'''": '"""', '"""': "'''"}
+_ESCAPE = re.compile(r"\\[^\r\n]")
+
 
 class FStrings(NamedTuple):
     """What the f-strings of a text hold.
@@ -36,6 +39,7 @@ class FStrings(NamedTuple):
     braces: replacement fields and doubled braces in all.
     most_fields: the most replacement fields in one f-string, which begins at offset ``most_at``.
     newer_at: offset of the first use of what Python has only since 3.12, -1 without one; ``newer``: what it is.
+    changes: (offset, text) of what would have to stand in place of as many characters for an older Python.
     """
 
     braces: int
@@ -43,15 +47,17 @@ class FStrings(NamedTuple):
     most_at: int
     newer_at: int
     newer: str
+    changes: tuple[tuple[int, str], ...] = ()
 
 
 class _Mode:
     """Where the scanner is within an f-string: in its literal part, or in the expression of a field."""
 
-    __slots__ = ("depth", "is_spec", "quote", "raw")
+    __slots__ = ("depth", "is_spec", "quote", "raw", "swapped")
 
-    def __init__(self, quote: str, raw: bool, depth: int = -1, is_spec: bool = False) -> None:
+    def __init__(self, quote: str, raw: bool, depth: int = -1, is_spec: bool = False, swapped: bool = False) -> None:
         self.quote = quote
+        self.swapped = swapped  # its quotes are those of the string around it: an older Python needs the other kind
         self.raw = raw
         self.depth = depth  # of brackets in an expression; -1 in a literal part
         self.is_spec = is_spec  # a literal part behind the colon of a field
@@ -68,6 +74,7 @@ class _Scanner:
         self.most = (0, -1)
         self.newer = (-1, "")
         self.seen = (-1, "")  # becomes ``newer`` once its f-string is closed: an unclosed one is plainly wrong
+        self.changes: list[tuple[int, str]] = []
 
     def run(self) -> FStrings:
         position = 0
@@ -76,7 +83,7 @@ class _Scanner:
             position = self._literal(position) if literal else self._code(position)
         self.modes.clear()
         self._end_outermost()
-        return FStrings(self.braces, *self.most, *self.newer)
+        return FStrings(self.braces, *self.most, *self.newer, tuple(self.changes))
 
     def _code(self, position: int) -> int:
         found = _CODE.search(self.text, position)
@@ -90,6 +97,7 @@ class _Scanner:
             return found.end()
         if kind == "comment":
             self._newer(found.start(), "a comment within an f-string")
+            self.changes.append((found.start(), " " * len(found.group())))
         elif kind == "line":
             if len(mode.quote) == 1:
                 self._newer(found.start(), "a line break within an f-string's field")
@@ -107,18 +115,23 @@ class _Scanner:
         return found.end()
 
     def _string(self, prefix: str, quote: str, start: int, end: int) -> int:
-        if any(mode.quote[0] == quote[0] and len(mode.quote) <= len(quote) for mode in self.modes):
+        swapped = any(mode.quote[0] == quote[0] and len(mode.quote) <= len(quote) for mode in self.modes)
+        if swapped:
             self._newer(start, "an f-string that uses its own quotes within")
+            self.changes.append((end - len(quote), _OTHER[quote]))
         lowered = prefix.lower()
         if "f" in lowered or "t" in lowered:
             if not self.modes:
                 self.start = start
-            self.modes.append(_Mode(quote, "r" in lowered))
+            self.modes.append(_Mode(quote, "r" in lowered, swapped=swapped))
             return end
         found = _REST[quote].match(self.text, end)
         after = found.end() if found else end
+        if swapped and after - end >= len(quote):
+            self.changes.append((after - len(quote), _OTHER[quote]))
         if self.modes and "\\" in self.text[end:after]:
             self._newer(start, "a backslash within an f-string's field")
+            self.changes += [(end + escape.start(), "  ") for escape in _ESCAPE.finditer(self.text[end:after])]
         return after
 
     def _literal(self, position: int) -> int:
@@ -129,6 +142,8 @@ class _Scanner:
         token = found.group()
         if token == mode.quote:
             is_wrong = mode.is_spec  # the field was never closed
+            if mode.swapped:
+                self.changes.append((found.start(), _OTHER[mode.quote]))
             while self.modes and self.modes.pop().is_spec:
                 pass
             if is_wrong:
@@ -173,6 +188,20 @@ def fstrings(text: str) -> FStrings:
     if re.search(r"\b[rR]?[fFtT][rR]?['\"]", text) is None:
         return FStrings(0, 0, -1, -1, "")
     return _Scanner(text).run()
+
+
+def for_older_python(text: str) -> str | None:
+    """The text with the f-strings of Python 3.12 written as older ones; None where it holds none.
+
+    Line for line and character for character: only quotes, comments and escapes within fields are others, the latter
+    two as blanks. Where that is not enough, as for a line break in a field, the result does not parse either.
+    """
+    pieces: list[str] = []
+    position = 0
+    for start, new in sorted(fstrings(text).changes):
+        pieces += text[position:start], new
+        position = start + len(new)
+    return "".join((*pieces, text[position:])) if pieces else None
 
 
 def longest_name(text: str) -> int:

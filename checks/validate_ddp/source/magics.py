@@ -19,6 +19,11 @@ _MAGIC = re.compile(
     r")"
 )
 _ASSIGNED = re.compile(r"([ \t]*)([^\W\d][\w.,\[\]'\" \t*]*=)[ \t]*[%!]")
+_LEADING = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n))*([ \t]+)[^\s]")
+"""The blanks that a cell's first line begins with: IPython takes them from all of its lines."""
+_BAR = "|"
+"""Stands before a line that is kept with its own blanks: behind the token a blank would make it a suppression."""
+_BARRED = frozenset((" ", "\t", _BAR))
 _SUSPICIOUS = re.compile(rf"^[ \t]*(?:[%!?/,;]|{_SHELL}$)|\?[ \t]*$|=[ \t]*[%!]", re.MULTILINE)
 _LINE_END = re.compile(r"\r\n|\r|\n|\Z")
 _TOKEN = re.compile(
@@ -45,12 +50,14 @@ def neutralise(source: str, token: str) -> str:
         return "".join(_comment(line, token) for line in split_lines(source))
     if not isinstance(parse(Source("", b"", source)), Problem):
         return source
+    leading = _LEADING.match(source)
+    blanks = leading.group(1) if leading else ""
     pieces: list[str] = []
     position = 0
     while position < len(source):
         end = _line_end(source, position)
         line = source[position:end]
-        replacement = _neutral_line(line, token)
+        replacement = _neutral_line(line, token, blanks)
         if replacement is None:
             end = _statement_end(source, position)
             pieces.append(source[position:end])
@@ -72,14 +79,19 @@ def restore(text: str, token: str) -> str:
 
 
 def _comment(line: str, token: str) -> str:
-    return f"# {token}{line}"
+    return f"# {token}{_BAR if line[:1] in _BARRED else ''}{line}"
 
 
-def _neutral_line(line: str, token: str) -> str | None:
-    """The first line of a statement in IPython's own syntax as Python; None where it is none of that."""
+def _neutral_line(line: str, token: str, blanks: str) -> str | None:
+    """The first line of a statement in IPython's own syntax as Python; None where it is none of that.
+
+    blanks: what the lines of the cell are indented by as a whole.
+    """
     body = line.rstrip("\r\n")
     stripped = body.lstrip(" \t")
     indent = body[: len(body) - len(stripped)]
+    if blanks and indent.endswith(blanks):
+        indent, stripped = indent.removesuffix(blanks), f"{_BAR}{blanks}{stripped}"
     assigned = _ASSIGNED.match(body)
     if assigned:
         return f"{indent}{assigned.group(2)} None  # {token}{stripped}{line[len(body) :]}"
@@ -113,4 +125,4 @@ def _restored(line: str, token: str) -> str:
     if not found:
         return line
     indent = before[: len(before) - len(before.lstrip(" \t"))]
-    return indent + original
+    return indent + original.removeprefix(_BAR)

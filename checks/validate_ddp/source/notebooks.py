@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from validate_ddp.source.text import SYNTAX, UNREADABLE, Problem, Source, line_of_byte
+from validate_ddp.source.text import EMPTY, SYNTAX, UNREADABLE, Problem, Source, line_of_byte
 
 _MARK = "# %% validate-ddp cell "
 
@@ -46,7 +46,7 @@ def from_bytes(path: str, data: bytes) -> Source | Problem:
     A notebook for another language than Python gives an empty text without cells.
     """
     if not data.strip():
-        return Problem(path, 0, 0, "is empty, so it is not a notebook", UNREADABLE)
+        return Problem(path, 0, 0, "is empty, so it is not a notebook", UNREADABLE, cause=EMPTY)
     try:
         layout = _take_apart(data)
     except UnicodeDecodeError as error:

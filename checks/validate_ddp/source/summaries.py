@@ -66,10 +66,13 @@ class Summaries:
         self.problems: dict[str, Any] = {}
         self.consulted: set[str] = set()
         self.absent: set[str] = set()
+        """Paths of files that were looked for and are not there; with a separator at the end, of folders."""
         self._digests: dict[str, str] = {}
         self._imports: dict[str, list[str]] = {}
         self._sources: dict[str, Any] = {}
+        self._line_starts: dict[str, list[int]] = {}
         self._bodies: dict[str, Any] = {}
+        self._asked: set[str] = set()
         self._files: dict[str, bool] = {}
         self._matters: dict[str, bool] = {}
         self._acts: dict[str, bool] = {}
@@ -123,6 +126,8 @@ class Summaries:
         if path not in self._folders:
             folder, _, name = path.rpartition(os.sep)
             self._folders[path] = name in self.listed(folder) and os.path.isdir(path)
+        if not self._folders[path]:
+            self.absent.add(path + os.sep)
         return self._folders[path]
 
     def listed(self, folder: str) -> frozenset[str]:
@@ -141,6 +146,14 @@ class Summaries:
             self._init_files[path] = inside if self.is_folder(path) and self.is_file(inside) else path
         return self._init_files[path]
 
+    def has_appeared(self, folder: str, name: str) -> bool:
+        """Whether there now is a file, or with a separator at its end a folder, of which there was none."""
+        plain = name.removesuffix(os.sep)
+        if plain not in self.listed(folder):
+            return False
+        path = os.path.join(folder, plain)
+        return os.path.isdir(path) if name != plain else os.path.isfile(path)
+
     def is_namespace(self, path: str) -> bool:
         """Whether a folder without ``__init__.py`` holds modules."""
         if path not in self._namespaces:
@@ -150,6 +163,7 @@ class Summaries:
     def provide(self, file: str, source: Any) -> None:
         """Use ``source`` for a file that is not read from disk: standard input, an editor's buffer."""
         self._sources[file] = source
+        self._line_starts.pop(file, None)
         self._files[file] = True
 
     def source(self, file: str) -> Any | None:
@@ -162,6 +176,15 @@ class Summaries:
                 self.problems[file] = found._replace(path=self.shown(file))
             self._sources[file] = None if isinstance(found, Problem) else found
         return self._sources[file]
+
+    def starts_of_lines(self, file: str) -> list[int]:
+        """Where the lines of the decoded file begin, see ``catalogue.positions``; none for one that cannot be read."""
+        if file not in self._line_starts:
+            from validate_ddp.catalogue.positions import line_starts
+
+            source = self.source(file)
+            self._line_starts[file] = [] if source is None else line_starts(source.text)
+        return self._line_starts[file]
 
     def digest(self, file: str) -> str:
         """A hash of the file's bytes; empty where it cannot be read."""
@@ -229,7 +252,13 @@ class Summaries:
 
             problem = problem_of(source)
             if problem is not None:
-                self.problems[file] = problem._replace(path=self.shown(file))
+                from validate_ddp.source.lenient import read_anyway
+
+                self._note(file, read_anyway(source, problem)[1])
+
+    def _note(self, file: str, problem: Any | None) -> None:
+        if problem is not None:
+            self.problems[file] = problem._replace(path=self.shown(file))
 
     def follows(self, file: str) -> bool:
         """Whether an imported file, or anything in its folder that it imports, can do what rules ask about."""
@@ -246,7 +275,14 @@ class Summaries:
         self.consulted.add(file)
         if file not in self._bodies:
             self._bodies[file] = self._lowered(file)
+        self._asked.add(file)
         return self._bodies[file]
+
+    def let_go(self) -> None:
+        """Forget the bodies that nobody has asked for since the last time: those of a project that is done with."""
+        for file in self._bodies.keys() - self._asked:
+            del self._bodies[file]
+        self._asked = set()
 
     def _lowered(self, file: str) -> Any | None:
         source = self.source(file)
@@ -266,17 +302,20 @@ class Summaries:
         from validate_ddp.source.parsing import parse
         from validate_ddp.source.text import Problem
 
-        tree = parse(source)
+        tree: Any = parse(source)
+        problem = None
         if isinstance(tree, Problem):
-            self.problems[file] = tree._replace(path=self.shown(file))
-            return None
+            from validate_ddp.source.lenient import read_anyway
+
+            tree, problem = read_anyway(source, tree)
+            self._note(file, problem)
+            if tree is None:
+                return None
         try:
             body = lower(tree)
         except RecursionError:
-            self.problems[file] = Problem(
-                self.shown(file), 1, 1, "nested too deeply to be checked; split it up", "syntax"
-            )
+            self._note(file, Problem(file, 1, 1, "nested too deeply to be checked; split it up", "syntax"))
             return None
-        if self.cache is not None:
+        if self.cache is not None and problem is None:  # or a later run would not tell of it
             self.cache.put("summary", key, body)
         return body

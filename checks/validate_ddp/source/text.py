@@ -13,6 +13,7 @@ SIZE_LIMIT = 20 * 1024 * 1024
 """Bytes. A larger file is data that happens to end in .py; its syntax tree would take gigabytes."""
 
 UNREADABLE, SYNTAX = "unreadable", "syntax"
+BROKEN, EMPTY, FOREIGN, NEWER, PARTIAL, REFUSED = "broken", "empty", "foreign", "newer", "partial", "refused"
 
 _UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -25,6 +26,9 @@ class Problem(NamedTuple):
 
     kind: "unreadable" (no text could be had) or "syntax" (the text is not Python that this Python can parse).
     cell: number of the notebook's code cell, from 1; ``line`` then counts within it.
+    cause: "broken" (the file is not what its name says), "empty" (it holds nothing), "foreign" (it is a file of
+    another kind, as a launch script), "newer" (it is for a newer Python), "partial" (a cell of a notebook is left out,
+    the rest is read) or "refused" (nothing is known of it: the system does not open it).
     """
 
     path: str
@@ -33,6 +37,7 @@ class Problem(NamedTuple):
     message: str
     kind: str
     cell: int | None = None
+    cause: str = BROKEN
 
 
 class Source(NamedTuple):
@@ -62,7 +67,8 @@ def read(path: str) -> Source | Problem:
         with open(path, "rb") as stream:
             data = stream.read((status.st_size or SIZE_LIMIT) + 1)  # a larger buffer would be cleared for nothing
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        return _unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}")
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        return _unreadable(path, message)._replace(cause=REFUSED)
     return from_bytes(path, data)
 
 

@@ -18,11 +18,9 @@ from validate_ddp.program.values import (
     Function,
     Opaque,
     Rank,
-    RankTest,
     Resource,
     Symbol,
     Value,
-    WorldSize,
     bare,
     carried_by,
 )
@@ -72,19 +70,11 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A call of which only the name is known: of an unknown library, or of a file that is not there."""
     last = symbol.last.lower().lstrip("_")
     root = symbol.name.partition(".")[0]
-    if last in vocabulary.MAIN_PROCESS:
-        return (RankTest("zero"),)
-    if last in vocabulary.LOCAL_MAIN_PROCESS:
-        return (RankTest("local-zero"),)
-    if last.startswith("get_") and (last.endswith("parallel_rank") or last[4:] in vocabulary.GROUP_RANK):
-        machine.record("group_rank", symbol.last, call.site)
-        return (Rank("group"),)
-    if (last.startswith("get_") and last.removeprefix("get_") in vocabulary.GLOBAL_RANK) or last == "global_rank":
-        return (Rank("global", sure=False),)
-    if last.removeprefix("get_") in vocabulary.LOCAL_RANK:
-        return (Rank("local", sure=False),)
-    if last.removeprefix("get_") in vocabulary.WORLD_SIZE:
-        return (WorldSize(),)
+    guessed = roles.called(last)
+    if guessed:
+        if isinstance(guessed[0], Rank) and guessed[0].scope == "group":
+            machine.record("group_rank", symbol.last, call.site)
+        return guessed
     if last in vocabulary.DISTRIBUTED_FLAG:
         return (Opaque(symbol.name),)
     if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
@@ -109,6 +99,8 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
     """
     if root in _LOOK_ONLY or "register" in call.name or "hook" in call.name or "callback" in call.name:
         return
+    from validate_ddp.program.calls import Call, call_atom
+
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
             if not isinstance(atom, Function) or id(atom.node) in machine.walked:
@@ -121,7 +113,11 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
             wanted = len(atom.node[3][0]) if atom.node[0] == "def" else 0
             if given and wanted == len(given) + 1:
                 given.insert(0, (Rank("spawn"),))
-            machine.call(atom, *given)
+            if root in sameness.COMMAND_LINES and not given:
+                atom.marks |= {roles.FILLED}
+            called = Call("", given, {}, machine.site())
+            called.open = not given  # `fire.Fire(main)`: from the command line
+            call_atom(machine, atom, called)
 
 
 def call_resource(machine: Machine, resource: Resource, call: Call) -> Value:

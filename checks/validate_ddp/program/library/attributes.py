@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program import gradients, roles, vocabulary
-from validate_ddp.program.library import metrics
+from validate_ddp.program.library import metrics, settings
 from validate_ddp.program.machine import Machine
+from validate_ddp.program.sameness import OPTIONS
 from validate_ddp.program.values import (
     UNKNOWN,
     WRAPPERS,
@@ -77,7 +78,7 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
         found = roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
         return join(machine.settings[name], found) if atom.alike and name in machine.settings else found
     if isinstance(atom, Function):
-        return (Opaque(f"{atom.name}.{name}"),)
+        return roles.suggested(f"{atom.name}.{name}")  # `rank_zero_only.rank`, which a launcher sets
     return (Opaque(name, carried_by((atom,))),)
 
 
@@ -109,7 +110,8 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
             if isinstance(function, Function) and function.marks & {"property", "cached_property"}:
                 result = join(result, machine.call(function))
             else:
-                result = join(result, (function,))
+                known = settings.of_open(atom, name, (function,)) if settings.is_open(atom) else (function,)
+                result = join(result, known)
                 if type(function) is not Function:  # `rank: int = 0` in a configuration
                     role = roles.suggested(name)
                     result = result if isinstance(role[0], Opaque) else join(result, role)
@@ -127,7 +129,7 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
 
 def _resource(machine: Machine, atom: Resource, name: str) -> Value:
     if name in atom.fields and atom.kind not in ("list", "tuple", "dict"):
-        return atom.fields[name]
+        return settings.overridable(name, atom.fields[name]) if atom.kind == settings.KIND else atom.fields[name]
     kind = atom.kind
     if kind in WRAPPERS and name == "module":
         return atom.get("inner")
@@ -147,8 +149,8 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
         return atom.get("sampler") or UNKNOWN
     if kind == "dict" and name in atom.fields:
         return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
-    if kind in ("namespace", "dict"):
-        return roles.suggested(name, alike=kind == "namespace")
+    if kind == "dict" or kind in OPTIONS:
+        return roles.suggested(name, alike=kind in OPTIONS)
     return roles.suggested(name, carried_by((atom,)))
 
 
@@ -170,20 +172,20 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     return roles.suggested(key or "", carried_by((atom,)))
 
 
-def environment(machine: Machine, key: Value) -> Value:
-    """``os.environ[key]``: what the script has set, else what launchers mean by it."""
+def environment(machine: Machine, key: Value, alike: bool = False) -> Value:
+    """``os.environ[key]``: what the script has set, else what launchers mean by it; ``alike``, if a setting else."""
     result: Value = ()
     for atom in bare(key):
         name = str(atom.value) if isinstance(atom, Const) else ""
-        result = join(result, _variable(machine, name))
+        result = join(result, _variable(machine, name, alike))
     return result or UNKNOWN
 
 
-def _variable(machine: Machine, key: str) -> Value:
+def _variable(machine: Machine, key: str, alike: bool) -> Value:
     if key in machine.environment:
         return machine.environment[key]
     if key in vocabulary.RANK_VARIABLES:
         return (Rank(vocabulary.RANK_VARIABLES[key]),)
     if key in vocabulary.WORLD_VARIABLES:
         return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
-    return (Opaque(key),)
+    return (Opaque(key, (), alike and vocabulary.OF_A_PROCESS.isdisjoint(key.lower().split("_"))),)

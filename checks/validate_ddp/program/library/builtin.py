@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import conditions, gradients
-from validate_ddp.program.library import attributes, distributed, iteration, lengths
+from validate_ddp.program.library import attributes, distributed, iteration, lengths, settings
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.sameness import is_alike
 from validate_ddp.program.values import (
@@ -29,10 +29,8 @@ from validate_ddp.program.values import (
     carried_by,
     completed,
     constant,
-    hangs_on_rank,
     join,
     on_ranks,
-    reaching,
     unmarked,
 )
 
@@ -48,8 +46,8 @@ def find(name: str) -> Model | None:
         return _BUILTINS.get(rest)
     if root == "tqdm" or name.endswith(".tqdm"):
         return _range if name.endswith("trange") else _through
-    if ".OmegaConf." in name or name.endswith((".EasyDict", ".edict", ".CfgNode", ".AttrDict", ".Munch")):
-        return _namespace
+    if settings.is_made_by(name):
+        return settings.made
     return _STANDARD.get(name)
 
 
@@ -175,13 +173,7 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
             elif isinstance(atom, Class):
                 machine.write(atom.members, name, call.argument(2))
         return NONE
-    for atom in bare(call.argument(0)):  # an override by names that only a run knows: any constant may have changed
-        held = (
-            atom.members if isinstance(atom, Class) else atom.fields if isinstance(atom, (Instance, Resource)) else {}
-        )
-        for field, value in list(held.items()):
-            if all(isinstance(known, Const) for known in value):
-                machine.write(held, field, join(value, (Opaque(field),)))
+    settings.override(machine, call.argument(0), call.argument(2))  # by names that a run knows
     return NONE
 
 
@@ -213,7 +205,9 @@ def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
     # What differs between ranks still does as a list.
     each = [(_listed(call, (unmarked(atom),)), atom) for atom in value]
     return tuple(
-        part for listed, atom in each for part in (on_ranks(listed, atom.who) if isinstance(atom, OnRanks) else listed)
+        part
+        for listed, atom in each
+        for part in (on_ranks(listed, atom.who, atom.sure) if isinstance(atom, OnRanks) else listed)
     )
 
 
@@ -288,20 +282,13 @@ def _set_default(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return attributes.environment(machine, call.argument(0))
+    """A variable with a default is a setting of the job; one that must be there may be the launcher's or the node's."""
+    default = call.argument(1, "default")
+    return attributes.environment(machine, call.argument(0), constant(default) not in (..., None))
 
 
 def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Resource("namespace", call.site, dict(call.keywords)),)
-
-
-def _settings(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    """What a file of settings holds; each rank's own where its path holds the rank."""
-    for atom in bare(call.argument(0)):
-        path = atom.get("path") if isinstance(atom, Resource) and atom.kind == "file" else ()
-        if hangs_on_rank(path):
-            return (Opaque("", reaching(path)),)
-    return _namespace(machine, symbol, call)
 
 
 def _wraps(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -335,6 +322,7 @@ _BUILTINS: dict[str, Model] = {
     "super": _super,
     "type": _type,
     "vars": _vars,
+    "exec": settings.executed,
     "any": _any_all,
     "all": _any_all,
 }
@@ -348,11 +336,6 @@ _STANDARD: dict[str, Model] = {
     "functools.wraps": _wraps,
     "argparse.Namespace": _namespace,
     "types.SimpleNamespace": _namespace,
-    "easydict.EasyDict": _dict,
-    "munch.Munch": _dict,
-    "yaml.safe_load": _settings,
-    "yaml.load": _settings,
-    "json.load": _settings,
     "itertools.chain": _zip,
     "copy.deepcopy": _through,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from validate_ddp.program.library import randomness
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import Const, Resource, Symbol, Value, bare, constant
+from validate_ddp.program.values import Class, Const, Function, Resource, Symbol, Value, bare, constant
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -42,6 +42,21 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
         ranks = {"num_replicas": call.argument(1, "num_replicas"), "rank": call.argument(2, "rank")}
         machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle, **ranks)
     return (sampler,)
+
+
+def deals_by_itself(cls: Class) -> bool:
+    """Whether a class derived from a sampler draws an order of its own, on which ``set_epoch`` has no effect."""
+    methods = {
+        name: atom.node[7]
+        for base in reversed(cls.lineage())
+        if isinstance(base, Class)
+        for name, member in base.members.items()
+        for atom in bare(member)
+        if isinstance(atom, Function) and atom.node[0] == "def"
+    }
+    if "__iter__" not in methods or "super" in methods["__iter__"] or "set_epoch" in methods:
+        return False
+    return not any("epoch" in names for name, names in methods.items() if name != "__init__")
 
 
 def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:

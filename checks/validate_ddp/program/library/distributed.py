@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import gradients, vocabulary
 from validate_ddp.program.library import metrics, uses
+from validate_ddp.program.library.out_of_place import TORCH, is_out_of_place
 from validate_ddp.program.machine import Machine
 from validate_ddp.program.values import (
     NONE,
@@ -39,7 +40,7 @@ def find(name: str) -> Model | None:
     root, _, rest = name.partition(".")
     last = name.rpartition(".")[2]
     if root == "torch" and rest.startswith("distributed"):
-        if last in vocabulary.COLLECTIVES:
+        if last in vocabulary.COLLECTIVES or last in TORCH.get(name.rpartition(".")[0], ()):
             return collective
         return _TORCH.get(last)
     if root == "torch" and rest.startswith(("cuda.", "accelerator.")):
@@ -103,6 +104,15 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last + "()", carries),)
 
 
+def mesh_method(mesh: Resource, call: Call) -> Value | None:
+    """A method of a device mesh, or of a part of one; None for one without a model."""
+    if call.name == "get_rank":
+        return (Rank("global"),)
+    if call.name == "get_group":
+        return (Resource("group", call.site),)
+    return (mesh,) if call.name == "_flatten" else None
+
+
 def _share(machine: Machine, call: Call) -> None:
     """After a broadcast of objects every rank has what one had."""
     for value in (*call.args, *call.keywords.values()):
@@ -128,16 +138,6 @@ def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return out_of_place(machine, call) if is_out_of_place(symbol) else ()
 
 
-def is_out_of_place(symbol: Symbol) -> bool:
-    """Whether a collective leaves its argument alone and returns the result."""
-    root, last = symbol.name.partition(".")[0], symbol.last
-    if root == "torch":
-        return not last.startswith("_") and last != "barrier" and symbol.name.rpartition(".")[0] in _OUT_OF_PLACE
-    if symbol.name.startswith("horovod.torch."):
-        return last in _HOROVOD_OUT_OF_PLACE
-    return root == "mpi4py" and last.islower() and last != "barrier"
-
-
 def out_of_place(machine: Machine, call: Call) -> Value:
     """``result`` where the tensor that went in is used again, as though it held the result.
 
@@ -145,16 +145,6 @@ def out_of_place(machine: Machine, call: Call) -> Value:
     """
     used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
     return (Const("result"),) if used else ()
-
-
-_OUT_OF_PLACE = (
-    "torch.distributed.nn",
-    "torch.distributed.nn.functional",
-    "torch.distributed._functional_collectives",
-)
-_HOROVOD_OUT_OF_PLACE = frozenset(
-    "allreduce allgather allgather_object broadcast broadcast_object alltoall reducescatter grouped_allreduce".split()
-)
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -179,6 +169,7 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
         values["one_node"] = TRUE
     values["world_size_text"] = _written(call, "world_size")
     values["rank_text"] = _written(call, "rank")
+    machine.starts += 1
     machine.record("process_group", "init", call.site, **values)
     return NONE
 
@@ -236,24 +227,24 @@ def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if not group or constant(group) is None:
         return (Rank("global"),)
     machine.record("group_rank", symbol.last, call.site)
-    return (Rank("group", sure=all(isinstance(atom, Resource) and atom.kind == "group" for atom in bare(group))),)
+    return (Rank("group"),)
 
 
-def is_mesh(atom: Any, call: Call) -> bool:
-    """Whether ``atom.get_local_rank(...)`` is that of a device mesh, within one of its dimensions.
+def rank_in(atom: Any, call: Call) -> Value:
+    """``mesh.get_local_rank(dimension)``, which is not that of the node, and ``group.rank()``; empty for other calls.
 
-    Only a mesh takes the dimension; one that came from elsewhere is known by its name.
+    Only a mesh takes the dimension; a mesh or a group that came from elsewhere is known by its name.
     """
-    if isinstance(atom, Resource) and atom.kind == "mesh":
-        return True
-    return bool(call.given) or (isinstance(atom, Opaque) and "mesh" in atom.name)
-
-
-def is_group(atom: Any) -> bool:
-    """Whether ``atom.rank()`` is that of a process group."""
-    if isinstance(atom, Opaque):
-        return atom.name.rpartition(".")[2].endswith(("group", "_pg")) or "get_group" in atom.name
-    return isinstance(atom, Resource) and atom.kind == "group"
+    last = call.name.lower().lstrip("_").removeprefix("get_")
+    holder = {"local_rank": "mesh", "rank": "group"}.get(last, "")
+    if isinstance(atom, Resource) and atom.kind == holder:
+        return (Rank("group"),)
+    if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and "mesh" in atom.name)):
+        return (Rank("group", named=last),)
+    if holder == "group" and isinstance(atom, Opaque):
+        if atom.name.rpartition(".")[2].endswith(("group", "_pg")) or "get_group" in atom.name:
+            return (Rank("group", named=last),)
+    return ()
 
 
 _DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})

@@ -68,10 +68,10 @@ def _resource_element(atom: Resource, depth: int) -> Value:
 
 
 def loaders(value: Value, seen: set[int] | None = None) -> list[Any]:
-    """The data loaders that a loop over ``value`` draws from."""
+    """The data loaders that a loop over ``value`` draws from; none for what was itself drawn from one already."""
     found: list[Any] = []
     seen = set() if seen is None else seen
-    for part in reaching(value):
+    for part in reaching(tuple(atom for atom in bare(value) if not _is_item(atom))):
         if isinstance(part, Instance) and part.base is not None and part.base.kind == "loader":
             found.append(part.base)
         elif isinstance(part, Resource) and id(part) not in seen:
@@ -81,6 +81,10 @@ def loaders(value: Value, seen: set[int] | None = None) -> list[Any]:
             elif part.kind in ("enumerate", "zip", "iterator"):
                 found.extend(loader for inner in part.fields.values() for loader in loaders(inner, seen))
     return found
+
+
+def _is_item(atom: Any) -> bool:
+    return isinstance(atom, Opaque) and any(part is _ITEM for part in atom.carries)
 
 
 def note(machine: Machine, value: Value, site: Site, how: str = "for", serial: int = 0) -> None:

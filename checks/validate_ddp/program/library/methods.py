@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.program import conditions, gradients, roles, sameness, vocabulary
+from validate_ddp.program import gradients, roles, sameness
 from validate_ddp.program.library import (
     attributes,
     distributed,
@@ -16,6 +16,7 @@ from validate_ddp.program.library import (
     optimizers,
     options,
     randomness,
+    settings,
     sharded,
     tensors,
 )
@@ -31,7 +32,6 @@ from validate_ddp.program.values import (
     OnRanks,
     Opaque,
     Rank,
-    RankTest,
     Resource,
     Symbol,
     Value,
@@ -64,8 +64,12 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
         result = frameworks.launcher_method(machine, resource, called)
         if result is not None:
             return result
-    if kind in ("dict", "list", "tuple", "namespace"):
+    if kind in ("dict", "list", "tuple", "namespace", settings.KIND):
         result = _container(machine, resource, called)
+        if result is not None:
+            return result
+    if kind == "mesh":
+        result = distributed.mesh_method(resource, called)
         if result is not None:
             return result
     if name == "set_epoch":
@@ -136,6 +140,7 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         machine.record("rework", name, called.site, wrapper=(resource,), device=called.argument(0, "device"))
         return (resource,)
     if name in _SELF:
+        _note_mode(machine, called)
         return (resource,)
     if name == "module":  # `ddp.module(x)`: the inner module's forward
         from validate_ddp.program import calls
@@ -163,6 +168,13 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     if name in ("step", "zero_grad"):
         return _UNKNOWN_METHODS[name](machine, resource, called) or UNKNOWN
     return (Opaque(name + "()", carried_by((resource, *called.given))),)
+
+
+def _note_mode(machine: Machine, called: Call) -> None:
+    """Record that a model is put into training or evaluation mode."""
+    if called.name in ("train", "eval"):
+        evaluates = called.name == "eval" or constant(called.argument(0, "mode")) is False
+        machine.record("mode", "eval" if evaluates else "train", called.site)
 
 
 def _moved(machine: Machine, called: Call) -> None:
@@ -196,22 +208,18 @@ def _container(machine: Machine, resource: Resource, called: Call) -> Value | No
         value = iteration.element(value) if name == "extend" else value
         machine.write(fields, "*", join(fields.get("*", ()), value))
         return NONE
-    if resource.kind in ("dict", "namespace"):
+    if resource.kind in ("dict", "namespace", settings.KIND):
         key = iteration.key_of(called.argument(0))
         if name in ("get", "pop", "setdefault"):
             if key is not None and key in fields:
-                return completed(fields[key], called.argument(1) or NONE)
-            return fields.get("*") or roles.suggested(key or "", alike=resource.kind == "namespace")
+                held = settings.overridable(key, fields[key]) if resource.kind == settings.KIND else fields[key]
+                return completed(held, called.argument(1) or NONE)
+            return fields.get("*") or roles.suggested(key or "", alike=resource.kind in sameness.OPTIONS)
         if name == "update":
-            for atom in bare(called.argument(0)):
-                if isinstance(atom, Resource):
-                    for field, value in atom.fields.items():
-                        machine.write(fields, field, value)
-            for field, value in called.keywords.items():
-                machine.write(fields, field, value)
+            settings.updated(machine, resource, called)
             return NONE
         if name in ("items", "values", "keys"):
-            held: Value = ()
+            held = ()
             for value in fields.values():
                 held = join(held, value)
             if name == "items":
@@ -235,6 +243,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in _SELF and called.receiver:
         if name in ("to", "cuda"):
             _moved(machine, called)
+        _note_mode(machine, called)
         if name in ("train", "eval") and isinstance(atom, Instance):
             mode = (Const(False),) if name == "eval" else called.argument(0, "mode") or (Const(True),)
             machine.write(atom.fields, "training", mode)
@@ -243,11 +252,15 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         return (atom,)
     if name in _PARSED:
         return options.parsed(machine, atom, called)
+    if name == "update" and isinstance(atom, Instance):
+        settings.override(machine, (atom,), called.given)  # `vars(config).update(...)`
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
-    hint = _hint(name, atom, called)
-    if hint is not None:
+    hint = distributed.rank_in(atom, called) or roles.called(name, is_method=True)
+    if name == "device_count":
+        hint = (WorldSize(local=True),)
+    if hint:
         if isinstance(hint[0], Rank) and hint[0].scope == "group":
             machine.record("group_rank", name, called.site)
         return hint
@@ -257,6 +270,8 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
 
     library.called_back(machine, called, "")
     carries = carried_by((atom, *called.given))
+    if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
+        carries = tuple(part for part in carries if not isinstance(part, Resource) or part.kind != "loader")
     if carries:
         if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
@@ -264,24 +279,6 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if called.keywords and not randomness.AUGMENTING.isdisjoint(called.keywords):
         carries = randomness.noted(called, carries)
     return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
-
-
-def _hint(name: str, atom: Any, called: Call) -> Value | None:
-    last = name.lower().lstrip("_").removeprefix("get_")
-    if last in vocabulary.GROUP_RANK or (last == "local_rank" and distributed.is_mesh(atom, called)):
-        return (Rank("group", sure=False),)
-    if last == "rank" and distributed.is_group(atom):
-        return (Rank("group", sure=False),)
-    if last in vocabulary.GLOBAL_RANK and name.lower() != "rank_id":
-        return (Rank("global", sure=False),)
-    if last in vocabulary.LOCAL_RANK:
-        return (Rank("local", sure=False),)
-    if last in vocabulary.WORLD_SIZE:
-        return (WorldSize(),)
-    if last == "device_count":
-        return (WorldSize(local=True),)
-    truth = conditions.hinted(name)
-    return (truth,) if isinstance(truth, RankTest) else None
 
 
 def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:

@@ -41,6 +41,7 @@ _LAYERS = frozenset(
 """Modules of torch.nn that have parameters, or may hold such modules."""
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 _MOST_PARTS = 200
+"""Parameters given to one optimizer; more are of one model, of which the first tell enough. Not said: values merge."""
 _PARAMETRISED = _LAYERS - _HOLDERS
 
 

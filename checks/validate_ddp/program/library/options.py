@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program import roles
 from validate_ddp.program.machine import Machine
-from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, constant
+from validate_ddp.program.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, bare, constant
 
 if TYPE_CHECKING:
     from validate_ddp.program.calls import Call
@@ -24,6 +24,7 @@ _DESTINATIONS = {
 def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
     """``parser.add_argument("--local_rank", ...)``: an option fact; all other options are of no interest."""
     _note_switch(machine, call)
+    _note_rank(machine, call)
     for value in call.args:
         option = constant(value)
         destination = _DESTINATIONS.get(option) if isinstance(option, str) else None
@@ -41,6 +42,15 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
             )
             break
     return None
+
+
+def _note_rank(machine: Machine, call: Call) -> None:
+    """Remember an option that is the launcher's rank by default: that is more than its name."""
+    ranks = tuple(atom for atom in bare(call.argument(-1, "default")) if isinstance(atom, Rank) and not atom.named)
+    names = [constant(call.argument(-1, "dest")), *(constant(value) for value in call.args)]
+    long = [name for name in names if isinstance(name, str) and not (name.startswith("-") and name[1:2] != "-")]
+    if ranks and long:
+        machine.switches[long[0].lstrip("-").replace("-", "_")] = ranks
 
 
 def _note_switch(machine: Machine, call: Call) -> None:

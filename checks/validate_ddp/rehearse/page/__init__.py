@@ -112,7 +112,7 @@ def _facts(judged: Judged) -> str:
     return f'<table class="facts"><caption hidden>Observed facts</caption><tbody>{rows}</tbody></table>'
 
 
-_WORDS = {"violated": "error", "held": "good", "not observed": "quiet"}
+_WORDS = {"violated": "error", "held": "good", "not observed": "quiet", "not judged": "warning"}
 
 
 def _rules(judged: Judged) -> str:

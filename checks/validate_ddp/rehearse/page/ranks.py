@@ -80,17 +80,21 @@ def _lane(run: Run, rank: int, top: int, first: float, last: float, scale: float
 
 
 def _bars(run: Run, rank: int, pixel: float) -> list[_Bar]:
-    """The calls of a rank; of one kind, those that are closer than a pixel are one bar."""
+    """The calls of a rank; of one kind, those that follow each other within a pixel are one bar, and so are those that
+    begin within one: as many as the page is wide, however long the run was."""
     done = {event["n"]: event["time"] for event in run.of(rank, "done")}
     found: list[_Bar] = []
+    last: dict[str, int] = {}
     for event in run.of(rank, *_KINDS):
-        bar = _Bar(_KINDS[event["event"]], event["time"], done.get(event["n"]), _call(run, event))
-        held = found[-1] if found else None
-        if held is not None and held.end is not None and bar.end is not None and held.kind == bar.kind:
-            if bar.start - held.end < pixel:
-                found[-1] = held._replace(end=bar.end, together=held.together + 1)
+        kind, start, end = _KINDS[event["event"]], event["time"], done.get(event["n"])
+        at = last.get(kind)
+        held = found[at] if at is not None else None
+        if held is not None and held.end is not None and end is not None:
+            if start - held.start < pixel or (at == len(found) - 1 and start - held.end < pixel):
+                found[last[kind]] = _Bar(kind, held.start, max(end, held.end), held.text, held.together + 1)
                 continue
-        found.append(bar)
+        last[kind] = len(found)
+        found.append(_Bar(kind, start, end, _call(run, event)))
     return found
 
 

@@ -44,16 +44,19 @@ def _strip(name: str, counts: list[Counter[int]], lane: int, length: int, bins: 
     top = lane * (_LANE + 6)
     width = (_WIDTH - _LEFT) / bins
     cells = [f'<rect class="never" x="{_LEFT}" y="{top}" width="{_WIDTH - _LEFT}" height="{_LANE}"/>']
-    for at in range(bins):
-        inside = range(at * length // bins, max((at + 1) * length // bins, at * length // bins + 1))
-        seen = [counts[0].get(index, 0) for index in inside]
-        hit = sum(count > 0 for count in seen)
-        if hit:
-            kind = "often" if max(seen) > 1 else "once"
-            cells.append(
-                f'<rect class="{kind}" x="{_LEFT + at * width:.1f}" y="{top}" width="{width + 0.1:.1f}" '
-                f'height="{_LANE}" opacity="{0.35 + 0.65 * hit / len(seen):.2f}"/>'
-            )
+    hits, most = Counter[int](), Counter[int]()
+    for index, count in counts[0].items():
+        if 0 <= index < length:
+            at = ((index + 1) * bins - 1) // length
+            hits[at] += 1
+            most[at] = max(most[at], count)
+    for at, hit in sorted(hits.items()):
+        inside = (at + 1) * length // bins - at * length // bins
+        kind = "often" if most[at] > 1 else "once"
+        cells.append(
+            f'<rect class="{kind}" x="{_LEFT + at * width:.1f}" y="{top}" width="{width + 0.1:.1f}" '
+            f'height="{_LANE}" opacity="{0.35 + 0.65 * hit / inside:.2f}"/>'
+        )
     return f'<text x="0" y="{top + _LANE - 4}">{name}</text>{"".join(cells)}'
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from validate_ddp.rehearse.log import Event
+from validate_ddp.report.printable import escape
 
 
 class View(Protocol):
@@ -52,7 +53,7 @@ class Plain:
         return
 
     def note(self, text: str) -> None:
-        print(f"validate-ddp: {text}", file=sys.stderr, flush=True)
+        print(f"validate-ddp: {escape(text)}", file=sys.stderr, flush=True)
 
     def output(self, rank: int | None) -> int | None:
         return None

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
+from validate_ddp.rehearse.pace import OutOfTime
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import NOT_OBSERVED, Verdict
+from validate_ddp.rehearse.verdict import NOT_JUDGED, NOT_OBSERVED, Verdict
 
 Judge = Callable[[Run], Verdict]
 
@@ -24,8 +25,25 @@ def judges() -> dict[str, Judge]:
 
 def judged(run: Run) -> dict[str, Verdict]:
     """What every rule says of the run, by code, after what one defect makes several rules say has been sorted out."""
-    verdicts = {code: judge(run) for code, judge in judges().items()}
-    return _one_a_place(_cause_alone(verdicts))
+    verdicts = _all(run)
+    late = {code: verdict for code, verdict in verdicts.items() if not verdict.in_time}
+    return _one_a_place(_cause_alone(verdicts)) | late
+
+
+def _all(run: Run) -> dict[str, Verdict]:
+    """Of the rules for which the time was too short: not judged."""
+    every = judges()
+    verdicts = dict.fromkeys(every, NOT_JUDGED)
+    for done, (code, judge) in enumerate(every.items()):
+        try:
+            if run.pace is not None:
+                run.pace.done, run.pace.total = done, len(every)
+            with run.bounded():
+                run.look()
+                verdicts[code] = judge(run)
+        except OutOfTime:
+            break
+    return verdicts
 
 
 _CAUSES = (("DDP104", "DDP202"), ("DDP303", "DDP301"), ("DDP310", "DDP501"))

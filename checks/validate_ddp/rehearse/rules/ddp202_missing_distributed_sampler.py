@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
-from validate_ddp.rehearse.iterations import Turn, contents, loader_of, sampler_of, shared, training_turns
+from validate_ddp.rehearse.iterations import (
+    Turn,
+    contents,
+    loader_of,
+    sampler_of,
+    shared,
+    training_turn,
+    training_turns,
+)
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
@@ -31,12 +39,9 @@ def judge(run: Run) -> Verdict:
 
 
 def _same(run: Run, rank: int, turn: Turn, loader: Event) -> Turn | None:
-    for other in training_turns(run, rank):
-        theirs = loader_of(run, rank, other.loader)
-        if theirs and theirs["site"].place == loader["site"].place and other.number == turn.number:
-            if other.loader == turn.loader:
-                return other
-    return None
+    other = training_turn(run, rank, turn.loader, turn.number)
+    theirs = loader_of(run, rank, turn.loader)
+    return other if theirs and theirs["site"].place == loader["site"].place else None
 
 
 def _is_whole(loader: Event) -> bool:

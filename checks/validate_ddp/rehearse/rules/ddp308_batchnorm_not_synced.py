@@ -37,19 +37,18 @@ def judge(run: Run) -> Verdict:
     """Looks at one rank: all have the same model."""
     rank = run.ranks[0] if run.ranks else 0
     looked = False
+    most: dict[int, int] = {}
+    for event in run.of(rank, "forward"):
+        if event["training"] and event["grad"] and event["rows"]:
+            most[event["ddp"]] = max(event["rows"], most.get(event["ddp"], 0))
     for wrapper in run.of(rank, "ddp"):
-        forwards = run.of(rank, "forward")
-        rows = [
-            event["rows"]
-            for event in forwards
-            if event["ddp"] == wrapper["ddp"] and event["training"] and event["grad"] and event["rows"]
-        ]
+        rows = most.get(wrapper["ddp"])
         if not rows or not wrapper["batch_norms"]:
             continue
         looked = True
-        if max(rows) <= _FEW:
+        if rows <= _FEW:
             message = (
-                f"{wrapper['batch_norms']} BatchNorm modules see at most {max(rows)} rows on each rank: "
+                f"{wrapper['batch_norms']} BatchNorm modules see at most {rows} rows on each rank: "
                 "`SyncBatchNorm.convert_sync_batchnorm` makes it the global batch"
             )
             return Verdict(True, (Observation("DDP308", INFO, wrapper["site"], message, (), (rank,)),))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from validate_ddp.catalogue import WARNING
 from validate_ddp.rehearse.iterations import training_turns
 from validate_ddp.rehearse.run import Run
@@ -18,8 +20,9 @@ def judge(run: Run) -> Verdict:
         return NOT_OBSERVED
     rank = run.ranks[0]
     looked = False
+    counts = Counter(event["schedule"] for event in run.of(rank, "scheduled"))
     for schedule in run.of(rank, "schedule"):
-        taken = sum(event["schedule"] == schedule["schedule"] for event in run.of(rank, "scheduled"))
+        taken = counts[schedule["schedule"]]
         if not taken:
             continue
         looked = True

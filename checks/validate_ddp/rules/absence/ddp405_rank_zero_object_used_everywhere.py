@@ -9,7 +9,7 @@ The other ranks raise `AttributeError: 'NoneType' object has no attribute ...` o
 zero, all is well; with two the job dies, or hangs if the failing rank had a collective to take part in.
 
 Where the use hangs on a condition that reading cannot decide, and that may be one on the rank under another name, this
-is advice.
+is advice. Where only the name of something unknown says on which ranks it was made, it is a warning.
 
 ## Example
 ```python
@@ -37,14 +37,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import ERROR, INFO, Edit, Fix, Place, Proposal
+from validate_ddp.catalogue import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.program.facts import Fact, Guard
 from validate_ddp.program.ranks import phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Instance, Resource, constant, unmarked
-from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.proposing import place, propose, unless_guessed
 
-SEVERITIES = (ERROR, INFO)
+SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
 
@@ -173,7 +173,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact,
-            INFO if doubt else ERROR,
+            INFO if doubt else unless_guessed(ERROR, constant(fact.value("sure")) is not True),
             f"`{said}` is made on {phrase(holder)} and {others} on the others, so `{said}.{fact.name}` raises there; "
             "guard it",
             evidence=_made(fact, said),

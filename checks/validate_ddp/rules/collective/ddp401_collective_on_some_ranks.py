@@ -9,7 +9,8 @@ A collective returns when every rank of its group has called it. One that rank z
 with the next, different collective of the others: a hang until the time-out of 10 or 30 minutes, or wrong numbers.
 
 Where the collective also hangs on a condition that reading cannot decide, in a function called under the condition on
-the rank, this is advice.
+the rank, this is advice. Where only the name of something unknown says that a condition is one on the rank, it is a
+warning.
 
 ## Example
 ```python
@@ -33,14 +34,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.catalogue import ERROR, INFO, Proposal
+from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Const, Symbol, bare
-from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
-SEVERITIES = (ERROR, INFO)
+SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
@@ -89,6 +90,16 @@ loss = torch.ones(1)
 dist.all_reduce(loss)
 if rank == 0:
     print(loss)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import settings
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = torch.nn.Linear(1, 1)
+if settings.gpu:  # whether to use one, as it seems
+    model = DDP(model)
 dist.destroy_process_group()
 """,
 )
@@ -142,15 +153,13 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         verb = "is called" if reach is fact.site else "is reached from here"
         reported.add(reach)
-        evidence = [
-            place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL
-        ]
+        evidence = kept_apart(fact)
         if reach is not fact.site:
             evidence.append(place(fact.site, f"`{fact.name}` is called here"))
         yield propose(
             program,
             fact.moved(reach),
-            INFO if fact.is_open else ERROR,
+            INFO if fact.is_open else unless_guessed(ERROR, fact.is_guessed),
             f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
             "pairs with another call of theirs",
             evidence=evidence,

@@ -12,7 +12,8 @@ mixed. An exit with code 0 is no help: the launcher takes it for success and lea
 
 Not reported: `raise` and `sys.exit(1)` on a loss that is not a number, since the launcher then ends the job, and
 conditions on a value that a collective has made the same on all ranks. A collective which the other ranks reach
-directly behind the exit is DDP401's.
+directly behind the exit is DDP401's. Where only the name of something unknown says that a condition is one on the
+rank, it is a warning.
 
 ## Example
 ```python
@@ -39,14 +40,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import ERROR, INFO, Proposal
+from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Instance, Resource, Site, bare, constant, reaching
-from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
-SEVERITIES = (ERROR, INFO)
+SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
@@ -181,14 +182,12 @@ def check(program: Program) -> Iterator[Proposal]:
         reported.add(fact.site)
         what = "backward" if waiting.kind == "backward" else f"`{waiting.name}`"
         leaving = phrase(fact.who) if fact.who in PARTIAL else "a rank whose own loss is not a number"
-        guards = [guard for guard in fact.guards if guard.who in PARTIAL]
-        evidence = [place(guard.site, f"from here on: {phrase(guard.who)}") for guard in guards]
         yield propose(
             program,
             fact,
-            INFO if _is_open(fact) else ERROR,
+            INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed),
             f"`{fact.name}` on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
-            evidence=[*evidence, place(waiting.site, "the others wait here")],
+            evidence=[*kept_apart(fact), place(waiting.site, "the others wait here")],
         )._replace(expects=("statement", ""))
 
 

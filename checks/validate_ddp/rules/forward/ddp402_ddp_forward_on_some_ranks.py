@@ -37,7 +37,7 @@ from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Instance, Resource, bare, constant
-from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.proposing import kept_apart, place, propose
 
 SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
 EVIDENCE = "SR"
@@ -139,9 +139,6 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         reported.add(reach)
         wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))
-        guards = [
-            place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL
-        ]
         inside = [] if reach is fact.site else [place(fact.site, "it is run here")]
         yield propose(
             program,
@@ -149,7 +146,7 @@ def check(program: Program) -> Iterator[Proposal]:
             INFO if fact.is_open or _may_be_bare(program, wrapper) or _seems_bufferless(program, wrapper) else WARNING,
             f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for "
             "the others; call `.module` here",
-            evidence=[*guards, *inside, place(wrapper.site, "the model is wrapped here")],
+            evidence=[*kept_apart(fact), *inside, place(wrapper.site, "the model is wrapped here")],
         )
 
 

@@ -35,8 +35,9 @@ from typing import Any
 
 from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal
 from validate_ddp.program.facts import Fact
+from validate_ddp.program.sameness import differs_by_rank
 from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare, differs_by_rank
+from validate_ddp.program.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
 from validate_ddp.rules.proposing import place, propose
 
 SEVERITIES = (ERROR,)

@@ -34,7 +34,7 @@ from validate_ddp.catalogue import ERROR, INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Instance, Rank, Resource, Value, WorldSize, bare, constant
-from validate_ddp.rules.proposing import propose
+from validate_ddp.rules.proposing import propose, unless_guessed
 
 SEVERITIES = (WARNING, ERROR, INFO)
 EVIDENCE = "SR"
@@ -152,10 +152,17 @@ def check(program: Program) -> Iterator[Proposal]:
         message = _mixed(program, fact, fact.value("rank"), size)
         if message is None:
             continue
-        severity = ERROR if _of_several_nodes(program) else WARNING
+        severity = (
+            unless_guessed(ERROR, _is_guessed(fact.value("rank"), size)) if _of_several_nodes(program) else WARNING
+        )
         if fact.hangs_on_unknown:
             severity = INFO
         yield propose(program, fact, severity, message)
+
+
+def _is_guessed(*values: Value) -> bool:
+    """Whether only its name says that one of the two numbers is a rank, or the number of ranks."""
+    return any(isinstance(atom, (Rank, WorldSize)) and atom.named for value in values for atom in bare(value))
 
 
 def _of_several_nodes(program: Program) -> bool:

@@ -2,7 +2,10 @@
 
 ## What it does
 Looks for a `DistributedSampler` that shuffles, whose loader is iterated over in a loop of epochs, and on which
-`set_epoch` is never called.
+`set_epoch` is never called. Where no backward is in sight, so that the loop may be one of inference, it is a warning.
+
+Not reported: a loop in which models only run without gradients, or in evaluation mode, and a class derived from
+`DistributedSampler` with an iterator of its own that never looks at the epoch.
 
 ## Why is this bad?
 The sampler seeds its permutation with `seed + epoch`. Without `set_epoch` the epoch stays 0: each epoch repeats the
@@ -39,14 +42,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.catalogue import ERROR, Edit, Fix, Proposal, Span
+from validate_ddp.catalogue import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.program.facts import Fact, Loop
 from validate_ddp.program.library.data import distributed_samplers
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Resource, Value, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (ERROR,)
+SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "safe"
 
@@ -151,7 +154,7 @@ def check(program: Program) -> Iterator[Proposal]:
     served = _iterated_by_sampler(program)
     for fact in program.facts("sampler"):
         sampler = fact.value("sampler")[0]
-        if constant(fact.value("shuffle")) is False or not fact.value("shuffle"):
+        if constant(fact.value("shuffle")) is False or not fact.value("shuffle") or sampler.get("own_order"):
             continue
         loops = served.get(id(sampler))
         if loops is None or _epoch_is_set(program, sampler):
@@ -165,7 +168,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact,
-            ERROR,
+            ERROR if program.facts("backward") else WARNING,
             "`set_epoch` is never called on this shuffling `DistributedSampler`: every epoch repeats the order "
             "of the first",
             evidence=evidence,

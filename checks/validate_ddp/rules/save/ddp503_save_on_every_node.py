@@ -37,6 +37,7 @@ from collections.abc import Iterator
 
 from validate_ddp.catalogue import INFO, WARNING, Proposal
 from validate_ddp.program.facts import Fact
+from validate_ddp.program.sameness import hangs_on_rank
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import (
     WRAPPERS,
@@ -50,7 +51,6 @@ from validate_ddp.program.values import (
     bare,
     constant,
     contents,
-    hangs_on_rank,
     reaching,
 )
 from validate_ddp.rules.proposing import place, propose

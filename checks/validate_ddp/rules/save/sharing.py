@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.program.facts import Fact
-from validate_ddp.program.sameness import is_alike
+from validate_ddp.program.sameness import hangs_on_rank, is_alike
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import (
     WRAPPERS,
@@ -19,7 +19,6 @@ from validate_ddp.program.values import (
     bare,
     constant,
     contents,
-    hangs_on_rank,
     reaching,
 )
 

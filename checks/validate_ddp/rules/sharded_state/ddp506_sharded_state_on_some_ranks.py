@@ -43,7 +43,7 @@ from validate_ddp.program.facts import Fact
 from validate_ddp.program.ranks import PARTIAL, complementary, phrase
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Resource, bare, constant
-from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
@@ -154,9 +154,7 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         severity, consequence = _judged(program, fact)
         reported.add(reach)
-        evidence = [
-            place(guard.site, f"from here on: {phrase(guard.who)}") for guard in fact.guards if guard.who in PARTIAL
-        ]
+        evidence = kept_apart(fact)
         if reach is not fact.site:
             evidence.append(place(fact.site, f"`{fact.name}` is called here"))
         evidence += [
@@ -168,7 +166,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            severity,
+            unless_guessed(severity, fact.is_guessed),
             f"`{fact.name}` {verb} on {phrase(fact.who)}, but {consequence}",
             evidence=evidence,
         )

@@ -1,1 +1,2 @@
-"""Entries on the reading of files themselves; ``lint`` and ``edit.suppressions`` raise them, no rule is queried."""
+"""Entries on the reading of files: ``lint``, ``edit.suppressions`` and ``program.incomplete`` raise them; no rule is
+queried."""

@@ -4,6 +4,9 @@
 Reports a path which does not exist, may not be opened, holds no text, or is a notebook that is no valid JSON. The
 other files are still checked, and the exit code is 2.
 
+A file that was met in a folder and holds no text is a `warning`, and the exit code is that of the findings. A named
+file that is no Python, such as a launch script, and an empty notebook are `info`: they are not read.
+
 ## Why is this bad?
 A file that was not read was not checked: silence would look like "nothing wrong here".
 
@@ -26,7 +29,7 @@ extend-exclude = ["legacy/"]
 
 from __future__ import annotations
 
-SEVERITIES = ("error",)
+SEVERITIES = ("error", "warning", "info")
 EVIDENCE = "S"
 FIX = "-"
 VALID: tuple[str, ...] = ()

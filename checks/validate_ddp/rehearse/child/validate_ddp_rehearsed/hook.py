@@ -1,11 +1,17 @@
-"""Waits for the import of torch: until then nothing of ours is imported, and nothing is patched."""
+"""Waits for the import of torch: until then nothing of ours is imported, and nothing is patched.
+
+Nor is anything of the standard library that Python has not loaded by then: a script may have a file of that name.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 START = os.getcwd()
 """Where the script was started: what its frames name is relative to it, even after a chdir."""
