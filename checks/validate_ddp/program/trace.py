@@ -77,9 +77,9 @@ class Program:
 
         A collective alone says nothing, nor does a wrapper or a clean-up behind a condition of unknown truth: helpers
         for both kinds of run have them behind conditions that a single process never meets. A notebook is one process,
-        but for those that it starts itself.
+        but for those that it starts itself, unless it starts a process group.
         """
-        if self._is_notebook:
+        if self._is_one_process:
             return bool(self._starts)
         return any(
             fact.kind in ("launch", "sampler")
@@ -118,11 +118,14 @@ class Program:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
         if "alone" in fact.flags:
             return False
-        return "spawned" in fact.flags or not (self._starts or self._is_notebook)
+        return "spawned" in fact.flags or not (self._starts or self._is_one_process)
 
     @property
-    def _is_notebook(self) -> bool:
-        return self.entry.endswith(".ipynb")
+    def _is_one_process(self) -> bool:
+        """Whether it is a notebook that does not itself start a process group: what a library starts is of one rank."""
+        return self.entry.endswith(".ipynb") and not any(
+            fact.name == "init" and fact.site.path == self.entry for fact in self.facts("process_group")
+        )
 
     @property
     def _starts(self) -> list[Fact]:
