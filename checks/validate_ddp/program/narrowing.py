@@ -8,7 +8,18 @@ from typing import Any
 from validate_ddp.program import conditions
 from validate_ddp.program.conditions import is_wrapper
 from validate_ddp.program.machine import Machine, Scope
-from validate_ddp.program.values import Const, Instance, Opaque, Resource, Value, bare, unmarked
+from validate_ddp.program.values import (
+    Class,
+    Const,
+    Instance,
+    Opaque,
+    Resource,
+    Symbol,
+    Value,
+    bare,
+    contents,
+    unmarked,
+)
 
 Node = list[Any]
 
@@ -38,8 +49,36 @@ def refine(machine: Machine, node: Node, positive: bool) -> None:
         elif node[2][1] == ["const", "state_dict"] and not positive:
             _keep(machine, node[2][0], lambda atom: not is_wrapper(atom))
     elif kind == "call" and node[1] == ["name", "isinstance"] and len(node[2]) == 2:
-        if "Parallel" in repr(node[2][1]) or "DDP" in repr(node[2][1]):
-            _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
+        kinds = _wrappers(machine, node[2][1])
+        if kinds:
+            _keep(machine, node[2][0], lambda atom: (_kind(atom) in kinds) is positive or isinstance(atom, Opaque))
+
+
+_CLASSES = {
+    "DistributedDataParallel": "ddp",
+    "DDP": "ddp",
+    "FullyShardedDataParallel": "fsdp",
+    "FSDP": "fsdp",
+    "DataParallel": "dp",
+    "DeepSpeedEngine": "engine",
+}
+
+
+def _wrappers(machine: Machine, node: Node) -> set[str]:
+    """The kinds of wrappers that the classes in an ``isinstance`` make, by what their names are bound to."""
+    if node[0] not in ("name", "attr", "seq"):
+        return set()
+    tested = machine.evaluate(node)
+    symbols = [part for atom in (*bare(tested), *contents(tested)) for part in _with_bases(atom)]
+    return {_CLASSES[part.last] for part in symbols if isinstance(part, Symbol) and part.last in _CLASSES}
+
+
+def _with_bases(atom: Any) -> list[Any]:
+    return atom.lineage() if isinstance(atom, Class) else [atom]
+
+
+def _kind(atom: Any) -> str:
+    return atom.kind if isinstance(atom, Resource) else ""
 
 
 def assume(machine: Machine, node: Node) -> None:
