@@ -98,6 +98,11 @@ ONE_PATH = {
         "import hydra\n@hydra.main(config_path=None)\ndef main(cfg):\n    if cfg.keep:\n"
         f"        torch.save({STATE}, os.path.join(cfg.out, 'model.pt'))\nmain()\n"
     ),
+    "a variable with a default": _save("os.environ.get('OUT', 'out')"),
+    "what fire fills in": f"import fire\ndef main(out='out'):\n    torch.save({STATE}, out)\nfire.Fire(main)\n",
+    "a class filled from a file": (
+        "class Job:\n    out: str = 'out'\njob = Job(**json.load(open('a.json')))\n" + _save("job.out")
+    ),
     "a step that was loaded": (
         'step = torch.load("model.pt", map_location="cpu")["step"]\nfor batch in loader:\n    step += 1\n'
         f"torch.save({STATE}, f'model_{{step}}.pt')\n"
@@ -156,6 +161,9 @@ RANKS_OWN = {
         "from omegaconf import DictConfig\ndef main(cfg: DictConfig):\n    cfg['out'] = f'{dist.get_rank()}'\n"
         f"    torch.save({STATE}, os.path.join(cfg['out'], 'model.pt'))\nimport mine\nmain(mine.configuration())\n"
     ),
+    "settings read for the rank": (
+        "settings = json.loads(Path(f'{dist.get_rank()}.json').read_text())\n" + _save("settings['out']")
+    ),
     "settings of the rank": _save("settings['out']", "settings = json.load(open(f'{dist.get_rank()}.json'))"),
     "a guard of a group": _save(
         "'model.pt'", "from mine import engine\nif engine.get_data_parallel_rank() != 0:\n    sys.exit()"
@@ -173,6 +181,17 @@ UNSURE = {
     "the day": _save("datetime.now().strftime('%d.pt')"),
     "a parameter of unknown origin": _save("path", "from mine import path"),
     "a variable of the environment": _save("os.environ['OUT']"),
+    "a variable that a launcher may set": _save("os.environ.get('FLUX_TASK_ID', '0')"),
+    "a field given by position": (
+        "class Job:\n    out: str = 'out'\njob = Job(f'{dist.get_rank()}')\n" + _save("job.out")
+    ),
+    "a field set by a name out of sight": (
+        "class Job:\n    out: str = 'out'\njob = Job()\nsetattr(job, sys.argv[1], str(dist.get_rank()))\n"
+        + _save("job.out")
+    ),
+    "a line of data": (
+        "for line in open(args.out):\n    job = json.loads(line)\n" + "    torch.save({'model': 1}, job['out'])\n"
+    ),
     "what lies on disk": _save("os.listdir(args.out)[0]"),
     "a path on each side": _save("path", "path = 'a.pt' if dist.get_rank() == 0 else 'b.pt'"),
     "a loss": (
