@@ -1,0 +1,178 @@
+"""The process between the command and the ranks: it starts them, and ends them with all that they have started.
+
+Whatever ends the command, a SIGKILL too, something has to be left that ends the ranks; and only a parent can know all
+that descends from them. So this small process (no torch, 25 ms) is the parent of the ranks and the sub-reaper of
+their descendants: a loader's worker whose rank was killed, a daemon in a session of its own with a cleared
+environment, ranks that a rank has spawned, all are its children as soon as they have no other parent.
+
+- The command asks it to start ranks, and is told when they end.
+- It ends everything and removes the folder of the run when it is asked to, and when the command's end of the line
+  closes: the kernel does that, however the command ended.
+- It leads a session of its own, so that Ctrl-C on the terminal comes to the command alone, and lets SIGINT, SIGTERM
+  and SIGHUP pass: where all processes of a session get them, the command decides.
+- Where it is killed itself, the command goes on: as a sub-reaper above this one it becomes the ranks' parent. What
+  cleared its environment in a session of its own is out of sight then, and so are all if both are killed at once;
+  ranks with torch in them end in that case too, as their channel closes.
+- A process that another daemon has started for a rank (tmux, a container) descends from that one, and is found by the
+  mark in its environment, if it was given it.
+
+Off Linux there are no sub-reapers: the process groups of the ranks are ended there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+from validate_ddp import descendants
+
+PATIENT, NOW = b"T", b"K"
+"""What the command says on the line besides closing it: SIGTERM first and a moment's grace, or SIGKILL at once."""
+GRACE = 2.0
+"""Seconds between the two signals."""
+MARK = "VALIDATE_DDP_RUN"
+
+
+class Keeper:
+    """``control``: requests come and answers go. ``line``: one byte, or its end, ends everything."""
+
+    def __init__(self, control: socket.socket, line: socket.socket, folder: str, run: str) -> None:
+        self.control, self.line, self.folder, self.run = control, line, folder, run
+        self.ranks: set[int] = set()
+        self.started: set[int] = set()
+        self.request = b""
+        self.screens: list[int] = []
+        # SIGCHLD wakes `select` through this pair.
+        self.wakeup, writer = socket.socketpair()
+        self.wakeup.setblocking(False)
+        writer.setblocking(False)
+        self.writer = writer
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> NoReturn:
+        """Until the line says so, or ends."""
+        asked = NOW
+        while True:
+            ready = select.select([self.control, self.line, self.wakeup], [], [])[0]
+            if self.wakeup in ready:
+                self.wakeup.recv(4096)
+                descendants.reap(self._reaped)
+            if self.line in ready:
+                asked = self.line.recv(1) or NOW
+                break
+            if self.control in ready and not self._take():
+                break
+        self._end(asked)
+
+    def _take(self) -> bool:
+        """A part of a request: its length, then the command line and the environment; a screen may come with it."""
+        data, descriptors, _, _ = socket.recv_fds(self.control, 1 << 16, 1)
+        self.screens += descriptors
+        self.request += data
+        if len(self.request) >= 4:
+            end = 4 + struct.unpack("!I", self.request[:4])[0]
+            if len(self.request) >= end:
+                words, environment = json.loads(self.request[4:end])
+                self.request = self.request[end:]
+                self._start(words, environment)
+        return bool(data)
+
+    def _start(self, words: list[str], environment: dict[str, str]) -> None:
+        screens, self.screens = self.screens, []
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell(failed=error.strerror or str(error))
+            return
+        if pid == 0:
+            _become(words, environment, screens)
+        for descriptor in screens:
+            os.close(descriptor)
+        self.ranks.add(pid)
+        self.started.add(pid)
+        self._tell(started=pid)
+
+    def _reaped(self, pid: int, code: int) -> None:
+        if pid in self.ranks:
+            self.ranks.discard(pid)
+            self._tell(ended=[pid, code])
+
+    def _tell(self, **what: Any) -> None:
+        try:
+            self.control.sendall(json.dumps(what).encode() + b"\n")
+        except OSError:  # the command has gone; the line says so too
+            return
+
+    def _end(self, asked: bytes) -> NoReturn:
+        """Ends everything, and this process."""
+        deadline = time.monotonic() + GRACE
+        if asked == PATIENT:
+            descendants.kill_groups(self.ranks, signal.SIGTERM)
+            while self.ranks and time.monotonic() < deadline:
+                if select.select([self.line], [], [], 0.01)[0]:
+                    break  # asked again, or the command was killed meanwhile
+                descendants.reap(self._reaped)
+        seen = descendants.end_children(self.started, self._reaped)
+        for pid in descendants.marked(f"{MARK}={self.run}"):
+            descendants.kill(pid)
+            seen.add(pid)
+        descendants.forget_shared_memory(seen | self.started)
+        _remove(self.folder)
+        os._exit(0)
+
+
+def _become(words: list[str], environment: dict[str, str], screens: list[int]) -> NoReturn:
+    """The rest of a forked process: a rank."""
+    try:
+        os.setsid()
+        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them for itself; handlers end with the `exec`
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_DFL)
+        for descriptor in screens:
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+        os.execve(words[0], words, environment)
+    except BaseException as error:  # noqa: BLE001 - nothing may run on in a copy of this process
+        os.write(2, f"validate-ddp: {words[0]}: {error}\n".encode(errors="backslashreplace"))
+    os._exit(127)
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """arguments: the descriptors of both sockets, the folder to be made, the number of the run."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD"):
+        number = getattr(signal, name)
+        if signal.getsignal(number) is not signal.SIG_IGN or name == "SIGCHLD":
+            # A function and not SIG_IGN, which the ranks would inherit.
+            signal.signal(number, lambda number, frame: None)
+    sockets = [socket.socket(fileno=int(each)) for each in arguments[:2]]
+    for each in sockets:
+        os.set_inheritable(each.fileno(), False)
+    folder, run = arguments[2:]
+    keeper = Keeper(*sockets, folder, run)
+    descendants.adopt()
+    try:
+        os.mkdir(folder, 0o700)
+    except OSError as error:
+        keeper._tell(failed=error.strerror or str(error))
+        os._exit(1)
+    keeper._tell(ready=True)
+    import shutil  # noqa: F401 - now, while nobody waits for it; and it may be gone with the disk in the end
+
+    keeper.serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
