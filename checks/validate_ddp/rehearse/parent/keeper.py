@@ -36,15 +36,15 @@ from validate_ddp import descendants
 PATIENT, NOW = b"T", b"K"
 """What the command says on the line besides closing it: SIGTERM first and a moment's grace, or SIGKILL at once."""
 GRACE = 2.0
-"""Seconds between the two signals."""
+"""Seconds between the two signals, where the command says nothing else."""
 MARK = "VALIDATE_DDP_RUN"
 
 
 class Keeper:
-    """``control``: requests come and answers go. ``line``: one byte, or its end, ends everything."""
+    """control: requests come and answers go. line: one byte, or its end, ends everything. grace: seconds."""
 
-    def __init__(self, control: socket.socket, line: socket.socket, folder: str, run: str) -> None:
-        self.control, self.line, self.folder, self.run = control, line, folder, run
+    def __init__(self, control: socket.socket, line: socket.socket, folder: str, run: str, grace: float) -> None:
+        self.control, self.line, self.folder, self.run, self.grace = control, line, folder, run, grace
         self.ranks: set[int] = set()
         self.started: set[int] = set()
         self.request = b""
@@ -86,18 +86,24 @@ class Keeper:
 
     def _start(self, words: list[str], environment: dict[str, str]) -> None:
         screens, self.screens = self.screens, []
+        reader, writer = os.pipe()
         try:
             pid = os.fork()
+            if pid == 0:
+                _become(words, environment, screens, writer)
+            self.ranks.add(pid)
+            self.started.add(pid)
         except OSError as error:
-            self._tell(failed=error.strerror or str(error))
-            return
-        if pid == 0:
-            _become(words, environment, screens)
-        for descriptor in screens:
+            os.write(writer, (error.strerror or str(error)).encode())
+        for descriptor in (*screens, writer):
             os.close(descriptor)
-        self.ranks.add(pid)
-        self.started.add(pid)
-        self._tell(started=pid)
+        # At its end once the rank has become another program: a signal before would not reach its session.
+        failed = os.read(reader, 4096)
+        os.close(reader)
+        if failed:
+            self._tell(failed=failed.decode(errors="replace"))
+        else:
+            self._tell(started=pid)
 
     def _reaped(self, pid: int, code: int) -> None:
         if pid in self.ranks:
@@ -112,7 +118,7 @@ class Keeper:
 
     def _end(self, asked: bytes) -> NoReturn:
         """Ends everything, and this process."""
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + self.grace
         if asked == PATIENT:
             descendants.kill_groups(self.ranks, signal.SIGTERM)
             while self.ranks and time.monotonic() < deadline:
@@ -128,8 +134,8 @@ class Keeper:
         os._exit(0)
 
 
-def _become(words: list[str], environment: dict[str, str], screens: list[int]) -> NoReturn:
-    """The rest of a forked process: a rank."""
+def _become(words: list[str], environment: dict[str, str], screens: list[int], failed: int) -> NoReturn:
+    """The rest of a forked process: a rank. failed: where it is said why it cannot become one."""
     try:
         os.setsid()
         for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them for itself; handlers end with the `exec`
@@ -140,7 +146,8 @@ def _become(words: list[str], environment: dict[str, str], screens: list[int]) -
             os.dup2(descriptor, 2)
         os.execve(words[0], words, environment)
     except BaseException as error:  # noqa: BLE001 - nothing may run on in a copy of this process
-        os.write(2, f"validate-ddp: {words[0]}: {error}\n".encode(errors="backslashreplace"))
+        why = getattr(error, "strerror", None) or str(error)
+        os.write(failed, f"{words[0]}: {why}".encode(errors="replace"))
     os._exit(127)
 
 
@@ -151,7 +158,7 @@ def _remove(folder: str) -> None:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """arguments: the descriptors of both sockets, the folder to be made, the number of the run."""
+    """arguments: the descriptors of both sockets, the folder to be made, the number of the run, seconds of grace."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD"):
         number = getattr(signal, name)
         if signal.getsignal(number) is not signal.SIG_IGN or name == "SIGCHLD":
@@ -160,8 +167,8 @@ def main(arguments: list[str]) -> NoReturn:
     sockets = [socket.socket(fileno=int(each)) for each in arguments[:2]]
     for each in sockets:
         os.set_inheritable(each.fileno(), False)
-    folder, run = arguments[2:]
-    keeper = Keeper(*sockets, folder, run)
+    folder, run, grace = arguments[2:]
+    keeper = Keeper(*sockets, folder, run, float(grace))
     descendants.adopt()
     try:
         os.mkdir(folder, 0o700)

@@ -54,7 +54,7 @@ class Keeper:
         self.line, line = socket.socketpair()
         self.adopted = descendants.adopt()
         flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
-        words = [str(control.fileno()), str(line.fileno()), self.folder, self.run]
+        words = [str(control.fileno()), str(line.fileno()), self.folder, self.run, str(GRACE)]
         with control, line:
             self.process = subprocess.Popen(
                 [sys.executable, *flags, "-c", f"{_CODE}(sys.argv[1:])", _ROOT, *words],
