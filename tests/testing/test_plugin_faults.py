@@ -120,3 +120,32 @@ def test_an_interrupted_pytest_leaves_nothing(pytester, monkeypatch, processes, 
     pytest_process.send_signal(getattr(signal, number))
     pytest_process.wait(20)
     assert processes.wait_until_gone(mark, 20) == []
+
+
+ASYNC = """
+import asyncio
+
+@pytest.mark.world_size(2)
+async def test_coroutine(world): open(f"ran{world.rank}", "w")
+
+@pytest.mark.world_size(2)
+async def test_generator(world):
+    yield
+    assert False
+
+@pytest.mark.world_size(2)
+@pytest.mark.xfail(strict=True)
+async def test_expected(world): pass
+
+async def passes(): return 1
+
+@pytest.mark.world_size(2)
+def test_run(world): assert asyncio.run(passes()) == 1
+"""
+
+
+def test_a_test_that_is_a_coroutine_fails_and_says_what_to_do(suite) -> None:
+    result = suite(ASYNC)
+    result.assert_outcomes(passed=1, failed=2, xfailed=1)
+    result.stdout.fnmatch_lines(["*async def functions are not natively supported on ranks: nobody awaits this one*"])
+    result.stdout.no_fnmatch_line("*never awaited*")
