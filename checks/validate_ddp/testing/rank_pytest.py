@@ -113,7 +113,7 @@ _running: list[Callable[..., Any]] = []
 
 
 def refuse_awaitable(result: object) -> None:
-    """Fails a test that is ``async def``, as pytest does: nothing of it has run, and no plugin for them is on the ranks."""
+    """Fails a test that is ``async def``, as pytest does: nothing of it has run, and no plugin for it is here."""
     import pytest
 
     if hasattr(result, "__await__") or hasattr(result, "__aiter__"):

@@ -32,7 +32,7 @@ class Forkserver:
         if pytest_options is not None and sys.dont_write_bytecode:
             self.rewritten_code = tempfile.mkdtemp(prefix="validate-ddp-")
             pytest_options = {**pytest_options, "rewritten_code": self.rewritten_code}
-        code = f"from validate_ddp.testing.forkserver import start; start({theirs.fileno()})"
+        code = f"from validate_ddp.testing.forkserver import start; start({theirs.fileno()}, {self.rewritten_code!r})"
         environment = dict(os.environ)
         # The checkout or folder from which we were imported, whatever put it on our path.
         here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
