@@ -16,8 +16,23 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+class Kept(Protocol):
+    """What keeps processes, and is asked to end them."""
+
+    def ask(self, patiently: bool) -> None:
+        """Asks that all be ended, and does not wait; asked once more: now."""
+
+    def wait(self) -> None:
+        """Waits for it."""
+
+
+keepers: list[Kept] = []
+"""Those of this process that keep something now. Here, as the handler may come while any other module is imported."""
 _last: list[Callable[[], object]] = []
 _ending = False
 
@@ -49,8 +64,6 @@ def last(call: Callable[[], object]) -> Iterator[None]:
 
 def _end(number: int, frame: object) -> None:
     global _ending
-    from validate_ddp.rehearse.parent.keeping import keepers
-
     kept = list(keepers)
     again, _ending = _ending, True
     for each in kept:

@@ -16,6 +16,9 @@ environment, ranks that a rank has spawned, all are its children as soon as they
 - A process that another daemon has started for a rank (tmux, a container) descends from that one, and is found by the
   mark in its environment, if it was given it.
 
+PR_SET_PDEATHSIG, which would have the kernel kill the ranks with their parent, is not used: it does not reach what they
+have started, and would end a run whose keeper alone is killed.
+
 Off Linux there are no sub-reapers: the process groups of the ranks are ended there.
 """
 
@@ -40,7 +43,7 @@ GRACE = 2.0
 MARK = "VALIDATE_DDP_RUN"
 
 
-class Keeper:
+class Service:
     """control: requests come and answers go. line: one byte, or its end, ends everything. grace: seconds."""
 
     def __init__(self, control: socket.socket, line: socket.socket, folder: str, run: str, grace: float) -> None:
@@ -168,17 +171,17 @@ def main(arguments: list[str]) -> NoReturn:
     for each in sockets:
         os.set_inheritable(each.fileno(), False)
     folder, run, grace = arguments[2:]
-    keeper = Keeper(*sockets, folder, run, float(grace))
+    service = Service(sockets[0], sockets[1], folder, run, float(grace))
     descendants.adopt()
     try:
         os.mkdir(folder, 0o700)
     except OSError as error:
-        keeper._tell(failed=error.strerror or str(error))
+        service._tell(failed=error.strerror or str(error))
         os._exit(1)
-    keeper._tell(ready=True)
+    service._tell(ready=True)
     import shutil  # noqa: F401 - now, while nobody waits for it; and it may be gone with the disk in the end
 
-    keeper.serve()
+    service.serve()
 
 
 if __name__ == "__main__":

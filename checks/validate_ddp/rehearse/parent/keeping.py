@@ -21,6 +21,7 @@ from typing import Any
 
 from validate_ddp import descendants
 from validate_ddp.cli import UsageError
+from validate_ddp.rehearse.parent.ending import keepers
 from validate_ddp.rehearse.parent.keeper import GRACE, MARK, NOW, PATIENT
 
 _LONGEST = 75
@@ -30,8 +31,8 @@ _CODE = "import sys; sys.path.append(sys.argv.pop(1)); from validate_ddp.rehears
 _WAIT = GRACE + descendants.LIMIT + 5
 """Seconds for the keeper to end what it keeps."""
 
-keepers: list[Keeper] = []
-"""Those of this process that keep something now, for a signal that ends it."""
+_adopted_before = False
+"""Whether this process was a sub-reaper before it kept anything."""
 
 
 class Keeper:
@@ -41,6 +42,7 @@ class Keeper:
     """
 
     def __init__(self) -> None:
+        global _adopted_before
         self.run = uuid.uuid4().hex
         self.folder = os.path.join(_short_folder(), f"validate-ddp-{self.run[:12]}")
         self.codes: dict[int, int] = {}
@@ -52,16 +54,11 @@ class Keeper:
         # Sockets, which close themselves where an interrupt comes before all is set up; numbers would not.
         self.control, control = socket.socketpair()
         self.line, line = socket.socketpair()
-        self.adopted = descendants.adopt()
-        flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
-        words = [str(control.fileno()), str(line.fileno()), self.folder, self.run, str(GRACE)]
         with control, line:
-            self.process = subprocess.Popen(
-                [sys.executable, *flags, "-c", f"{_CODE}(sys.argv[1:])", _ROOT, *words],
-                pass_fds=[control.fileno(), line.fileno()],
-                start_new_session=True,
-            )
-            keepers.append(self)
+            self.process = self._started(control.fileno(), line.fileno())
+        if not keepers:
+            _adopted_before = descendants.adopt()
+        keepers.append(self)  # now that nobody else holds the keeper's ends: their closing is what is waited for
         try:
             answer = self._answer()
         except BaseException:
@@ -72,6 +69,18 @@ class Keeper:
             why = answer.get("failed", "the process that makes it was killed")
             raise UsageError(f"no folder for temporary files can be written: {why}")
         self.made = True
+
+    def _started(self, *descriptors: int) -> subprocess.Popen[bytes]:
+        flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
+        words = [*map(str, descriptors), self.folder, self.run, str(GRACE)]
+        try:
+            return subprocess.Popen(
+                [sys.executable, *flags, "-c", f"{_CODE}(sys.argv[1:])", _ROOT, *words],
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UsageError(f"no process can be started: {error.strerror or error}") from error
 
     def __enter__(self) -> Keeper:
         return self
@@ -166,12 +175,12 @@ class Keeper:
         self.ask(patiently)
         self.wait()
         self.closed = True
-        if self in keepers:
-            keepers.remove(self)
         self.control.close()
         self.line.close()
         self.process.wait()
-        descendants.adopt(self.adopted)
+        keepers.remove(self)
+        if not keepers:
+            descendants.adopt(_adopted_before)
 
     def wait(self) -> None:
         """Waits until the keeper has ended everything; does it here where it was killed."""
