@@ -6,23 +6,21 @@ killed leaves it too, as the kernel closes the line to ``keeper.py``, which tell
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from typing import Any
+from collections.abc import Iterator
 
 from validate_ddp import descendants
 from validate_ddp.cli import UsageError
 from validate_ddp.rehearse.parent.ending import keepers
-from validate_ddp.rehearse.parent.keeper import GRACE, MARK, NOW, PATIENT
+from validate_ddp.rehearse.parent.keeper import ENDED, GRACE, MARK, NOW, PATIENT, READY, STARTED, request
 
 _LONGEST = 75
 """Bytes of a folder in which our own folder and the socket in it still fit: the kernel takes a path of 107."""
@@ -60,14 +58,13 @@ class Keeper:
             _adopted_before = descendants.adopt()
         keepers.append(self)  # now that nobody else holds the keeper's ends: their closing is what is waited for
         try:
-            answer = self._answer()
+            word, rest = self._answer()
         except BaseException:
             self.close()
             raise
-        if "ready" not in answer:
+        if word != READY:
             self.close()
-            why = answer.get("failed", "the process that makes it was killed")
-            raise UsageError(f"no folder for temporary files can be written: {why}")
+            raise UsageError(f"no folder for temporary files can be written: {rest}")
         self.made = True
 
     def _started(self, *descriptors: int) -> subprocess.Popen[bytes]:
@@ -94,34 +91,36 @@ class Keeper:
 
     def start(self, words: list[str], environment: dict[str, str], screen: int | None) -> int:
         """Starts a process in a session of its own, with ``screen`` as its output or with ours; its process id."""
-        data = json.dumps([words, environment]).encode()
-        data = struct.pack("!I", len(data)) + data
+        data = request(words, environment)
         try:
             sent = socket.send_fds(self.control, [data], [] if screen is None else [screen])
             self.control.sendall(data[sent:])
         except OSError:
             pass  # it has gone, as the missing answer tells
-        answer = self._answer()
-        if "started" not in answer:
-            raise UsageError(f"no process can be started: {answer.get('failed', 'its parent was killed')}")
-        self.pids.append(answer["started"])
+        word, rest = self._answer()
+        if word != STARTED:
+            raise UsageError(f"no process can be started: {rest}")
+        self.pids.append(int(rest))
         return self.pids[-1]
 
-    def _answer(self) -> dict[str, Any]:
-        """The next answer that is not about a process that has ended; empty where none can come."""
+    def _answer(self) -> tuple[str, str]:
+        """The next answer that is not about a process that has ended: its first word, and the rest."""
         while True:
-            line, found, rest = self.answers.partition(b"\n")
-            if found:
-                self.answers = rest
-                answer: dict[str, Any] = json.loads(line)
-                if "ended" not in answer:
-                    return answer
-                self._ended(*answer["ended"])
-            elif not self._more(block=True):
-                return {}
+            for word, rest in self._lines():
+                if word != ENDED:
+                    return word, rest
+            if not self._more(block=True):
+                return "", "the process that keeps the ranks was killed"
 
-    def _ended(self, pid: int, code: int) -> None:
-        self.codes[pid] = code
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """The answers that have come. Those about processes that have ended are taken in."""
+        while b"\n" in self.answers:
+            line, _, self.answers = self.answers.partition(b"\n")
+            word, _, rest = line.decode(errors="replace").partition(" ")
+            if word == ENDED:
+                pid, code = rest.split()
+                self.codes[int(pid)] = int(code)
+            yield word, rest
 
     def _more(self, block: bool) -> bool:
         """Reads what the keeper has said; whether it can say more."""
@@ -139,17 +138,10 @@ class Keeper:
         """The exit codes of processes that have ended, negative for a signal."""
         if not self.lost:
             self._more(block=False)
-            self._parse()
+            list(self._lines())
         if self.lost:
             self._poll_children()
         return self.codes
-
-    def _parse(self) -> None:
-        *lines, self.answers = self.answers.split(b"\n")
-        for line in lines:
-            answer = json.loads(line)
-            if "ended" in answer:
-                self._ended(*answer["ended"])
 
     def _poll_children(self) -> None:
         for pid in self.pids:
@@ -159,7 +151,7 @@ class Keeper:
                 except ChildProcessError:  # off Linux, where nobody is told any more how it ends
                     raise UsageError("the process that keeps the ranks was killed") from None
                 if ended:
-                    self._ended(pid, os.waitstatus_to_exitcode(status))
+                    self.codes[pid] = os.waitstatus_to_exitcode(status)
 
     def ask(self, patiently: bool) -> None:
         """Asks that all be ended, and does not wait. Once more: now. May be called from the handler of a signal."""
@@ -188,7 +180,7 @@ class Keeper:
         while not self.lost and time.monotonic() < deadline:
             if select.select([self.control], [], [], 0.1)[0]:
                 self._more(block=False)
-        self._parse()
+        list(self._lines())
         if self.made and os.path.exists(self.folder):
             self._end_here()
 
@@ -199,7 +191,7 @@ class Keeper:
             descendants.kill(pid)
         for pid in left:
             try:
-                self._ended(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                self.codes[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             except ChildProcessError:
                 continue
         shutil.rmtree(self.folder, ignore_errors=True)
