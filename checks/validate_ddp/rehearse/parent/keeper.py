@@ -1,9 +1,9 @@
 """The process between the command and the ranks: it starts them, and ends them with all that they have started.
 
 Whatever ends the command, a SIGKILL too, something has to be left that ends the ranks; and only a parent can know all
-that descends from them. So this small process (no torch, some 20 ms to start) is the parent of the ranks and the sub-reaper of
-their descendants: a loader's worker whose rank was killed, a daemon in a session of its own with a cleared
-environment, ranks that a rank has spawned, all are its children as soon as they have no other parent.
+that descends from them. So this small process (no torch, some 20 ms to start) is the parent of the ranks and the
+sub-reaper of their descendants: a loader's worker whose rank was killed, a daemon in a session of its own with a
+cleared environment, ranks that a rank has spawned, all are its children as soon as they have no other parent.
 
 - The command asks it to start ranks, and is told when they end.
 - It ends everything and removes the folder of the run when it is asked to, and when the command's end of the line
