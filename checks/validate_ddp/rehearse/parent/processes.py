@@ -21,10 +21,10 @@ class Processes:
         self.single = single
         self.ranks: dict[int, int | None] = {}
         self.told: set[int] = set()
-        port = environment.free_port()
-        shared = environment.base(plan, keeper.folder, keeper.run, port)
+        ports = environment.free_ports()
+        shared = environment.base(plan, keeper.folder, keeper.run, ports)
         for rank in range(1 if single else plan.world_size):
-            extra = {} if single else environment.of_rank(plan, rank, port)
+            extra = {} if single else environment.of_rank(plan, rank, ports[0])
             local = None if single else rank % plan.nproc_per_node
             screen = output(None if single else rank)
             try:
