@@ -95,9 +95,12 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["rules"]:
         return _rules(arguments[1:])
     if arguments[:1] == ["run"]:
-        from validate_ddp.rehearse.command import main as rehearse
+        from validate_ddp.rehearse.parent import ending
 
-        return rehearse(arguments[1:])
+        with ending.handled():  # before anything of weight is imported
+            from validate_ddp.rehearse.command import main as rehearse
+
+            return rehearse(arguments[1:])
     if arguments[:1] == ["check"]:
         arguments = arguments[1:]
     from validate_ddp.arguments import plain

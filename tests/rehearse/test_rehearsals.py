@@ -269,3 +269,26 @@ def test_print_and_logging_stay_what_they_are(tmp_path: Path) -> None:
     assert code == 0 and document["outcome"] == "finished", output
     line = next(number for number, row in enumerate(PRINTING.splitlines(), 1) if row.startswith("logging.warning"))
     assert f"train.py:{line} global batch size = 8" in output and "held" in output
+
+
+MOVING = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+for turn in range(3):
+    dist.init_process_group("gloo", init_method=f"tcp://localhost:{29500 + turn}", rank=rank, world_size=2)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    if rank == 0:
+        time.sleep(0.3)  # the other one makes the next group already
+    dist.destroy_process_group()
+print("CAME TO ITS END")
+"""
+
+
+def test_a_group_that_is_made_again_at_another_address_does_not_meet_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MOVING)
+    code, _, output = rehearse(tmp_path, "--hang", "5", "train.py")
+    assert (code, output.count("CAME TO ITS END")) == (0, 2), output
