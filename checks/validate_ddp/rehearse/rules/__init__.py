@@ -28,7 +28,10 @@ def judged(run: Run) -> dict[str, Verdict]:
     return _one_a_place(_cause_alone(verdicts))
 
 
-_CAUSES = (("DDP104", "DDP202"), ("DDP303", "DDP301"), ("DDP310", "DDP501"))
+_CAUSES = (
+    ("DDP104", "DDP202"), ("DDP104", "DDP209"), ("DDP209", "DDP202"), ("DDP211", "DDP202"), ("DDP303", "DDP301"),
+    ("DDP310", "DDP501"),
+)  # fmt: skip
 """Pairs of a rule and another that sees its consequence at the same line."""
 
 
@@ -36,8 +39,10 @@ def _cause_alone(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
     for cause, consequence in _CAUSES:
         if cause in verdicts and consequence in verdicts:
             places = {finding.site.place for finding in verdicts[cause].findings}
-            left = tuple(each for each in verdicts[consequence].findings if each.site.place not in places)
-            verdicts[consequence] = verdicts[consequence]._replace(findings=left)
+            former = verdicts[consequence].findings
+            left = tuple(each for each in former if each.site.place not in places)
+            if len(left) < len(former):  # what was seen there is no proof that all is well
+                verdicts[consequence] = Verdict(True, left) if left else NOT_OBSERVED
     return verdicts
 
 
