@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations
 from math import prod
+from weakref import WeakKeyDictionary
 
 from validate_ddp.rehearse.iterations import Rows, Turn, contents, loader_of, sampler_of, shared, training_turns
 from validate_ddp.rehearse.log import Event
@@ -114,8 +115,17 @@ def shuffles(entry: Event) -> bool:
     return bool(entry.get("shuffle", entry["kind"] in _SHUFFLING))
 
 
-def sharings(run: Run) -> Iterator[Sharing]:
+_sharings: WeakKeyDictionary[Run, list[Sharing]] = WeakKeyDictionary()
+
+
+def sharings(run: Run) -> list[Sharing]:
     """The first iteration in which all replicas learn from a loader, for each loader of which indices are known."""
+    if run not in _sharings:
+        _sharings[run] = list(_found(run))
+    return _sharings[run]
+
+
+def _found(run: Run) -> Iterator[Sharing]:
     if len(run.replicas) < 2:
         return
     by_rank = {rank: training_turns(run, rank) for rank in run.replicas}
@@ -132,6 +142,11 @@ def sharings(run: Run) -> Iterator[Sharing]:
         if sharing is not None and len({loader["site"].place for loader in sharing.loaders.values()}) == 1:
             done.add(turn.loader)
             yield sharing
+
+
+def read_apart(run: Run) -> bool:
+    """Whether ranks were seen to read samples of their own, but for padding."""
+    return bool(sharings(run)) and all(each.repeated <= each.padding for each in sharings(run))
 
 
 def sharing_of(run: Run, turns: dict[int, Turn]) -> Sharing | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from validate_ddp.rehearse.coverage import is_whole, sharing_of
+from validate_ddp.rehearse.coverage import has_own_data, is_whole, sharing_of
 from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
@@ -107,6 +107,8 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
             return None
         first[rank] = turn
     sharing = sharing_of(run, first) if first else None
+    if sharing is not None and not sharing.own and has_own_data(run, sharing):
+        return None  # equal indices are other samples on each rank
     return (sharing.length, sharing.read, sharing.whole) if sharing is not None else None
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
 
-from validate_ddp.rehearse.coverage import Sharing, has_own_data, sharings
+from validate_ddp.rehearse.coverage import has_own_data, sharings
+from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.updates import common_steps, parameters, taken
 
 _FEW = 8
@@ -105,13 +107,23 @@ def differ_widely(run: Run, number: int, places: list[int]) -> bool | None:
     return False if known else None
 
 
-def shared_out(run: Run) -> Sharing | None:
-    """A loader that shows that the ranks have the training data of one model in common: each rank reads its share, by a
-    sampler or because it has a part of its own."""
+def shared_out(run: Run) -> tuple[Site, bool] | None:
+    """A loader that shows that the ranks have the training data of one model in common, as each reads a share; and
+    whether that is sure: by a sampler, or parts of one data set. That no samples are equal is but a sign of it."""
     for sharing in sharings(run):
         shares = {tuple(level[rank].get("rank") for level in sharing.sharding) for rank in sharing.ranks}
         if sharing.sharding and len(shares) == len(sharing.ranks):
-            return sharing
+            return sharing.site, True
         if sharing.own and has_own_data(run, sharing):
-            return sharing
-    return None
+            return sharing.site, True
+    first = [next(iter(training_turns(run, rank)), None) for rank in run.ranks]
+    rows = [_rows(turn) if turn is not None else set() for turn in first]
+    if not all(rows) or any(one & two for one, two in combinations(rows, 2)):
+        return None
+    loader = loader_of(run, run.ranks[0], first[0].loader) if first[0] is not None else None
+    return (loader["site"], False) if loader is not None else None
+
+
+def _rows(turn: Turn) -> set[tuple[int, ...]]:
+    """What was read in an iteration: each sample by the digests of what it is made of."""
+    return {row for batch in turn.batches for row in zip(*batch.event.get("rows") or (), strict=False)}

@@ -27,7 +27,8 @@ def judge(run: Run) -> Verdict:
         seen = seen or (_under(run, number, steps.get(number, [])) if wrapping else None)
         if seen:
             found.append(seen)
-        looked, apart = looked or _equal(run, number), apart or not _equal(run, number)
+        equal = _equal(run, number)
+        looked, apart = looked or equal, apart or not equal
     return Verdict(True, tuple(found)) if found else (HELD if looked and not apart else NOT_OBSERVED)
 
 
@@ -69,20 +70,22 @@ def _never(run: Run, optimizer: Event) -> Observation | None:
     What is sharded, lies on some ranks only, or is averaged now and then in the place of gradients, is by design.
     """
     number = optimizer["optimizer"]
-    sharing = shared_out(run)
-    if sharing is None or list(run.each("sharded")) or len(run.ranks) < run.world_size:
+    shared = shared_out(run)
+    if shared is None or list(run.each("sharded")) or len(run.ranks) < run.world_size:
         return None
     for count in range(1, common_steps(run, number) + 1):
         apart = trained(run, number, count, differing(run, number, count, "grads", wrapped=False))
         if set(apart).isdisjoint(differing(run, number, count, "params", wrapped=False)):
             continue
         told = _what(run, number, count, apart)
-        if told is None:
+        if told is None or not (shared[1] or started_equal(run, number, apart)):
             return None
-        severity, message = told
-        site: Site = taken(run, number, count)[0]["site"]
-        notes = (Note(sharing.site, "the ranks have the data of one model in common"),)
-        return Observation("DDP303", severity, site, message, notes, tuple(run.ranks))
+        severity, message = told if shared[1] else (WARNING, told[1])
+        step = taken(run, number, count)[0]
+        site: Site = step["site"]
+        notes = (Note(shared[0], "the ranks have the data of one model in common"),)
+        since = ((run.ranks[0], step["time"]),)
+        return Observation("DDP303", severity, site, message, notes, tuple(run.ranks), since=since)
     return None
 
 
@@ -118,7 +121,8 @@ def _apart(run: Run, optimizer: Event, count: int, apart: list[int], what: str) 
     rates = _other_rates(run, number, count)
     message += f": {rates}" if rates else ""
     severity = ERROR if equal or what.startswith("get") else WARNING
-    return Observation("DDP303", severity, optimizer["site"], message, (), tuple(run.ranks))
+    since = ((run.ranks[0], taken(run, number, count)[0]["time"]),)
+    return Observation("DDP303", severity, optimizer["site"], message, (), tuple(run.ranks), since=since)
 
 
 def _under(run: Run, number: int, steps: list[Update]) -> Observation | None:
@@ -136,7 +140,8 @@ def _under(run: Run, number: int, steps: list[Update]) -> Observation | None:
             message = f"{len(apart)} parameters under DDP differ between ranks after step {count}: " + _why(
                 run, number, count, apart
             )
-            return Observation("DDP303", ERROR, site, message, (), tuple(run.ranks))
+            since = ((run.ranks[0], update.step["time"]),)
+            return Observation("DDP303", ERROR, site, message, (), tuple(run.ranks), since=since)
     return None
 
 
