@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import prod
 from weakref import WeakKeyDictionary
@@ -157,10 +157,10 @@ def sharing_of(run: Run, turns: dict[int, Turn]) -> Sharing | None:
         return None
     parts = len({loader.get("part") for loader in known.values()}) > 1
     parts = parts and all(loader.get("whole") for loader in known.values())
-    trained = {rank: _trained(turn) for rank, turn in turns.items()}
+    used = {rank: chosen(turn) for rank, turn in turns.items()}
     read = {
-        rank: list(chain.from_iterable(each.get("whole" if parts else "indices") or () for each in events))
-        for rank, (events, _) in trained.items()
+        rank: [index for batch in turn.batches for index in batch.event.get("whole" if parts else "indices") or ()]
+        for rank, turn in used.items()
     }
     if not any(read.values()) or (not parts and _of_other_shares(list(turns.values()), list(known.values()))):
         return None
@@ -169,17 +169,16 @@ def sharing_of(run: Run, turns: dict[int, Turn]) -> Sharing | None:
     sampler = sampler_of(run, first, known[first])
     return Sharing(
         known, turns, last["whole" if parts else "length"], read,
-        all(every and is_whole(known[rank], turns[rank]) for rank, (_, every) in trained.items()), parts,
+        all(used[rank] is turn and is_whole(known[rank], turn) for rank, turn in turns.items()), parts,
         (sampler or known[first])["site"],
     )  # fmt: skip
 
 
-def _trained(turn: Turn) -> tuple[list[Event], bool]:
-    """The batches that count as read, and whether those are all: a script may take those of all ranks, and pass over
-    what is not its own."""
-    used = [batch.event for batch in turn.batches if batch.backwards]
-    every = len(used) > _TRAINED * len(turn.batches)
-    return ([batch.event for batch in turn.batches] if every else used), every
+def chosen(turn: Turn) -> Turn:
+    """An iteration without the batches that the script passes over, as one does that is given those of all ranks; as it
+    is where it trains on most of them."""
+    used = [batch for batch in turn.batches if batch.backwards]
+    return turn if len(used) > _TRAINED * len(turn.batches) else replace(turn, batches=used)
 
 
 def is_whole(loader: Event | None, turn: Turn) -> bool:

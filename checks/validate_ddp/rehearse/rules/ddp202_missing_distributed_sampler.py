@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
-from validate_ddp.rehearse.coverage import sharings
+from validate_ddp.rehearse.coverage import chosen, sharings
 from validate_ddp.rehearse.iterations import Turn, contents, loader_of, sampler_of, shared, training_turns
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
@@ -22,10 +22,12 @@ def judge(run: Run) -> Verdict:
             continue
         for other in run.replicas[1:]:
             peer = _same(run, other, turn, loader)
-            if peer is None:
+            if peer is None or _repeats_on_purpose(turn, peer):
                 continue
             looked = True
-            common, share = shared(contents(turn), contents(peer))
+            common, share = shared(contents(chosen(turn)), contents(chosen(peer)))
+            if len(chosen(turn).batches) < len(turn.batches) and share <= 0.5:
+                continue
             if common and (share > 0.5 or _is_whole(loader)):
                 return Verdict(True, (_observation(run, first, other, loader, common, share),))
     # Shares that overlap a little may be another defect: there it is not said that none is read twice.
@@ -40,6 +42,14 @@ def _same(run: Run, rank: int, turn: Turn, loader: Event) -> Turn | None:
             if other.loader == turn.loader:
                 return other
     return None
+
+
+def _repeats_on_purpose(turn: Turn, peer: Turn) -> bool:
+    """Whether samplers of the script's own take shares: one for repeated augmentation gives ranks the same samples."""
+    return any(
+        not mine["known"] and mine.get("replicas", 1) > 1 and mine.get("rank") != theirs.get("rank")
+        for mine, theirs in zip(turn.samplers, peer.samplers, strict=False)
+    )
 
 
 def _is_whole(loader: Event) -> bool:

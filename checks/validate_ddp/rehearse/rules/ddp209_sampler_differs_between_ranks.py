@@ -41,7 +41,7 @@ _WORDS = {"seed": "seeds", "epoch": "epochs", "replicas": "numbers of replicas",
 def judge(run: Run) -> Verdict:
     """Samplers of the script's own may share out as they like: of those only what overlaps with seeds that differ."""
     found: dict[tuple[str, int], Observation] = {}
-    looked = False
+    looked = unclear = False
     for sharing in sharings(run):
         if not sharing.sharding:
             continue
@@ -54,8 +54,9 @@ def judge(run: Run) -> Verdict:
             message = f"{why}: {_read(sharing)}"
             seen = Observation("DDP209", severity, sharing.site, message, notes, tuple(sharing.ranks))
             found.setdefault(sharing.site.place, seen)
-        looked = looked or (sharing.plain and not (sharing.whole and sharing.missed > sharing.dropped))
-    return Verdict(True, tuple(found.values())) if found else (HELD if looked else NOT_OBSERVED)
+        clear = sharing.plain and not (sharing.whole and sharing.missed > sharing.dropped)
+        looked, unclear = looked or clear, unclear or not clear
+    return Verdict(True, tuple(found.values())) if found else (HELD if looked and not unclear else NOT_OBSERVED)
 
 
 def _why(run: Run, sharing: Sharing) -> tuple[str, str]:

@@ -12,6 +12,9 @@ from validate_ddp.rehearse.script import conditional, departure, left_loop, only
 from validate_ddp.rehearse.sequences import partings
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
+_IN_TURN = 0.4
+"""Share of the batches that one rank trains on and the other does not, each way, where all are given all of them."""
+
 
 def judge(run: Run) -> Verdict:
     """Compares ranks batch by batch."""
@@ -89,7 +92,11 @@ def _ran_out(run: Run, rank: int, other: int) -> bool:
 
 
 def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
-    for at, (one, two) in enumerate(zip(peer.batches, turn.batches, strict=False)):
+    pairs = list(zip(peer.batches, turn.batches, strict=False))
+    taken = [(bool(one.backwards), bool(two.backwards)) for one, two in pairs]
+    if min(taken.count((True, False)), taken.count((False, True))) > _IN_TURN * len(taken):
+        return None  # they take turns, each with batches of its own
+    for at, (one, two) in enumerate(pairs):
         if bool(one.backwards) == bool(two.backwards):
             continue
         (rank, skipping), (went, training) = (
