@@ -43,6 +43,9 @@ def _cause_alone(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
             left = tuple(each for each in former if each.site.place not in places)
             if len(left) < len(former):  # what was seen there is no proof that all is well
                 verdicts[consequence] = Verdict(True, left) if left else NOT_OBSERVED
+    if verdicts.get("DDP204", NOT_OBSERVED).findings:
+        # Ranks that share out other splits miss samples and repeat others.
+        verdicts |= {code: NOT_OBSERVED for code in ("DDP209", "DDP211") if code in verdicts}
     return verdicts
 
 
