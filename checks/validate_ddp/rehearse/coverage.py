@@ -21,6 +21,8 @@ _PLAIN = {
 _SHUFFLING = {"RandomSampler", "SeedableRandomSampler"}
 _TRAINED = 0.6
 """Share of the batches that lead to gradients; of fewer the script itself chooses which are a rank's own."""
+_CHOICE = 4
+"""Batches from which on it is said that a script chooses."""
 _REREAD = 2
 """Samples that a rank has to have read twice, and alike, before it is said that its data does not change."""
 
@@ -178,7 +180,8 @@ def chosen(turn: Turn) -> Turn:
     """An iteration without the batches that the script passes over, as one does that is given those of all ranks; as it
     is where it trains on most of them."""
     used = [batch for batch in turn.batches if batch.backwards]
-    return turn if len(used) > _TRAINED * len(turn.batches) else replace(turn, batches=used)
+    few = len(turn.batches) < _CHOICE  # one that is fetched ahead has its backward told with the next
+    return turn if few or len(used) > _TRAINED * len(turn.batches) else replace(turn, batches=used)
 
 
 def is_whole(loader: Event | None, turn: Turn) -> bool:
