@@ -92,6 +92,15 @@ def test_ranks_of_a_mesh_that_read_the_same_share_are_left_alone(record: Any) ->
     assert not {code for code, _ in run.found()} & {"DDP202", "DDP209", "DDP211", "DDP303"}
 
 
+def test_groups_with_a_model_and_a_seed_of_their_own_are_left_alone(record: Any) -> None:
+    run = record(4)
+    run.loader(length=8)
+    run.optimizer(names=(None, None))
+    levels = [[level(at % 2, seed=at // 2)] for at in range(4)]
+    epoch(run, [[0, 2, 4, 6], [1, 3, 5, 7], [0, 1, 2, 3], [4, 5, 6, 7]], levels)
+    assert "DDP209" not in {code for code, _ in run.found()}
+
+
 def test_a_sampler_inside_what_shares_out_again_is_shared_out_twice(training: Any) -> None:
     levels = [[level(rank, "BatchSamplerShard"), level(rank)] for rank in (0, 1)]
     epoch(training, [[0, 4], [3, 7]], levels, rows=samples)

@@ -56,6 +56,14 @@ def test_gradients_that_nothing_averages_are_named_at_the_step(unwrapped: Any) -
     assert [place.span.line for place in finding.evidence] == [11]  # the sampler that shares the data out
 
 
+def test_a_run_that_was_cut_short_may_not_have_come_to_an_average(record: Any) -> None:
+    run = record(max_steps=3)
+    run.optimizer(names=(None, None))
+    shares(run)
+    steps(run, **ALL_APART)
+    assert findings(run) == [("DDP303", 27, "warning")]
+
+
 def test_metrics_that_are_averaged_are_no_gradients(unwrapped: Any) -> None:
     shares(unwrapped)
     steps(unwrapped, **ALL_APART, before=lambda rank: unwrapped.call(rank, "all_reduce", 40, shape=[], dtype="float32"))

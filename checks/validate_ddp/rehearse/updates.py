@@ -96,6 +96,12 @@ def agree(run: Run, number: int, count: int, what: str, wrapped: bool) -> bool:
     return bool(compared) and all(equal for _, equal in compared)
 
 
+def replicas_equal(run: Run, number: int, count: int) -> bool | None:
+    """Whether ranks hold the same after a step, under DDP or not; None where there is nothing to compare."""
+    compared = [equal for wrapped in (True, False) for _, equal in _compared(run, number, count, "params", wrapped)]
+    return all(compared) if compared else None
+
+
 def _compared(run: Run, number: int, count: int, what: str, wrapped: bool) -> Iterator[tuple[int, bool]]:
     """Positions of an optimizer's parameters that every rank has told of at a step, and whether all ranks agree."""
     told = [parameters(run, rank).get(number) for rank in run.replicas]

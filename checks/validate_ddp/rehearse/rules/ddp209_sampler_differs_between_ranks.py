@@ -64,7 +64,7 @@ def _why(run: Run, sharing: Sharing) -> tuple[str, str]:
     torn = sharing.repeated > sharing.padding
     for level in sharing.levels:
         name = _differing(level)
-        if name is None:
+        if name is None or (not run.wraps and _several_models(sharing, level)):
             continue
         told = ", ".join(f"{entry[name]} on rank {rank}" for rank, entry in level.items())
         known = all(entry["known"] for entry in level.values())
@@ -95,6 +95,14 @@ def _differing(level: dict[int, Event]) -> str | None:
         if matters and all(name in entry for entry in entries) and len({entry[name] for entry in entries}) > 1:
             return name
     return None
+
+
+def _several_models(sharing: Sharing, level: dict[int, Event]) -> bool:
+    """Whether ranks whose samplers are set alike share all of the data between them: groups with a model each."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for rank, entry in level.items():
+        groups.setdefault(tuple(entry.get(name) for name in _WORDS), []).append(rank)
+    return all(not unread(sharing, ranks) and len(ranks) > 1 for ranks in groups.values())
 
 
 def _same_data(sharing: Sharing) -> bool:

@@ -6,7 +6,7 @@ from validate_ddp.catalogue import ERROR, WARNING
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.unaveraged import differ_widely, each_step_sends, sent, shared_out, started_equal, trained
-from validate_ddp.rehearse.updates import Update, agree, common_steps, differing, parameters, taken, updates
+from validate_ddp.rehearse.updates import Update, common_steps, differing, parameters, replicas_equal, taken, updates
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
 
 
@@ -34,11 +34,8 @@ def judge(run: Run) -> Verdict:
 
 def _equal(run: Run, number: int) -> bool:
     """Whether all that can be compared was seen to be equal on all ranks after every step."""
-    counts = range(1, common_steps(run, number) + 1)
-    apart = any(differing(run, number, count, "params", wrapped) for count in counts for wrapped in (True, False))
-    return not apart and any(
-        agree(run, number, count, "params", wrapped) for count in counts for wrapped in (True, False)
-    )
+    seen = [replicas_equal(run, number, count) for count in range(1, common_steps(run, number) + 1)]
+    return True in seen and False not in seen
 
 
 def _outside(run: Run, optimizer: Event) -> Observation | None:
@@ -80,7 +77,9 @@ def _never(run: Run, optimizer: Event) -> Observation | None:
         told = _what(run, number, count, apart)
         if told is None or not (shared[1] or started_equal(run, number, apart)):
             return None
-        severity, message = told if shared[1] else (WARNING, told[1])
+        # In a run that was cut short an average that comes late may not have been reached.
+        sure = shared[1] and run.outcome == "finished" and not run.truncated
+        severity, message = told if sure else (WARNING, told[1])
         step = taken(run, number, count)[0]
         site: Site = step["site"]
         notes = (Note(shared[0], "the ranks have the data of one model in common"),)
