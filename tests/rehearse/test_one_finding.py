@@ -61,6 +61,18 @@ def test_text_and_page_say_the_same_of_every_rule(training: Any) -> None:
         assert row[: row.index("</tr>")].endswith(f">{word}</span></td>")
 
 
+def test_a_failure_that_is_swallowed_comes_before_what_parts_later(training: Any) -> None:
+    training.calls += 1
+    site = training.site(28)
+    training.add(1, "collective", n=training.calls, op="all_reduce", group="0", ranks=[0, 1], sequence=True, site=site)
+    training.add(1, "done", n=training.calls, error="RuntimeError: no peer")
+    training.call(1, "barrier", 41)
+    training.call(0, "broadcast", 30)
+    judged = training.judged()
+    assert [each.code for each in judged.findings] == ["DDP403"]
+    assert judged.verdicts["DDP403"].findings[0].consequences
+
+
 def test_a_mismatch_before_a_break_is_another_defect(training: Any) -> None:
     for rank in (0, 1):
         training.call(rank, "all_reduce", 30, dtype="float32" if rank else "int64", shape=[1])

@@ -135,6 +135,8 @@ def _replicas(run: Run, number: int | None) -> Facts | None:
         return None
     steps = []
     wrapped = holds_wrapped(run, run.ranks[0], number)
+    if not wrapped and list(run.each("sharded")):
+        return None  # each rank holds a part of its own
     for count in range(1, common_steps(run, number) + 1):
         apart = differing(run, number, count, "params", wrapped=wrapped)
         if apart or agree(run, number, count, "params", wrapped=wrapped):

@@ -28,5 +28,6 @@ def _swallowed(run: Run) -> tuple[Observation, ...]:
             if call["n"] in failed and call["event"] == "collective" and call.get("sequence", True):
                 error = failed[call["n"]].splitlines()[0]
                 message = f"`{call['op']}` fails on rank {rank} ({error}), and the rank goes on without it"
-                return (Observation("DDP403", WARNING, call["site"], message, (), (rank,)),)
+                since = ((rank, call["time"]),)
+                return (Observation("DDP403", WARNING, call["site"], message, (), (rank,), since=since),)
     return ()
