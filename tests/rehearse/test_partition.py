@@ -72,6 +72,13 @@ def test_epochs_that_differ_are_named(training: Any) -> None:
     assert "epochs differ: 0 on rank 0, 9 on rank 1" in messages(training, "DDP209")[0]
 
 
+def test_an_epoch_that_is_set_on_one_rank_shows_in_the_second(training: Any) -> None:
+    for turn, read in enumerate(([[0, 2, 4, 6], [1, 3, 5, 7]], [[1, 2, 5, 6], [1, 3, 5, 7]])):
+        epoch(training, read, [[level(0, epoch=turn)], [level(1)]], turn, rows=samples)
+    assert "epochs differ: 1 on rank 0, 0 on rank 1" in messages(training, "DDP209")[0]
+    assert training.found() == {("DDP209", 11)}  # that rank 1 repeats its order comes of it
+
+
 def test_shares_of_a_larger_world_are_nobodys(training: Any) -> None:
     epoch(training, [[0, 4], [1, 5]], [[level(0, replicas=4)], [level(1, replicas=4)]], rows=samples)
     (message,) = messages(training, "DDP209")

@@ -121,7 +121,8 @@ _sharings: WeakKeyDictionary[Run, list[Sharing]] = WeakKeyDictionary()
 
 
 def sharings(run: Run) -> list[Sharing]:
-    """The first iteration in which all replicas learn from a loader, for each loader of which indices are known."""
+    """The first iteration in which all replicas learn from a loader, for each loader of which indices are known; and
+    the first in which their samplers are set otherwise."""
     if run not in _sharings:
         _sharings[run] = list(_found(run))
     return _sharings[run]
@@ -131,19 +132,26 @@ def _found(run: Run) -> Iterator[Sharing]:
     if len(run.replicas) < 2:
         return
     by_rank = {rank: training_turns(run, rank) for rank in run.replicas}
-    done: set[int] = set()
+    done: set[tuple[int, bool]] = set()
     for turn in by_rank[run.replicas[0]]:
         peers = {
             rank: next((each for each in turns if (each.loader, each.number) == (turn.loader, turn.number)), None)
             for rank, turns in by_rank.items()
         }
         found = {rank: peer for rank, peer in peers.items() if peer is not None}
-        if turn.loader in done or len(found) < len(peers):
+        if len(found) < len(peers):
+            continue
+        alike = len({_set_to(peer) for peer in found.values()}) == 1
+        if (turn.loader, alike) in done or (alike and (turn.loader, False) in done):
             continue
         sharing = sharing_of(run, found)
         if sharing is not None and len({loader["site"].place for loader in sharing.loaders.values()}) == 1:
-            done.add(turn.loader)
+            done.add((turn.loader, alike))
             yield sharing
+
+
+def _set_to(turn: Turn) -> tuple[object, ...]:
+    return tuple(each.get(name) for each in turn.samplers for name in ("seed", "epoch", "replicas", "shuffle"))
 
 
 def read_apart(run: Run) -> bool:
