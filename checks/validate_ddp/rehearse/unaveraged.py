@@ -67,7 +67,7 @@ def sent(run: Run, number: int) -> Sent:
 
 
 def _steps(event: Event, number: int) -> bool:
-    return event["event"] == "step" and event["optimizer"] == number
+    return bool(event["event"] == "step" and event["optimizer"] == number)
 
 
 def each_step_sends(run: Run, number: int, found: Sent) -> bool:
