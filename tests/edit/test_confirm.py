@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.catalogue import Edit, Fix, Proposal, Span
 from validate_ddp.edit.confirm import confirm
-from validate_ddp.source.notebooks import Cell
+from validate_ddp.source.text import Cell
 
 pytestmark = pytest.mark.usefixtures("six_rules")
 

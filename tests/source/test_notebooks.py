@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from validate_ddp.source import magics
-from validate_ddp.source.notebooks import Cell, locate, splice
+from validate_ddp.source.decoding import from_bytes
+from validate_ddp.source.notebooks import splice
 from validate_ddp.source.parsing import parse
-from validate_ddp.source.text import Problem, Source, from_bytes, split_lines
+from validate_ddp.source.text import Cell, Problem, Source, locate, split_lines
 
 
 def code(source: Any, **more: Any) -> dict[str, Any]:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.source import lexical
+from validate_ddp.source.decoding import from_bytes
 from validate_ddp.source.parsing import parse, problem_of
-from validate_ddp.source.text import Problem, Source, from_bytes
+from validate_ddp.source.text import Problem, Source
 
 MANY = 100_000
 

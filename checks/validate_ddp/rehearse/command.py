@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from validate_ddp.catalogue import SEVERITIES, Finding
-from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.config import Settings
+from validate_ddp.console import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.output_files import write_report
 from validate_ddp.rehearse import fake_data, pace, reading, show
 from validate_ddp.rehearse import log as logs

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from validate_ddp.catalogue import SEVERITIES, Finding
 from validate_ddp.catalogue.plain import from_plain
-from validate_ddp.cli import UsageError
+from validate_ddp.console import UsageError
 from validate_ddp.rehearse.events import Event, Site
 from validate_ddp.rehearse.log import AGAIN
 

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator
 
 from validate_ddp import descendants
-from validate_ddp.cli import UsageError
+from validate_ddp.console import UsageError
 from validate_ddp.rehearse.parent.ending import keepers
 from validate_ddp.rehearse.parent.keeper import ENDED, GRACE, MARK, NOW, PATIENT, READY, STARTED, request
 
