@@ -117,7 +117,7 @@ def test_hostile_text_gives_a_tree_or_one_line() -> None:
     assert "Python 2" in told["print statements"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.sampled_from(
