@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: ci/lint.sh [--fix]; ruff (rules and format), the limits of the house, mypy, shellcheck. --fix repairs what ruff can first.
+# Usage: ci/lint.sh [--fix]; ruff (rules and format), the limits and arrows of the house, documents that are made, mypy, shellcheck. --fix repairs what ruff can first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/install.sh .venv dev
@@ -12,7 +12,9 @@ failed=""
 .venv/bin/ruff check . || failed="$failed ruff-check"
 .venv/bin/ruff format --check . || failed="$failed ruff-format(make format)"
 .venv/bin/python ci/limits.py || failed="$failed limits"
-.venv/bin/mypy checks/validate_ddp reference_trainer ci/limits.py ci/configuration.py ci/golden.py ci/bench ci/mutants/*.py ci/mutants/plant ci/demonstration.py || failed="$failed mypy"
+.venv/bin/python ci/arrows.py || failed="$failed arrows"
+.venv/bin/python ci/documents.py --check || failed="$failed documents"
+.venv/bin/mypy checks/validate_ddp reference_trainer ci/limits.py ci/arrows.py ci/configuration.py ci/documents.py ci/golden.py ci/bench ci/mutants/*.py ci/mutants/plant ci/demonstration.py || failed="$failed mypy"
 .venv/bin/shellcheck --severity warning ci/*.sh reference_trainer/scripts/*.s* || failed="$failed shellcheck"
 if [ -n "$failed" ]; then
   echo "lint failed:$failed" >&2

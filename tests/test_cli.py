@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from validate_ddp import __version__, cli
+from validate_ddp import __version__, cli, console
 from validate_ddp.arguments import SWITCHES, plain
 from validate_ddp.options import check_arguments
 
@@ -260,7 +260,7 @@ def test_colour_is_chosen(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert cli.colored(choice, terminal) is expected
+    assert console.colored(choice, terminal) is expected
 
 
 def test_the_cache_is_on_unless_told_otherwise(command: Command, fake_lint: Any) -> None:

@@ -202,7 +202,7 @@ SCALARS = st.one_of(st.text(max_size=8), st.integers(), st.booleans(), st.lists(
 
 
 @given(st.dictionaries(st.sampled_from([*config._KEYS, "other"]), SCALARS, max_size=4))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_table_gives_settings_or_one_line(table: dict[str, object]) -> None:
     try:
         found = config._settings(table, "pyproject.toml")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -152,3 +156,42 @@ def test_many_scripts_in_processes_give_what_one_process_gives() -> None:
     write(engine=ENGINE)
     assert run(".", jobs=2) == run(".", jobs=1)
     assert len(run(".", jobs=2)) == 31
+
+
+KILLED = """
+import multiprocessing, os, sys, time
+multiprocessing.set_start_method("fork")
+from validate_ddp import scripts
+from validate_ddp.cli import main
+
+def examined(*arguments):
+    open(f"pid-{os.getpid()}", "w").close()
+    time.sleep(1000)
+
+scripts._examined = examined
+main(["--no-cache", "--jobs", "3", "."])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_check_that_is_killed_leaves_none_of_its_processes(number: signal.Signals) -> None:
+    for each in range(60):
+        Path(f"train{each}.py").write_text(BUGGY)
+    with subprocess.Popen([sys.executable, "-c", KILLED]) as process:
+        deadline = time.monotonic() + 30
+        while len(list(Path().glob("pid-*"))) < 3:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+    pids = [path.name.removeprefix("pid-") for path in Path().glob("pid-*")]
+    while left := [pid for pid in pids if _runs(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
+def _runs(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from validate_ddp import cli
+from validate_ddp import cli, console
 from validate_ddp.output_files import objection
 from validate_ddp.rehearse.options import read
 
@@ -84,7 +84,7 @@ def test_an_older_report_is_replaced_and_a_link_to_it_stays(folder: Path) -> Non
 )
 def test_report_and_log_of_a_rehearsal_are_refused_alike(folder: Path, arguments: list[str], why: str) -> None:
     before = contents(folder)
-    with pytest.raises(cli.UsageError, match="^" + why):
+    with pytest.raises(console.UsageError, match="^" + why):
         read(arguments)
     assert contents(folder) == before
 

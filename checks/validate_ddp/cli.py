@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from validate_ddp.console import BAD_INPUT, FOUND, INTERRUPTED, OK, UsageError, colored, columns
+
 TYPE_CHECKING = False  # as `typing` has it, whose import would take a third of the time of `--version`
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,15 +18,8 @@ if TYPE_CHECKING:
     from validate_ddp.lint import Outcome
     from validate_ddp.report import Options
 
-OK, FOUND, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-_NO_TERMINAL = 160
-"""Columns of a report that does not go to a terminal: most lines of real code fit whole."""
 _MANY_FILES = 200
 """From so many files on, progress is shown on a terminal."""
-
-
-class UsageError(Exception):
-    """A command line that cannot be carried out; the message is one line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,9 +90,12 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["rules"]:
         return _rules(arguments[1:])
     if arguments[:1] == ["run"]:
-        from validate_ddp.rehearse.command import main as rehearse
+        from validate_ddp.rehearse.parent import ending
 
-        return rehearse(arguments[1:])
+        with ending.handled():  # before anything of weight is imported
+            from validate_ddp.rehearse.command import main as rehearse
+
+            return rehearse(arguments[1:])
     if arguments[:1] == ["check"]:
         arguments = arguments[1:]
     from validate_ddp.arguments import plain
@@ -237,28 +235,6 @@ def _options(args: Arguments) -> Options:
     # A report for people on standard output may be coloured; one in a file only when asked for.
     color = colored(args.color, sys.stdout.isatty() and args.output_file is None)
     return Options(color=color, width=columns(), derivation=args.explain_evidence, summary=not args.quiet)
-
-
-def colored(choice: str, terminal: bool) -> bool:
-    """Whether to colour: the option first, then FORCE_COLOR and NO_COLOR, then whether it goes to a terminal."""
-    if choice != "auto":
-        return choice == "always"
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return terminal and os.environ.get("TERM") != "dumb"
-
-
-def columns() -> int:
-    """Columns of the terminal, or of a report that goes elsewhere."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isdigit() and int(given) > 0:
-        return max(int(given), 40)
-    try:
-        return max(os.get_terminal_size(sys.stdout.fileno()).columns or _NO_TERMINAL, 40)
-    except (OSError, ValueError):  # no terminal, or no file behind standard output
-        return _NO_TERMINAL
 
 
 def _progress() -> Callable[[int, int], None] | None:

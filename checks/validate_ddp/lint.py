@@ -44,7 +44,7 @@ def check(
     """
     summaries = Summaries(_cache(settings))
     if edited:
-        from validate_ddp.source.text import from_bytes
+        from validate_ddp.source.decoding import from_bytes
 
         settings = settings._replace(jobs=1)  # other processes would read the files
         for path, data in edited.items():
@@ -88,7 +88,8 @@ def _files(
     files: list[str] = []
     problems: list[Finding] = []
     if "-" in targets:
-        from validate_ddp.source.text import Problem, from_bytes
+        from validate_ddp.source.decoding import from_bytes
+        from validate_ddp.source.text import Problem
 
         name = settings.stdin_filename
         source = from_bytes(name, stdin or b"")

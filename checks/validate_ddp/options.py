@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from validate_ddp import __version__
 from validate_ddp.arguments import Arguments
-from validate_ddp.cli import UsageError
 from validate_ddp.config import FAIL_ON
+from validate_ddp.console import UsageError
 
 _EPILOG = """commands:
   validate-ddp [check] [PATH ...]   check files and folders (`check` for a path named like a command)

@@ -134,10 +134,26 @@ def _in_processes(shares: list[list[str]], summaries: Summaries, enabled: frozen
 
 
 def _send(sender: Any, share: list[str], summaries: Summaries, enabled: frozenset[str]) -> None:
+    _end_with_parent()
     try:
         sender.send(list(_examined(share, summaries, enabled)))
     except (KeyboardInterrupt, BrokenPipeError):
         return  # nobody waits for it any more
+
+
+def _end_with_parent() -> None:
+    """Has this process end when the one that started it is gone, as by SIGKILL: a large share would take it minutes."""
+    from multiprocessing import connection, parent_process
+    from threading import Thread
+
+    parent = parent_process()
+    assert parent is not None  # it was started by `_in_processes`
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _prepare(enabled: frozenset[str]) -> None:

@@ -91,7 +91,7 @@ def living(variant: Variant, start: Callable[[str], list[subprocess.Popen[bytes]
 def ranks(command: list[str], shared: dict[str, str], quiet: bool = False) -> list[subprocess.Popen[bytes]]:
     """The command on each rank, as torchrun starts it."""
     screen = subprocess.DEVNULL if quiet else None
-    plan, port = Plan(script=("",), nproc_per_node=RANKS), environment.free_port()
+    plan, port = Plan(script=("",), nproc_per_node=RANKS), environment.free_ports()[0]
     return [
         subprocess.Popen(command, env={**shared, **environment.of_rank(plan, rank, port)}, stdout=screen, stderr=screen)
         for rank in range(RANKS)
@@ -106,7 +106,7 @@ def bare(script: list[str]) -> list[subprocess.Popen[bytes]]:
 def some_observers(script: list[str]) -> list[subprocess.Popen[bytes]]:
     """The script with the shim and the observers of `REPLICAS`; a thread takes in what they tell."""
     folder = Path(script[1]).parent  # where the orders come from: it goes when the ranks have gone
-    shared = environment.base(Plan(script=("",)), str(folder), "bench", environment.free_port())
+    shared = environment.base(Plan(script=("",)), str(folder), "bench", environment.free_ports())
     options = {**json.loads(shared["VALIDATE_DDP_REHEARSAL"]), "observers": REPLICAS}
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(options["socket"])

@@ -256,7 +256,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, min_size=1, max_size=5), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_edit_of_real_code_adds_its_text_and_keeps_every_other_byte(
     lines: list[str], newline: str, ended: bool, data: st.DataObject
 ) -> None:
@@ -287,7 +287,7 @@ CODES = st.one_of(
 
 
 @given(st.one_of(st.text(max_size=40), LINES), st.lists(st.tuples(KINDS, SPANS, CODES), max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_text_and_no_edit_raises(text: str, edits: list[tuple[str, Span, str]]) -> None:
     fixes = [Fix("t", True, (Edit(kind, "x.py", span, code),)) for kind, span, code in edits]
     result = apply(text, fixes, "x.py")

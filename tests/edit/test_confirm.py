@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.catalogue import Edit, Fix, Proposal, Span
 from validate_ddp.edit.confirm import confirm
-from validate_ddp.source.notebooks import Cell
+from validate_ddp.source.text import Cell
 
 pytestmark = pytest.mark.usefixtures("six_rules")
 
@@ -254,7 +254,7 @@ SPANS = st.builds(Span, st.integers(-1, 8), st.integers(-1, 40), st.integers(-1,
 @given(
     st.text(max_size=60), SPANS, SPANS, st.sampled_from([("call", "save"), ("for", ""), ("", ""), ("expression", "")])
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_text_and_no_span_raises(text: str, span: Span, statement: Span, expects: tuple[str, str]) -> None:
     proposal = Proposal("DDP201", "error", "x.py", span, statement, "m", expects)
     (finding,) = confirm(text, [proposal])
@@ -262,6 +262,6 @@ def test_no_text_and_no_span_raises(text: str, span: Span, statement: Span, expe
 
 
 @given(st.sampled_from(SCRIPT.split("\n")), SPANS, SPANS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_span_into_real_code_raises(line: str, span: Span, statement: Span) -> None:
     confirm(SCRIPT, [Proposal("DDP201", "error", "x.py", span, statement, line, ("call", "save"))])

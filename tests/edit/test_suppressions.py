@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.catalogue import Proposal, Span
 from validate_ddp.edit.suppressions import suppress
-from validate_ddp.source.notebooks import Cell
+from validate_ddp.source.text import Cell
 
 pytestmark = pytest.mark.usefixtures("six_rules")
 
@@ -226,7 +226,7 @@ PIECES = st.sampled_from([*DIRECTIVES, *CODE, "\ud800"])
 
 
 @given(st.lists(PIECES, max_size=25).map("".join), st.lists(st.tuples(*[st.integers(-1, 9)] * 4), max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_nothing_raises(text: str, spans: list[tuple[int, int, int, int]]) -> None:
     proposals = [Proposal("DDP502", "error", "x.py", Span(*span), Span(*span), "m", ("", "")) for span in spans]
     result = suppress(text, "x.py", proposals, ALL)

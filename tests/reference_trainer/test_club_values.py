@@ -183,7 +183,7 @@ def magnitude(mu, logvar, y):
     return float(((w * mu).abs() * y.abs() + w * y.square()).sum(1).max()) + 1e-300
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shapes, scales, scales, seeds)
 def test_all_pairs_for_any_shape_and_scale(shape, scale_mu, scale_y, seed):
     mu, logvar, y = (each.detach() for each in features(*shape, seed=seed))
@@ -193,7 +193,7 @@ def test_all_pairs_for_any_shape_and_scale(shape, scale_mu, scale_y, seed):
     assert abs(club_gaussian(mu, logvar, y).value - pairwise(mu, logvar, y)) < 1e-13 * size
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, seeds)
 def test_order_of_samples_and_a_shift_of_both_change_nothing(shape, seed):
     mu, logvar, y = (each.detach() for each in features(*shape, seed=seed))
@@ -204,7 +204,7 @@ def test_order_of_samples_and_a_shift_of_both_change_nothing(shape, seed):
     assert abs(club_gaussian(mu + 7, logvar, y + 7).value - value) < 1e-12 * (size + 100)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shapes, seeds)
 def test_a_q_that_does_not_look_at_x_reads_nothing(shape, seed):
     mu, logvar, y = (each.detach() for each in features(*shape, seed=seed))
@@ -212,7 +212,7 @@ def test_a_q_that_does_not_look_at_x_reads_nothing(shape, seed):
     assert abs(same) < 1e-13 * magnitude(mu[:1].expand_as(y), logvar[:1].expand_as(y), y)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 40), st.integers(2, 6), seeds)
 def test_labels_in_any_order_and_logits_with_any_offset(samples, classes, seed):
     generator = torch.Generator().manual_seed(seed)

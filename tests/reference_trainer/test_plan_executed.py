@@ -92,7 +92,7 @@ def configurations(draw):
 @pytest.mark.parametrize("examples", [40, pytest.param(400, marks=pytest.mark.soak)])
 def test_the_trainer_executes_exactly_its_plan(worlds, examples):
     @given(configurations())
-    @settings(max_examples=examples, deadline=None)
+    @settings(max_examples=examples)
     def planned_is_executed(configuration):
         compare(worlds, *configuration)
 

@@ -164,7 +164,7 @@ def test_schedule_and_average_advance_once_a_step():
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=2, max_size=2), min_size=2, max_size=3))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sizes_give_the_single_process_step(worlds, sizes):
     total = sum(map(sum, sizes))
     if total == 0:

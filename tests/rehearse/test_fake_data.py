@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from validate_ddp import cli
-from validate_ddp.cli import UsageError
+from validate_ddp.console import UsageError
 from validate_ddp.rehearse.fake_data import KINDS, make
 
 

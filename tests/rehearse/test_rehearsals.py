@@ -126,6 +126,65 @@ def test_a_loader_of_whole_batches_has_their_size(tmp_path: Path) -> None:
     assert document["facts"]["batch_size"] == 5 and document["facts"]["samples"] is None
 
 
+PREPARED_TOO = """import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+accelerator = Accelerator(cpu=True)
+data = TensorDataset(torch.arange(128.0).reshape(32, 4), torch.ones(32, 1))
+sampler = DistributedSampler(data) if SHARED_OUT else None
+loader = DataLoader(data, batch_size=4, sampler=sampler, shuffle=sampler is None)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for epoch in range(2):
+    for x, y in loader:
+        optimizer.zero_grad()
+        accelerator.backward(torch.nn.functional.mse_loss(model(x), y))
+        optimizer.step()
+accelerator.wait_for_everyone()
+accelerator.end_training()
+"""
+
+
+@pytest.mark.parametrize(("twice", "missed"), [(True, 16), (False, 0)])
+def test_a_sampler_that_accelerate_shares_out_again(tmp_path: Path, twice: bool, missed: int) -> None:
+    pytest.importorskip("accelerate")
+    (tmp_path / "train.py").write_text(PREPARED_TOO.replace("SHARED_OUT", str(twice)))
+    code, document, output = rehearse(tmp_path, "train.py", "--no-static")
+    assert {found for found, _ in codes(document)} == ({"DDP211"} if twice else set()), output
+    assert code == int(twice) and document["facts"]["samples"]["missed"] == missed
+
+
+SHARED_BY_RANK = """import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(80, 4), torch.randn(80, 1))
+sampler = DistributedSampler(data, seed=17 + dist.get_rank())
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in DataLoader(data, batch_size=4, sampler=sampler):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_seeds_of_the_samplers_and_gradients_that_nothing_averages(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SHARED_BY_RANK)
+    code, document, output = rehearse(tmp_path, "train.py", "--no-static", "--max-steps", "3")
+    assert code == 1 and codes(document) == {("DDP209", 9), ("DDP303", 15)}, output
+    messages = [finding["message"] for finding in document["findings"]]
+    assert any("17 on rank 0, 18 on rank 1" in message for message in messages)
+
+
 LINGERING = """import time
 import torch
 
@@ -269,3 +328,26 @@ def test_print_and_logging_stay_what_they_are(tmp_path: Path) -> None:
     assert code == 0 and document["outcome"] == "finished", output
     line = next(number for number, row in enumerate(PRINTING.splitlines(), 1) if row.startswith("logging.warning"))
     assert f"train.py:{line} global batch size = 8" in output and "held" in output
+
+
+MOVING = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+for turn in range(3):
+    dist.init_process_group("gloo", init_method=f"tcp://localhost:{29500 + turn}", rank=rank, world_size=2)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    if rank == 0:
+        time.sleep(0.3)  # the other one makes the next group already
+    dist.destroy_process_group()
+print("CAME TO ITS END")
+"""
+
+
+def test_a_group_that_is_made_again_at_another_address_does_not_meet_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MOVING)
+    code, _, output = rehearse(tmp_path, "--hang", "5", "train.py")
+    assert (code, output.count("CAME TO ITS END")) == (0, 2), output

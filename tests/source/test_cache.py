@@ -54,7 +54,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(json_values.filter(lambda value: value is not None))
 def test_any_json_value_comes_back(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     cache = Cache(str(tmp_path_factory.getbasetemp() / "values"))
@@ -103,7 +103,7 @@ def test_another_version_finds_nothing(folder: str, monkeypatch: pytest.MonkeyPa
 # Damage
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_damaged_entry_is_a_miss(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = str(tmp_path_factory.getbasetemp() / "damaged")

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from validate_ddp.source import magics
-from validate_ddp.source.notebooks import Cell, locate, splice
+from validate_ddp.source.decoding import from_bytes
+from validate_ddp.source.notebooks import splice
 from validate_ddp.source.parsing import parse
-from validate_ddp.source.text import Problem, Source, from_bytes, split_lines
+from validate_ddp.source.text import Cell, Problem, Source, locate, split_lines
 
 
 def code(source: Any, **more: Any) -> dict[str, Any]:
@@ -309,7 +310,7 @@ ending = st.sampled_from(["\n", "\n", "\r\n", "\r"])
 cell_text = st.lists(st.tuples(line, ending).map("".join), max_size=5).map("".join)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(cell_text, st.booleans()), max_size=4),
     st.sampled_from([None, 1, "\t"]),
@@ -339,7 +340,6 @@ def test_any_notebook_keeps_its_lines_and_goes_back(
     assert found == expected
 
 
-@settings(deadline=None)
 @given(cell_text)
 def test_what_is_neutralised_is_restored(text: str) -> None:
     neutral = magics.neutralise(text, "~~token:")

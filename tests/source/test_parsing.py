@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp.source import lexical
+from validate_ddp.source.decoding import from_bytes
 from validate_ddp.source.parsing import parse, problem_of
-from validate_ddp.source.text import Problem, Source, from_bytes
+from validate_ddp.source.text import Problem, Source
 
 MANY = 100_000
 
@@ -116,7 +117,7 @@ def test_hostile_text_gives_a_tree_or_one_line() -> None:
     assert "Python 2" in told["print statements"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.sampled_from(

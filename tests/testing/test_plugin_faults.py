@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -120,3 +121,83 @@ def test_an_interrupted_pytest_leaves_nothing(pytester, monkeypatch, processes, 
     pytest_process.send_signal(getattr(signal, number))
     pytest_process.wait(20)
     assert processes.wait_until_gone(mark, 20) == []
+
+
+DAEMON = """
+import sys, time, pathlib
+
+@pytest.mark.world_size(2)
+def test_daemon(world):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            pathlib.Path(f"daemon{world.rank}").write_text(str(os.getpid()))
+            os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)"], {})
+        os._exit(0)
+    while True:
+        time.sleep(0.01)
+"""
+KILLED_EARLY = """
+import os, signal, pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    os.kill(os.getpid(), signal.SIGKILL)  # the forkserver has just been started, and imports torch
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc and sub-reapers")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL", "early"])
+def test_a_pytest_that_is_killed_leaves_no_daemon_of_a_rank_and_no_folder(pytester, monkeypatch, processes, name):
+    scratch = pytester.mkdir("scratch")
+    monkeypatch.setenv("WORLDS_TEST_MARK", f"{pytester.path}")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # rewritten tests are kept in a folder of ours
+    pytester.makepyfile(test_it="import os, pytest\n" + DAEMON)
+    if name == "early":
+        pytester.makeconftest(KILLED_EARLY)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *processes.plugin_options()]
+    with subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.DEVNULL) as process:
+        daemons = [pytester.path / f"daemon{rank}" for rank in (0, 1)]
+        deadline = time.monotonic() + 60
+        while name != "early" and not all(path.exists() and path.read_text() for path in daemons):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        if name != "early":
+            process.send_signal(getattr(signal, name))
+    assert processes.wait_until_gone(f"{pytester.path}", 30) == []
+    pids = [int(path.read_text()) for path in daemons if path.exists()]
+    assert len(pids) == (0 if name == "early" else 2)
+    while left := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+    assert not list(scratch.glob("validate-ddp-*"))
+
+
+ASYNC = """
+import asyncio
+
+@pytest.mark.world_size(2)
+async def test_coroutine(world): open(f"ran{world.rank}", "w")
+
+@pytest.mark.world_size(2)
+async def test_generator(world):
+    yield
+    assert False
+
+@pytest.mark.world_size(2)
+@pytest.mark.xfail(strict=True)
+async def test_expected(world): pass
+
+async def passes(): return 1
+
+@pytest.mark.world_size(2)
+def test_run(world): assert asyncio.run(passes()) == 1
+"""
+
+
+def test_a_test_that_is_a_coroutine_fails_and_says_what_to_do(suite) -> None:
+    result = suite(ASYNC)
+    result.assert_outcomes(passed=1, failed=2, xfailed=1)
+    result.stdout.fnmatch_lines(["*async def functions are not natively supported on ranks: nobody awaits this one*"])
+    result.stdout.no_fnmatch_line("*never awaited*")

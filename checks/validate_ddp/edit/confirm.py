@@ -16,7 +16,7 @@ from validate_ddp.edit.statements import Piece, cut
 from validate_ddp.edit.telling import as_findings
 
 if TYPE_CHECKING:
-    from validate_ddp.source.notebooks import Cell
+    from validate_ddp.source.text import Cell
 
 _STATEMENTS: dict[str, tuple[type[libcst.CSTNode], ...]] = {
     "for": (libcst.For,),

@@ -13,7 +13,7 @@ from validate_ddp.catalogue import WARNING, Finding, Proposal, registry
 from validate_ddp.catalogue.positions import lines_of
 
 if TYPE_CHECKING:
-    from validate_ddp.source.notebooks import Cell
+    from validate_ddp.source.text import Cell
 
 UNUSED = "DDP003"
 _HINT = re.compile(r"#.*(?:noqa|validate-ddp)", re.IGNORECASE)

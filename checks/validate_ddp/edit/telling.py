@@ -11,7 +11,7 @@ from validate_ddp.catalogue.positions import character_column, lines_of
 from validate_ddp.catalogue.registry import name_of
 
 if TYPE_CHECKING:
-    from validate_ddp.source.notebooks import Cell
+    from validate_ddp.source.text import Cell
 
 
 def as_findings(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from validate_ddp.catalogue import SEVERITIES, Finding
-from validate_ddp.cli import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.config import Settings
+from validate_ddp.console import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.output_files import write_report
 from validate_ddp.rehearse import fake_data, pace, reading, show
 from validate_ddp.rehearse import log as logs
@@ -21,6 +22,7 @@ from validate_ddp.rehearse.options import Options
 from validate_ddp.rehearse.options import read as read_options
 from validate_ddp.rehearse.outcome import Judged, judge
 from validate_ddp.rehearse.page import as_html
+from validate_ddp.rehearse.parent import ending
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.plan import Plan
@@ -76,10 +78,10 @@ def _replaying(path: str | None) -> Iterator[None]:
 
 
 def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[Event]:
-    log = logs.Log(options.log)
+    log, began = logs.Log(options.log), time.monotonic()
     read = reading.read(file, settings) if options.static and file is not None else None
     try:
-        with _view(options, read or ()) as view:
+        with ending.last(lambda: _cut_off(log, began)), _view(options, read or ()) as view:
             outcome = supervise(plan, log, view, read=None if read is None else reading.plain(read))
             if options.differential and outcome != "interrupted":
                 differential(plan, log, view)
@@ -92,6 +94,13 @@ def _on_terminal() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
+def _cut_off(log: logs.Log, began: float) -> None:
+    """The end of a log whose command is ended by a signal: what was seen can be replayed."""
+    if log.file is not None and all(event["event"] != "finish" for event in reversed(log.events)):
+        log.add({"event": "finish", "outcome": "interrupted", "seconds": round(time.monotonic() - began, 3)})
+    log.close()
+
+
 @contextmanager
 def _view(options: Options, read: tuple[Finding, ...]) -> Iterator[View]:
     """A table on a terminal, plain remarks elsewhere."""
@@ -101,7 +110,8 @@ def _view(options: Options, read: tuple[Finding, ...]) -> Iterator[View]:
         return
     from validate_ddp.rehearse.live import LiveView
 
-    with LiveView(colored(options.color, terminal), [f"{each.code} {each.path}:{each.line}" for each in read]) as view:
+    found = [f"{each.code} {each.path}:{each.line}" for each in read]
+    with LiveView(colored(options.color, terminal), found) as view, ending.last(view.live.stop):
         yield view
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from validate_ddp.catalogue import ERROR
@@ -19,13 +20,15 @@ SHARDED = {
 
 
 class Culprit(NamedTuple):
-    """A call that only one rank makes. code: the rule that it falls under; peer: what the other rank called instead."""
+    """A call that only one rank makes. code: the rule that it falls under; peer: what the other rank called instead;
+    since: from when on each of both does something else."""
 
     code: str
     rank: int
     call: Event
     other: int
     peer: Event | None
+    since: tuple[tuple[int, float], ...]
 
 
 @once
@@ -42,7 +45,7 @@ def culprits(run: Run) -> list[Culprit]:
             unseen = _in_unseen_call(run, other) if peer is None else None
             if unseen is not None:
                 rank, other, call, peer = other, rank, unseen, call
-            found.append(Culprit(_code(call), rank, call, other, peer))
+            found.append(Culprit(_code(call), rank, call, other, peer, since(parting)))
     return found
 
 
@@ -77,6 +80,33 @@ def _code(call: Event) -> str:
     return "DDP403" if is_in_handler(site) else "DDP401"
 
 
+def since(parting: Parting) -> tuple[tuple[int, float], ...]:
+    """From when on each of the two ranks does something else; ``inf`` for one that calls nothing more."""
+    sides = ((parting.rank, parting.mine), (parting.other, parting.theirs))
+    return tuple((rank, event["time"] if event is not None else inf) for rank, event in sides)
+
+
+def ended(run: Run, rank: int) -> str:
+    """That a rank has come to its end, in words; "" for one that had not when the run was ended."""
+    state = (run.stop or {}).get("ranks", {}).get(str(rank), {})
+    if not run.of(rank, "exit") and not state.get("ended"):
+        return ""
+    code = state["code"] if state.get("ended") else run.codes.get(rank)
+    return "has ended" + (f" (exit code {code})" if code is not None else "")
+
+
+def whereabouts(run: Run, rank: int) -> Note | None:
+    """Where a rank is that does not come to a call, or what it did last before its end."""
+    gone = ended(run, rank)
+    if not gone:
+        return Note(run.where[rank], f"where rank {rank} is instead") if rank in run.where else None
+    calls = [each for each in run.by_rank.get(rank, ()) if each["event"] in _LEAVING and each["site"].frames]
+    return Note(calls[-1]["site"], f"rank {rank} {gone}: this is the last that it called") if calls else None
+
+
+_LEAVING = ("collective", "forward", "inner_forward", "backward", "step", "batch", "iteration")
+
+
 def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observation, ...]:
     """The findings of one code, one for each place; errors where the run has hung on them."""
     severity = ERROR if run.outcome == "hang" else severity
@@ -91,13 +121,26 @@ def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observa
                 if culprit.peer
                 else _absent(run, culprit)
             )
-            instead = culprit.peer["site"] if culprit.peer else run.where.get(culprit.other)
-            notes = (Note(instead, f"where rank {culprit.other} is instead"),) if instead else ()
-            found.setdefault(site.place, Observation(code, severity, site, message, notes, (culprit.rank,), call))
+            note = _instead(run, culprit)
+            seen = Observation(
+                code, severity, site, message, (note,) if note else (), (culprit.rank,), call, since=culprit.since
+            )
+            found.setdefault(site.place, seen)
     return tuple(found.values())
 
 
+def _instead(run: Run, culprit: Culprit) -> Note | None:
+    if culprit.peer is None:
+        return whereabouts(run, culprit.other)
+    gone = ended(run, culprit.other)
+    where = f"rank {culprit.other} calls this instead, and {gone} since" if gone else ""
+    return Note(culprit.peer["site"], where or f"where rank {culprit.other} is instead")
+
+
 def _absent(run: Run, culprit: Culprit) -> str:
+    gone = ended(run, culprit.other)
+    if gone:
+        return f"calls none: it {gone}"
     if run.outcome == "hang" and not run.of(culprit.other, "exit"):
         return f"does not come to it, and has stood still for {run.plan.get('hang', 0):g} s (--hang)"
     return "calls none"

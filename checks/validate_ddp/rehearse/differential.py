@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import replace
 from typing import Any
 
 from validate_ddp.rehearse.log import Event, Log
+from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.plan import Plan
@@ -37,12 +36,9 @@ def differential(plan: Plan, log: Log, view: View) -> None:
 
 
 def _pair(plan: Plan, float64: bool) -> Event:
-    folder = tempfile.mkdtemp(prefix="validate-ddp-")
-    try:
-        both = replace(plan, differential=folder, float64=float64)
-        event = _compared(both, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with Keeper() as keeper:  # of the folder; each of the two runs has its own for its processes
+        both = replace(plan, differential=keeper.folder, float64=float64)
+        event = _compared(both, keeper.folder)
     return {"event": "differential", "float64": float64, **event}
 
 

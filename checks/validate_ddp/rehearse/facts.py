@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import combinations
 from typing import Any
 
-from validate_ddp.rehearse.iterations import Turn, contents, loader_of, shared, training_turns
+from validate_ddp.rehearse.coverage import has_own_data, is_whole, sharing_of
+from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, common_steps, differing, holds_wrapped, updates
@@ -89,15 +89,9 @@ def _steps_per_epoch(run: Run, rank: int, main: int | None) -> int | None:
     counts = [
         sum(step["optimizer"] == main for batch in turn.batches for step in batch.steps)
         for turn in training_turns(run, rank)
-        if turn.exhausted is not None or _is_whole(run, rank, turn)
+        if turn.exhausted is not None or is_whole(loader_of(run, rank, turn.loader), turn)
     ]
     return _usual(counts)
-
-
-def _is_whole(run: Run, rank: int, turn: Turn) -> bool:
-    """Whether it came to its end: trainers that know the number of batches do not ask for one more."""
-    loader = loader_of(run, rank, turn.loader)
-    return bool(turn.exhausted) or (loader is not None and len(turn.batches) == loader["batches"])
 
 
 def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
@@ -106,40 +100,16 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
 
     Where each rank has a part of its own of one data set, the indices are those of the whole.
     """
-    read: dict[int, list[int]] = {}
     first: dict[int, Turn] = {}
-    loaders: list[Event] = []
-    whole = True
     for rank in run.replicas:
         turn = next((turn for turn in training_turns(run, rank) if turn.batches), None)
         if turn is None:
             return None
-        loader = loader_of(run, rank, turn.loader)
-        if loader is None or loader["length"] is None:
-            return None
         first[rank] = turn
-        loaders.append(loader)
-        whole = whole and _is_whole(run, rank, turn)
-    parts = len({loader.get("part") for loader in loaders}) > 1 and all(loader.get("whole") for loader in loaders)
-    for rank, turn in first.items():
-        read[rank] = [
-            index for batch in turn.batches for index in batch.event.get("whole" if parts else "indices") or ()
-        ]
-    if not any(read.values()) or (not parts and _of_other_shares(first, loaders)):
-        return None
-    return loaders[-1]["whole" if parts else "length"], read, whole
-
-
-def _of_other_shares(first: dict[int, Turn], loaders: list[Event]) -> bool:
-    """Whether ranks read different samples under most of their indices, as of lists that were cut by rank before; a few
-    that both read may only have been augmented anew."""
-    if any(loader["numbered"] is not None for loader in loaders):
-        return False
-    for one, two in combinations([contents(turn) for turn in first.values()], 2):
-        equal = sum(bool(row and two.get(index)) for index, row in one.items())
-        if equal > 0.5 * min(len(one), len(two)) and not shared(one, two)[0]:
-            return True
-    return False
+    sharing = sharing_of(run, first) if first else None
+    if sharing is not None and not sharing.own and has_own_data(run, sharing):
+        return None  # equal indices are other samples on each rank
+    return (sharing.length, sharing.read, sharing.whole) if sharing is not None else None
 
 
 def _samples(run: Run) -> Facts | None:
@@ -165,6 +135,8 @@ def _replicas(run: Run, number: int | None) -> Facts | None:
         return None
     steps = []
     wrapped = holds_wrapped(run, run.ranks[0], number)
+    if not wrapped and list(run.each("sharded")):
+        return None  # each rank holds a part of its own
     for count in range(1, common_steps(run, number) + 1):
         apart = differing(run, number, count, "params", wrapped=wrapped)
         if apart or agree(run, number, count, "params", wrapped=wrapped):

@@ -10,7 +10,7 @@ import tempfile
 import zlib
 from collections.abc import Callable
 
-from validate_ddp.cli import UsageError
+from validate_ddp.console import UsageError
 
 _CLASSES, _SIDE = 8, 64
 _WORDS = "the quick brown fox jumps over a lazy dog and then some more words of text".split()

@@ -49,6 +49,8 @@ class Turn:
     exhausted: bool | None = None
     joined: bool = False
     """Whether it began within ``Join``, which lets ranks run out of batches one after the other."""
+    samplers: list[Event] = field(default_factory=list)
+    """The loader's samplers when it began, the outermost first."""
 
     @property
     def trains(self) -> bool:
@@ -86,7 +88,7 @@ def turns(run: Run, rank: int) -> list[Turn]:
             unfinished.remove(event["loader"])
             current = [turn for turn in current if turn.loader != event["loader"]]
             turn = found[event["loader"], event["turn"]] = Turn(event["loader"], event["turn"], event["site"])
-            turn.joined = joined > 0
+            turn.joined, turn.samplers = joined > 0, event.get("samplers") or []
             unfinished.of[turn.loader] = turn
         elif kind == "batch":
             taken = found.get((event["loader"], event["turn"]))

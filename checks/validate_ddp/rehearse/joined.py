@@ -84,6 +84,8 @@ def joined(
     for finding, observation in shown:
         numbers = _matching(run, static, observation)
         matched.update(numbers)
+        # What reading says of a place that shows the same defect is that defect.
+        matched.update(number for each in observation.consequences for number in _matching(run, static, each))
         found += [_both(run, static[number], finding, observation) for number in numbers[:1]] or [
             Reported(finding, (RUN,), FOUND, observation.ranks)
         ]

@@ -6,7 +6,7 @@ import os
 import shlex
 from dataclasses import replace
 
-from validate_ddp.cli import UsageError
+from validate_ddp.console import UsageError
 from validate_ddp.rehearse.plan import Plan
 
 _TORCHRUN_FLAGS = {"standalone", "no_python", "run_path", "module", "m", "use_env", "virtual_local_rank"}

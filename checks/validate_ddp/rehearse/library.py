@@ -205,7 +205,7 @@ def observed(judged: Judged) -> Rehearsal:
         samples=_samples(judged),
         replicas_equal=found["replicas"]["equal"] if found["replicas"] else None,
         checkpoints=tuple(Checkpoint(each["path"], tuple(each["ranks"])) for each in found["checkpoints"]),
-        rules={code: verdict.word for code, verdict in judged.verdicts.items()},
+        rules=judged.words,
         failure=judged.failure,
         faults=tuple(f"{each['where']}: {each['message']}" for each in judged.run.faults),
         seconds=judged.run.seconds,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, TextIO
 
-from validate_ddp.cli import UsageError
+from validate_ddp.console import UsageError
 from validate_ddp.rehearse.events import Event, Keeper
 
 __all__ = ["VERSION", "Event", "Log", "parse", "read"]

@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import NamedTuple, NoReturn
 
-from validate_ddp.cli import UsageError
 from validate_ddp.config import FAIL_ON
+from validate_ddp.console import UsageError
 from validate_ddp.output_files import objection
 from validate_ddp.rehearse.fake_data import KINDS
 from validate_ddp.rehearse.launchers import understood

@@ -10,8 +10,9 @@ from typing import Any
 from validate_ddp.catalogue import Finding, Place, Span
 from validate_ddp.catalogue.plain import from_plain
 from validate_ddp.catalogue.registry import name_of
+from validate_ddp.rehearse.culprits import ended
 from validate_ddp.rehearse.facts import Facts, facts
-from validate_ddp.rehearse.joined import CONTRADICTED, Reported, joined
+from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported, joined
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.rules import judged
@@ -53,6 +54,20 @@ class Judged:
     def unjudged(self) -> tuple[str, ...]:
         """Codes of the rules for which the time was too short."""
         return tuple(code for code, verdict in self.verdicts.items() if not verdict.in_time)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """By code: ``violated``, ``held`` or ``not observed``. A rule of which reading has found a breach that the run
+        has not come to did not hold."""
+        open_still = {each.finding.code for each in self.reported if each.said == NOT_OBSERVED}
+        confirmed = {each.finding.code for each in self.reported if each.said == CONFIRMED}
+        words = {code: verdict.word for code, verdict in self.verdicts.items()}
+        for code in words:
+            if words[code] == "held" and code in open_still:
+                words[code] = "not observed"
+            if code in confirmed:
+                words[code] = "violated"
+        return words
 
     @property
     def failed(self) -> bool:
@@ -116,11 +131,11 @@ def _failure(run: Run) -> Failure | None:
         return _raised(run, rank, event)
     if run.outcome != "failed":
         return None
-    for ended, code in gone:
-        if ended is None and run.spawner:
+    for left, code in gone:
+        if left is None and run.spawner:
             return _raised(run, None, run.spawner[0])
         how = f"ended by {_signal(-code)}" if code < 0 else f"exited with code {code}"
-        return Failure(ended, code, f"{how} without an exception", "", _last(run, ended))
+        return Failure(left, code, f"{how} without an exception", "", _last(run, left))
     return None
 
 
@@ -171,8 +186,10 @@ def _positions(run: Run) -> list[str]:
     for text, state in sorted(run.stop["ranks"].items(), key=lambda item: int(item[0])):
         rank = int(text)
         call = _call(run, rank, state.get("waiting"))
-        if state["ended"]:
-            rows.append(f"rank {rank} has exited with code {state['code']}")
+        gone = ended(run, rank)
+        if gone:
+            last = _last(run, rank)
+            rows.append(f"rank {rank} {gone}" + (f", {last}" if last else ""))
         elif call is not None:
             rows.append(f"rank {rank} is in {_named(call)} at {_at(run, call['site'])}")
         elif rank in run.where:
@@ -180,7 +197,7 @@ def _positions(run: Run) -> list[str]:
         else:
             rows.append(f"rank {rank} has not said where it is")
         site = call["site"] if call is not None else run.where.get(rank)
-        if site is not None and not state["ended"]:
+        if site is not None and not gone:
             rows += [f"    {shown_path(run, each.path)}:{each.line} in {each.function}" for each in site.frames[1:]]
     return rows
 

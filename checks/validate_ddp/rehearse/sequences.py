@@ -64,6 +64,11 @@ def partings(run: Run) -> list[Parting]:
     return found
 
 
+def all_met(run: Run) -> bool:
+    """Whether every rank was seen to call the same, in a run that came to where it was to end."""
+    return run.outcome in ("finished", "stopped") and bool(sequences(run)) and not partings(run)
+
+
 def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, theirs: list[Event]) -> Parting | None:
     counts = (_sites(mine), _sites(theirs))
     for position, (one, two) in enumerate(zip(mine, theirs, strict=False)):

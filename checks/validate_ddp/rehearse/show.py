@@ -142,8 +142,8 @@ def _shared_devices(judged: Judged) -> str:
 
 def _rules(judged: Judged, options: Options) -> list[str]:
     by_word: dict[str, list[str]] = {"violated": [], "held": [], "not observed": []}
-    for code, verdict in judged.verdicts.items():
-        by_word.setdefault(verdict.word, []).append(code)
+    for code, word in judged.words.items():
+        by_word.setdefault(word, []).append(code)
     lines = [f"  {word.ljust(12)}  {' '.join(codes) or '-'}" for word, codes in by_word.items()]
     return [paint("rules", "bold", options.color), *lines, ""]
 

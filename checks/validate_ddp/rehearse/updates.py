@@ -160,6 +160,13 @@ def agree(run: Run, number: int, count: int, what: str, wrapped: bool) -> bool:
     return _compared(run, number, what, wrapped).get(count) == ()
 
 
+def replicas_equal(run: Run, number: int, count: int) -> bool | None:
+    """Whether ranks hold the same after a step, under DDP or not; None where there is nothing to compare."""
+    compared = [_compared(run, number, "params", wrapped).get(count) for wrapped in (True, False)]
+    seen = [apart for apart in compared if apart is not None]
+    return not any(seen) if seen else None
+
+
 @once
 def _compared(run: Run, number: int, what: str, wrapped: bool) -> dict[int, tuple[int, ...]]:
     """By step, the positions on which ranks differ, of an optimizer's parameters that every rank has told of; without

@@ -17,7 +17,9 @@ class Note(NamedTuple):
 class Observation(NamedTuple):
     """A defect that a run has shown. ranks: those that show it. call: what was called, where ``site`` is a line on the
     way to it. partial: the run shows the circumstances of a defect, not that there is one: how bad it is, reading knows
-    better."""
+    better. since: of a defect by which ranks part, from when on each of them does something else; ``inf`` where it does
+    nothing more. parts: whether what they call no longer matches from then on. consequences: findings of other rules
+    that come of this one, which its notes tell."""
 
     code: str
     severity: str
@@ -27,6 +29,9 @@ class Observation(NamedTuple):
     ranks: tuple[int, ...] = ()
     call: Site | None = None
     partial: bool = False
+    since: tuple[tuple[int, float], ...] = ()
+    parts: bool = True
+    consequences: tuple[Observation, ...] = ()
 
     @property
     def frame(self) -> Frame:

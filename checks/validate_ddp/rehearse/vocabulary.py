@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from validate_ddp.catalogue import SEVERITIES, Finding
 from validate_ddp.catalogue.plain import from_plain
-from validate_ddp.cli import UsageError
+from validate_ddp.console import UsageError
 from validate_ddp.rehearse.events import Event, Site
 from validate_ddp.rehearse.log import AGAIN
 
@@ -93,6 +93,12 @@ def _name(value: Any) -> bool:
 
 def _twin(value: Any) -> bool:
     return type(value) is list and len(value) == 5 and all(map(_text, value[:1] + value[2:3])) and _plain(value)
+
+
+def _sampler(value: Any) -> bool:
+    if type(value) is not dict or not (_text(value.get("kind")) and type(value.get("known")) is bool):
+        return False
+    return all(isinstance(state, int) for name, state in value.items() if name != "kind")
 
 
 def _waiting(value: Any) -> bool:
@@ -213,7 +219,10 @@ KINDS: Mapping[str, Mapping[str, Is]] = {
     "sampler": {"sampler": COUNT, "site": SITE, "shuffle": FLAG, "rank": _maybe(_or_none(COUNT))},
     "set_epoch": {"sampler": _or_none(COUNT), "epoch": _or_none(CODE)},
     "split": {"digests": DIGESTS, "lengths": COUNTS, "site": SITE},
-    "iteration": {"loader": COUNT, "turn": COUNT, "site": SITE},
+    "iteration": {
+        "loader": COUNT, "turn": COUNT, "site": SITE,
+        "samplers": _maybe(Is("a list with the state of each sampler", _each(_sampler))),
+    },
     "iterated": {"loader": COUNT, "turn": COUNT, "exhausted": FLAG},
     "batch": {
         "loader": COUNT, "turn": COUNT, "site": SITE, "time": NUMBER, "size": _maybe(_or_none(COUNT)),
@@ -227,7 +236,8 @@ KINDS: Mapping[str, Mapping[str, Is]] = {
     },
     "step": {
         "optimizer": COUNT, "count": COUNT, "site": SITE, "time": NUMBER, "grads": _or_none(DIGESTS),
-        "params": _or_none(DIGESTS), "rates": _maybe(_or_none(FLOATS)),
+        "params": _or_none(DIGESTS), "rates": _maybe(_or_none(FLOATS)), "rewritten": _maybe(FLAG),
+        "norms": _maybe(_or_none(Is("a list of numbers", _each(_one_of(_float, _none))))),
     },
     "zero_grad": {"optimizer": _or_none(COUNT), "had": FLAG, "site": SITE},
     "clip": {"scaled": FLAG, "site": SITE},

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from validate_ddp.source.notebooks import Cell
 from validate_ddp.source.parsing import parse
-from validate_ddp.source.text import NEWER, PARTIAL, SYNTAX, Problem, Source, split_lines
+from validate_ddp.source.text import NEWER, PARTIAL, SYNTAX, Cell, Problem, Source, split_lines
 
 if TYPE_CHECKING:
     import ast

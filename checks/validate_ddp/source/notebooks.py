@@ -5,21 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from validate_ddp.source.text import EMPTY, SYNTAX, UNREADABLE, Problem, Source, line_of_byte
+from validate_ddp.source.text import EMPTY, SYNTAX, UNREADABLE, Cell, Problem, Source, line_of_byte
 
 _MARK = "# %% validate-ddp cell "
-
-
-class Cell(NamedTuple):
-    """Where a code cell lies in the notebook's text.
-
-    number: from 1, counting code cells only. first_line: line of ``text`` that holds the cell's first line, from 1.
-    line_count: lines of the cell, at least 1.
-    """
-
-    number: int
-    first_line: int
-    line_count: int
 
 
 class _Code(NamedTuple):
@@ -91,16 +79,6 @@ def splice(data: bytes, new_text: str, cells: tuple[Cell, ...]) -> bytes:
     pieces.append(layout.document[position:])
     marked = data.startswith(b"\xef\xbb\xbf")
     return "".join(pieces).encode("utf-8-sig" if marked else "utf-8")
-
-
-def locate(cells: tuple[Cell, ...], line: int) -> tuple[int, int]:
-    """(number of the cell, line within it, both from 1) for a line of the notebook's text."""
-    found = cells[0]
-    for cell in cells:
-        if cell.first_line > line:
-            break
-        found = cell
-    return found.number, max(1, min(line - found.first_line + 1, found.line_count))
 
 
 def _assemble(path: str, data: bytes, layout: _Layout) -> Source | Problem:

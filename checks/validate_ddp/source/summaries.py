@@ -169,7 +169,8 @@ class Summaries:
     def source(self, file: str) -> Any | None:
         """The decoded file; None, and a problem noted, where it cannot be read."""
         if file not in self._sources:
-            from validate_ddp.source.text import Problem, read
+            from validate_ddp.source.decoding import read
+            from validate_ddp.source.text import Problem
 
             found = read(file)
             if isinstance(found, Problem):

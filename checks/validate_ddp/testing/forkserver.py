@@ -4,6 +4,9 @@ A process that has run an autograd or OpenMP operator has threads which its chil
 such operator; so nothing of the user is imported here. ``torch._dynamo`` is: the first optimizer
 of each rank would import it (1.1 s of CPU a rank, for a suite of two ranks 3 s more in all than once here).
 
+Whatever ends the parent, its channel closes, and this process ends the ranks with all that descends from them. It is
+the sub-reaper of that (``validate_ddp.descendants``), so that no session and no environment hides a daemon.
+
 The parent's messages: ("spawn", world, rank, size) with the rank's six descriptors, ("kill", world), ("close", grace).
 Ours: ("broken", text), ("store", port) when ready, ("spawned", world, rank, pid), ("died", pid, exit code).
 """
@@ -23,14 +26,20 @@ import time
 import traceback
 from typing import Any, NoReturn
 
+from validate_ddp import descendants
+
 from .transport import Channel, Closed, from_descriptor, wait_readable
 
 REAP_AFTER = 0.3
 """Seconds between a rank's end and the end of what it has started: multiprocessing's tracker frees /dev/shm in them."""
 
 
-def main(descriptor: int) -> None:
-    """Serves the parent until it says so or is gone. The first message: (``sys.path``, pytest's options or None)."""
+def main(descriptor: int, folder: str) -> None:
+    """Serves the parent until it says so or is gone. The first message: (``sys.path``, pytest's options or None).
+
+    folder: of the parent, removed in the end; empty where it has none.
+    """
+    descendants.adopt()
     parent = from_descriptor(descriptor)
     path, pytest_options = parent.receive()
     sys.path[:] = path
@@ -54,15 +63,15 @@ def main(descriptor: int) -> None:
         parent.send(("broken", traceback.format_exc()))
         return
     settle()
-    Server(parent, (pytest_options or {}).get("rewritten_code", "")).serve()
+    Server(parent, folder).serve()
 
 
 class Server:
     """Forks on request, and knows every process it has forked."""
 
-    def __init__(self, parent: Channel, rewritten_code: str = "") -> None:
+    def __init__(self, parent: Channel, folder: str) -> None:
         self.parent = parent
-        self.rewritten_code = rewritten_code
+        self.folder = folder
         self.alive: set[int] = set()
         self.worlds: dict[int, list[int]] = {}
         self.ended: dict[int, float] = {}
@@ -102,6 +111,7 @@ class Server:
         if self.wakeup in ready:
             self.wakeup.socket.recv(4096)
         self.reap()
+        self.reap_orphans()
         if self.parent in ready:
             self.parent.pump()
             while self.parent.has_message():
@@ -209,6 +219,14 @@ class Server:
             if now >= deadline:
                 self.bury(pid)
 
+    def reap_orphans(self) -> None:
+        """Takes leave of what ranks had started that has outlived them, while no rank lies unburied before it."""
+        while not self.ended:
+            info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if info is None or info.si_pid == self.store or info.si_pid in self.alive:
+                return
+            os.waitpid(info.si_pid, 0)
+
     def bury(self, pid: int) -> None:
         """Kills what is left of a rank's process group, and lets go of its number."""
         signal_group(pid, signal.SIGKILL)
@@ -216,16 +234,11 @@ class Server:
         del self.ended[pid]
 
     def end(self) -> NoReturn:
-        """Kills everything and ends."""
-        for pid in self.alive:
-            signal_group(pid, signal.SIGKILL)
-        for pid in self.ended:
-            signal_group(pid, signal.SIGKILL)
-        os.kill(self.store, signal.SIGKILL)
-        for pid in [*self.alive, *self.ended, self.store]:
-            os.waitpid(pid, 0)
-        if self.rewritten_code:  # the parent removes it too, if it can
-            shutil.rmtree(self.rewritten_code, ignore_errors=True)
+        """Kills all that descends from this process, and ends."""
+        seen = descendants.end_children([*self.alive, *self.ended, self.store], lambda pid, code: None)
+        descendants.forget_shared_memory(seen)
+        if self.folder:  # the parent removes it too, if it can
+            shutil.rmtree(self.folder, ignore_errors=True)
         # Not sys.exit: to tear down an interpreter that holds all of torch takes a second.
         os._exit(0)
 
@@ -253,9 +266,12 @@ def die_with_parent(parent: int) -> None:
         os._exit(70)
 
 
-def start(descriptor: int) -> None:
+def start(descriptor: int, folder: str) -> None:
     """The entry of the process; see ``server.Server``."""
     assert threading.active_count() == 1
-    main(descriptor)
+    try:
+        main(descriptor, folder)
+    except Closed:  # the parent was killed before it had said anything
+        shutil.rmtree(folder, ignore_errors=True)
     sys.stdout.flush()
     os._exit(0)

@@ -8,9 +8,14 @@ guess alike.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import time
+from collections import Counter
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlparse
 
 from .outcome import GROUP, SHARED, Job
 
@@ -27,9 +32,11 @@ class Group:
         self.store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(minutes=30))
         self.kind = self.backend = ""
         self.settings: list[tuple[str, str]] = []
+        self.meetings = Meetings(port)
 
     def join(self, job: Job) -> None:
         """Has the group that the job asks for. Collective: every rank."""
+        self.meetings.of(job.serial)
         if self.kind and not self.serves(job):
             self.leave()
         if job.backend and not self.kind:
@@ -82,6 +89,55 @@ class Group:
             return f"no new process group could be made: {error}"
         self.kind, self.settings = AHEAD, group_settings()
         return ""
+
+
+class Meetings:
+    """How ranks find each other when a test calls ``init_process_group`` with an address, or with the environment's.
+
+    Always at our store, and each time under another name. As under torchrun, torch takes it that a store listens at
+    any address already, so that nobody would at one that the test has chosen; and what a destroyed group has left in
+    a store is read by the first rank that makes another one there.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.serial = 0
+        self.times: Counter[str] = Counter()
+        handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
+        self.by_torch = {scheme: handlers[scheme] for scheme in ("tcp", "env")}
+        handlers.update(tcp=self.tcp, env=self.env)
+
+    def of(self, serial: int) -> None:
+        """Another job begins."""
+        self.serial = serial
+        self.times.clear()
+
+    def name(self, address: str) -> str:
+        """What the next meeting at an address is called, on every rank that comes to it."""
+        self.times[address] += 1
+        return f"job{self.serial}/{address}/{self.times[address]}"
+
+    def tcp(
+        self, url: str, timeout: timedelta = timedelta(minutes=30), **options: Any
+    ) -> Iterator[tuple[Any, int, int]]:
+        """``tcp://host:port?rank=0&world_size=2``."""
+        import torch.distributed as dist
+
+        where = urlparse(url)
+        said = parse_qs(where.query)
+        if where.port is None or not {"rank", "world_size"} <= said.keys():
+            yield from self.by_torch["tcp"](url, timeout=timeout, **options)  # which says what is missing
+            return
+        store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=timeout)
+        rank, size = (int(said[name][0]) for name in ("rank", "world_size"))
+        yield dist.PrefixStore(self.name(f"tcp {where.port}"), store), rank, size
+
+    def env(self, url: str, **options: Any) -> Iterator[tuple[Any, int, int]]:
+        """``env://``, or no address at all."""
+        import torch.distributed as dist
+
+        for store, rank, size in self.by_torch["env"](url, **options):
+            yield dist.PrefixStore(self.name("env"), store), rank, size
 
 
 def group_settings() -> list[tuple[str, str]]:

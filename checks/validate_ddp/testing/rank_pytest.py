@@ -102,7 +102,7 @@ def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[st
             values[name] = world if name == "world" else stack.enter_context(FIXTURES[name](log))
         _running.append(function)
         try:
-            function(**values)
+            refuse_awaitable(function(**values))
         finally:
             text = log.handler.stream.getvalue().strip()
             if text:
@@ -110,6 +110,20 @@ def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[st
 
 
 _running: list[Callable[..., Any]] = []
+
+
+def refuse_awaitable(result: object) -> None:
+    """Fails a test that is ``async def``, as pytest does: nothing of it has run, and no plugin for it is here."""
+    import pytest
+
+    if hasattr(result, "__await__") or hasattr(result, "__aiter__"):
+        if hasattr(result, "close"):
+            result.close()  # or it is warned of as never awaited
+        pytest.fail(
+            "async def functions are not natively supported on ranks: nobody awaits this one. "
+            "Let the test be a plain function that calls `asyncio.run`",
+            pytrace=False,
+        )
 
 
 def unpickled_fixtures(steps: pickle.Unpickler) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Forkserver:
             pytest_options = {**pytest_options, "rewritten_code": self.rewritten_code}
         # `-c` puts the working directory first, where a file may be named as one of ours or of Python's.
         ours = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
-        code = f"{ours}from validate_ddp.testing.forkserver import start; start({theirs.fileno()})"
+        start = f"start({theirs.fileno()}, {self.rewritten_code!r})"
+        code = f"{ours}from validate_ddp.testing.forkserver import start; {start}"
         environment = dict(os.environ)
         # The checkout or folder from which we were imported, whatever put it on our path.
         here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

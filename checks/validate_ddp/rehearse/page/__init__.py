@@ -118,8 +118,8 @@ _WORDS = {"violated": "error", "held": "good", "not observed": "quiet", "not jud
 def _rules(judged: Judged) -> str:
     rows = "".join(
         f"<tr><td><code>{code}</code></td><td>{text(name_of(code))}</td>"
-        f'<td><span class="word {_WORDS[verdict.word]}">{verdict.word}</span></td></tr>'
-        for code, verdict in sorted(judged.verdicts.items(), key=lambda item: list(_WORDS).index(item[1].word))
+        f'<td><span class="word {_WORDS[word]}">{word}</span></td></tr>'
+        for code, word in sorted(judged.words.items(), key=lambda item: list(_WORDS).index(item[1]))
     )
     head = '<thead><tr><th scope="col">code</th><th scope="col">rule</th><th scope="col">in this run</th></tr></thead>'
     return f'<div class="scroll"><table>{head}<tbody>{rows}</tbody></table></div>'

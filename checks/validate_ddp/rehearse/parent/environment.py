@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import ExitStack
 
 from validate_ddp.rehearse.plan import Plan
 
@@ -13,14 +14,20 @@ CHILD = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HOST = "127.0.0.1"
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+_ADDRESSES = 15
+"""Ports for addresses of the script's own: one that makes its group again elsewhere must not meet the old one."""
 
 
-def base(plan: Plan, folder: str, run: str, port: int) -> dict[str, str]:
+def free_ports() -> list[int]:
+    """Ports of the loopback interface that nobody listens on just now: the launcher's, and those for addresses."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(1 + _ADDRESSES)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def base(plan: Plan, folder: str, run: str, ports: list[int]) -> dict[str, str]:
     """What all processes of a run have in common. folder: holds the socket and the dumps of stacks."""
     environment = dict(os.environ)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCH_DISTRIBUTED_DEBUG"):
@@ -30,7 +37,7 @@ def base(plan: Plan, folder: str, run: str, port: int) -> dict[str, str]:
         GLOO_SOCKET_IFNAME="lo" if sys.platform.startswith("linux") else environment.get("GLOO_SOCKET_IFNAME", ""),
         VALIDATE_DDP_RUN=run,
         VALIDATE_DDP_HOST=HOST,
-        VALIDATE_DDP_PORT=str(port),
+        VALIDATE_DDP_PORTS=" ".join(map(str, ports)),
     )
     if not environment["GLOO_SOCKET_IFNAME"]:
         del environment["GLOO_SOCKET_IFNAME"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
-import uuid
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any
 
-from validate_ddp.cli import UsageError
 from validate_ddp.rehearse.log import VERSION, Event, Log
+from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.listener import Listener
 from validate_ddp.rehearse.parent.processes import Processes
 from validate_ddp.rehearse.parent.stillness import Stillness
@@ -45,29 +43,19 @@ def supervise(plan: Plan, log: Log, view: View, **start: Any) -> str:
 
 
 def _once(plan: Plan, log: Log, view: Guarded, start: dict[str, Any]) -> str:
-    try:
-        folder = tempfile.mkdtemp(prefix="validate-ddp-", dir=_short_folder())
-    except OSError as error:
-        raise UsageError(f"no folder for temporary files can be written: {error.strerror or error}") from error
-    try:
-        listener = Listener(folder)
-        try:
-            log.add({"event": "start", "version": VERSION, "cwd": os.getcwd(), "plan": asdict(plan), **start})
-            view.began(log.events)
-            run = _Run(plan, log, view, listener, folder)
-            outcome = run.follow()
-            log.add({"event": "finish", "outcome": outcome, "seconds": round(time.monotonic() - run.began, 3)})
-            return outcome
-        finally:
-            listener.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with Keeper() as keeper, closing(Listener(keeper.folder)) as listener:
+        log.add({"event": "start", "version": VERSION, "cwd": os.getcwd(), "plan": asdict(plan), **start})
+        view.began(log.events)
+        run = _Run(plan, log, view, listener, keeper)
+        outcome = run.follow()
+        log.add({"event": "finish", "outcome": outcome, "seconds": round(time.monotonic() - run.began, 3)})
+        return outcome
 
 
 class _Run:
     """One start of the processes, until all are gone."""
 
-    def __init__(self, plan: Plan, log: Log, view: Guarded, listener: Listener, folder: str) -> None:
+    def __init__(self, plan: Plan, log: Log, view: Guarded, listener: Listener, keeper: Keeper) -> None:
         self.plan, self.log, self.view, self.listener = plan, log, view, listener
         self.began = time.monotonic()
         self.single = plan.launcher == "single"
@@ -82,7 +70,7 @@ class _Run:
         self.raised: set[int] = set()
         self.asked: set[int] = set()
         self.answered: set[int] = set()
-        self.processes = Processes(plan, folder, uuid.uuid4().hex, self.single, view.output)
+        self.processes = Processes(plan, keeper, self.single, view.output)
         for descriptor in view.readable():
             listener.also(descriptor, view.read)
         self.stillness = Stillness(plan.hang)
@@ -95,7 +83,7 @@ class _Run:
                 if outcome is not None:
                     return outcome
         except KeyboardInterrupt:
-            self.processes.end(grace=2.0)
+            self.processes.end(patiently=True)
             return "interrupted"
         finally:
             self.processes.end()
@@ -282,13 +270,3 @@ class _Run:
                 return
             if not events and not self.processes.running:
                 return
-
-
-_LONGEST = 75
-"""Bytes of a folder in which our own folder and the socket in it still fit: the kernel takes a path of 107."""
-
-
-def _short_folder() -> str:
-    """The folder for temporary files; /tmp where its path is too long to hold a socket."""
-    usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(usual)) <= _LONGEST else "/tmp"

@@ -38,6 +38,7 @@ def judge(run: Run) -> Verdict:
     if run.world_size < 2 or len(run.ranks) < 2:
         return NOT_OBSERVED
     looked = False
+    equally_many = len({len(run.of(rank, "split")) for rank in run.ranks}) == 1
     first = run.of(run.ranks[0], "split")
     for rank in run.ranks[1:]:
         for one, two in zip(first, run.of(rank, "split"), strict=False):
@@ -49,4 +50,4 @@ def judge(run: Run) -> Verdict:
                     f"ranks {run.ranks[0]} and {rank} split the data differently: seed the split alike on all ranks"
                 )
                 return Verdict(True, (Observation("DDP204", ERROR, one["site"], message, (), (run.ranks[0], rank)),))
-    return HELD if looked else NOT_OBSERVED
+    return HELD if looked and equally_many else NOT_OBSERVED

@@ -10,17 +10,18 @@ from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdi
 
 def judge(run: Run) -> Verdict:
     """Only where it happens at most steps: a step that is skipped once, for a loss that is not finite, is no defect."""
-    looked = False
+    looked = dropped = False
     rank = run.ranks[0] if run.ranks else 0
     for steps in updates(run, rank).values():
         looked = looked or bool(steps)
         dropping = [update for update in steps if _drops(update)]
+        dropped = dropped or bool(dropping)
         if len(dropping) > 1 and len(dropping) > 0.8 * len(steps):
             zero, lost = _lost(dropping[0])
             total = len(dropping[0].backwards)
             message = f"`zero_grad()` throws away the gradients of {lost} of the {total} micro-batches of each step"
             return Verdict(True, (Observation("DDP306", ERROR, zero, message, (), (rank,)),))
-    return HELD if looked else NOT_OBSERVED
+    return HELD if looked and not dropped else NOT_OBSERVED
 
 
 def _drops(update: Update) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from validate_ddp.catalogue import WARNING
 from validate_ddp.rehearse.culprits import observations
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.sequences import sequences
+from validate_ddp.rehearse.sequences import all_met
 from validate_ddp.rehearse.verdict import NOT_OBSERVED, Observation, Verdict
 
 
@@ -14,7 +14,7 @@ def judge(run: Run) -> Verdict:
     found = _swallowed(run) or observations(
         run, "DDP403", WARNING, "a collective in an exception handler, which the other ranks do not enter"
     )
-    return Verdict(True, found) if found or sequences(run) else NOT_OBSERVED
+    return Verdict(True, found) if found or all_met(run) else NOT_OBSERVED
 
 
 def _swallowed(run: Run) -> tuple[Observation, ...]:
@@ -28,5 +28,6 @@ def _swallowed(run: Run) -> tuple[Observation, ...]:
             if call["n"] in failed and call["event"] == "collective" and call.get("sequence", True):
                 error = failed[call["n"]].splitlines()[0]
                 message = f"`{call['op']}` fails on rank {rank} ({error}), and the rank goes on without it"
-                return (Observation("DDP403", WARNING, call["site"], message, (), (rank,)),)
+                since = ((rank, call["time"]),)
+                return (Observation("DDP403", WARNING, call["site"], message, (), (rank,), since=since),)
     return ()

@@ -8,9 +8,12 @@ from validate_ddp.catalogue import ERROR
 from validate_ddp.rehearse.culprits import named, short
 from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
 from validate_ddp.rehearse.run import PEER_GONE, Frame, Run, Site
-from validate_ddp.rehearse.script import departure, left_loop, only_break
+from validate_ddp.rehearse.script import conditional, departure, left_loop, only_break
 from validate_ddp.rehearse.sequences import partings
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+
+_IN_TURN = 0.4
+"""Share of the batches that one rank trains on and the other does not, each way, where all are given all of them."""
 
 
 def judge(run: Run) -> Verdict:
@@ -32,7 +35,7 @@ def judge(run: Run) -> Verdict:
     gone = _gone(run) or _ended(run)
     if gone:
         return Verdict(True, (gone,))
-    return HELD if looked else NOT_OBSERVED
+    return HELD if looked and not partings(run) else NOT_OBSERVED
 
 
 def _gone(run: Run) -> Observation | None:
@@ -50,7 +53,8 @@ def _gone(run: Run) -> Observation | None:
                     f"rank {rank} leaves the loop here, and calls {named(call)} at {short(call['site'])}; rank {other} "
                     f"goes on in it, and calls {named(peer)} at {short(peer['site'])}"
                 )
-                return Observation("DDP404", ERROR, place, message, (), (rank,), call["site"])
+                since = ((rank, call["time"]),)
+                return Observation("DDP404", ERROR, place, message, (), (rank,), call["site"], since=since)
     return None
 
 
@@ -68,10 +72,13 @@ def _ended(run: Run) -> Observation | None:
             well = exits and not run.of(other, "exception") and not run.codes.get(other, 0)
             if well and not _ran_out(run, other, rank):
                 line = only_break(own.path, own.line)
+                if line is None and conditional(Site((own,))) is not None:
+                    continue  # a call that is meant for some ranks only: DDP401 and its neighbours say so
                 message = f"rank {other} has come to its end, rank {rank} goes on, and waits for it in vain"
                 notes = (Note(Site((own,)), f"where rank {rank} is then"),) if line else ()
                 place = Site((own._replace(line=line or own.line),))
-                return Observation("DDP404", ERROR, place, message, notes, (other,))
+                since = ((other, exits[0]["time"]),)
+                return Observation("DDP404", ERROR, place, message, notes, (other,), since=since)
     return None
 
 
@@ -85,7 +92,11 @@ def _ran_out(run: Run, rank: int, other: int) -> bool:
 
 
 def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
-    for at, (one, two) in enumerate(zip(peer.batches, turn.batches, strict=False)):
+    pairs = list(zip(peer.batches, turn.batches, strict=False))
+    taken = [(bool(one.backwards), bool(two.backwards)) for one, two in pairs]
+    if min(taken.count((True, False)), taken.count((False, True))) > _IN_TURN * len(taken):
+        return None  # they take turns, each with batches of its own
+    for at, (one, two) in enumerate(pairs):
         if bool(one.backwards) == bool(two.backwards):
             continue
         (rank, skipping), (went, training) = (
@@ -104,7 +115,8 @@ def _observation(rank: int, went: int, skipping: Batch, training: Batch, when: s
         f"rank {rank} makes no backward at {when}, rank {went} does: from there on their reductions are off by one"
     )
     notes = (Note(backward, f"the backward that rank {went} alone makes"),)
-    return Observation("DDP404", ERROR, _way_out(start, backward), message, notes, (rank,))
+    since = ((rank, skipping.event["time"]),)
+    return Observation("DDP404", ERROR, _way_out(start, backward), message, notes, (rank,), since=since)
 
 
 def _way_out(start: Site, backward: Site) -> Site:
@@ -131,7 +143,8 @@ def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Observati
             f"rank {rank} leaves the loop after {len(shorter.batches)} batches, rank {went} goes on to batch "
             f"{len(longer.batches)}: what they call no longer matches"
         )
-        return Observation("DDP404", ERROR, left, message, (), (rank,))
+        since = ((rank, shorter.batches[-1].event["time"]),)
+        return Observation("DDP404", ERROR, left, message, (), (rank,), since=since)
     return None
 
 

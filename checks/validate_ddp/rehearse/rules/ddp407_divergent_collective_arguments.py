@@ -27,10 +27,10 @@ for name in sorted(metrics):
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
-from validate_ddp.rehearse.culprits import culprits, named, short
+from validate_ddp.rehearse.culprits import culprits, named, short, since
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.sequences import FIELDS, Parting, partings, sequences
+from validate_ddp.rehearse.sequences import FIELDS, Parting, all_met, partings
 from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdict
 
 SEVERITIES = (ERROR,)
@@ -46,7 +46,7 @@ def judge(run: Run) -> Verdict:
         for parting in partings(run)
         if {(parting.rank, parting.other), (parting.other, parting.rank)}.isdisjoint(blamed)
     ]
-    return Verdict(True, tuple(found)) if found or sequences(run) else NOT_OBSERVED
+    return Verdict(True, tuple(found)) if found or all_met(run) else NOT_OBSERVED
 
 
 def _observation(parting: Parting) -> Observation:
@@ -56,7 +56,8 @@ def _observation(parting: Parting) -> Observation:
     if one is None or two is None:
         rank = parting.other if one is None else parting.rank
         text = f"rank {rank} calls {named(call)}, which the other rank never comes to"
-        return Observation("DDP407", ERROR, call["site"], text, (), (parting.rank, parting.other))
+        ranks = (parting.rank, parting.other)
+        return Observation("DDP407", ERROR, call["site"], text, (), ranks, since=since(parting))
     if parting.what == "operation" and _comes_before(two["site"], one["site"]):
         one, two = two, one
         parting = parting._replace(rank=parting.other, other=parting.rank)
@@ -70,7 +71,9 @@ def _observation(parting: Parting) -> Observation:
             f"rank {rank} {_value(event, parting.what)}" for rank, event in ((parting.rank, one), (parting.other, two))
         )
     notes = (Note(two["site"], f"the call of rank {parting.other}"),)
-    return Observation("DDP407", ERROR, one["site"], text, notes, (parting.rank, parting.other))
+    ranks = (parting.rank, parting.other)
+    parts = parting.what not in FIELDS
+    return Observation("DDP407", ERROR, one["site"], text, notes, ranks, since=since(parting), parts=parts)
 
 
 def _comes_before(one: Site, other: Site) -> bool:

@@ -25,6 +25,7 @@ loader = DataLoader(dataset, batch_size=32, sampler=sampler)
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
+from validate_ddp.rehearse.culprits import ended, whereabouts
 from validate_ddp.rehearse.iterations import consumed_turns, loader_of
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
@@ -58,11 +59,19 @@ def judge(run: Run) -> Verdict:
                     f"in epoch {turn.number} rank {rank} runs out after {len(short.batches)} batches, rank {went} has "
                     f"at least {len(longer.batches)}: its reductions wait for nobody"
                 )
-                found = Observation("DDP408", ERROR, loader["site"], message, _where(run), (rank, went))
+                last = short.batches[-1].event["time"] if short.batches else 0.0
+                found = Observation(
+                    "DDP408", ERROR, loader["site"], message, _where(run), (rank, went), since=((rank, last),)
+                )
                 return Verdict(True, (found,))
     return HELD if looked else NOT_OBSERVED
 
 
 def _where(run: Run) -> tuple[Note, ...]:
     """Where the ranks are, in a run that was ended."""
-    return tuple(Note(site, f"where rank {rank} is") for rank, site in sorted(run.where.items()))
+    notes = [(rank, whereabouts(run, rank)) for rank in sorted(run.where)]
+    return tuple(
+        note if ended(run, rank) else Note(note.site, f"where rank {rank} is")
+        for rank, note in notes
+        if note is not None
+    )

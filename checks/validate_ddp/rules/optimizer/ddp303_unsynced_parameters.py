@@ -4,6 +4,9 @@
 Looks for modules whose parameters are given to an optimizer beside those of a wrapped model, while they are part of no
 wrapper themselves; and for layers that are put into a model after it was wrapped.
 
+A rehearsal compares the parameters of the ranks after each step. It also shows ranks without a wrapper that share the
+data out and never average their gradients, leave some of them out, or step on equal gradients at rates of their own.
+
 ## Why is this bad?
 DistributedDataParallel reduces the gradients of the parameters that the model has when it is wrapped. All others are
 stepped with the gradients of each rank's own batch: they drift apart from the first step, without any error, and the

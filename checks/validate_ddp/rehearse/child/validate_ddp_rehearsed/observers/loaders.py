@@ -10,6 +10,13 @@ from ..patching import Numbering, around, guarded, patch
 
 _ROWS_OF_ITERATIONS, _ROWS_OF_BATCHES, _SAMPLED = 2, 32, 64
 """Contents are compared for the first iterations and batches of a loader, by so many elements of each row."""
+_STATE = {
+    "seed": ("seed", "initial_seed", "data_seed"), "epoch": ("epoch",), "replicas": ("num_replicas", "num_processes"),
+    "rank": ("rank", "process_index"), "shuffle": ("shuffle",), "drop_last": ("drop_last",),
+    "replacement": ("replacement",), "drawn": ("num_samples", "_num_samples"),
+}  # fmt: skip
+"""What of a sampler decides who reads what, by its name here: the attributes of torch's and of Accelerate's."""
+_LEVELS = 5
 
 
 def install(session: Any) -> None:
@@ -93,7 +100,29 @@ class _Loaders:
         turn = self.iterations[number] = self.iterations.get(number, -1) + 1
         if isinstance(iterator, self.torch.utils.data.dataloader._BaseDataLoaderIter):
             iterator.rehearsed = [number, turn, 0]
-        self.session.emit("iteration", loader=number, turn=turn, site=self.session.here())
+        self.session.emit(
+            "iteration", loader=number, turn=turn, site=self.session.here(),
+            samplers=guarded(self.session.fault, "loaders", self.levels, loader) or [],
+        )  # fmt: skip
+
+    def levels(self, loader: Any) -> list[dict[str, Any]]:
+        """The samplers of a loader, the outermost first, each with what it is set to now. known: whether the class is
+        torch's or Accelerate's own, so that what it does with these is known too."""
+        found: list[dict[str, Any]] = []
+        level = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        while level is not None and len(found) < _LEVELS:
+            held = getattr(level, "__dict__", {})  # no properties: they may be the script's code
+            entry: dict[str, Any] = {
+                "kind": type(level).__name__,
+                "known": type(level).__module__.partition(".")[0] in ("torch", "accelerate"),
+            }
+            for name, attributes in _STATE.items():
+                value = next((held[each] for each in attributes if held.get(each) is not None), None)
+                if isinstance(value, int):
+                    entry[name] = value
+            found.append(entry)
+            level = next((held[each] for each in ("batch_sampler", "sampler") if held.get(each) is not None), None)
+        return found
 
     def drawn(self, iterator: Any, indices: Any) -> None:
         # Workers are given their first indices while the iterator is still being made.
@@ -130,7 +159,7 @@ class _Loaders:
         if state[1] < _ROWS_OF_ITERATIONS and state[2] < _ROWS_OF_BATCHES:
             fields["rows"] = self.rows(batch)
         dataset = iterator._dataset
-        if indices and isinstance(dataset, self.torch.utils.data.Subset) and state[1] == 0:
+        if indices and isinstance(dataset, self.torch.utils.data.Subset) and state[1] < _ROWS_OF_ITERATIONS:
             fields["whole"] = [int(dataset.indices[each]) for each in indices]
         self.session.emit(
             "batch", loader=state[0], turn=state[1], count=state[2], indices=indices,

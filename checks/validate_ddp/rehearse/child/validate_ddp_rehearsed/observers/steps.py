@@ -8,6 +8,9 @@ from typing import Any
 
 from ..patching import Numbering, around, everywhere, guarded
 
+_NORMS = 3
+"""Steps of which the norms of the gradients are told, where DDP does not average them."""
+
 
 def install(session: Any) -> None:
     """Local. Events ``optimizer``, ``parameters``, ``step``, ``zero_grad``, ``clip``, ``unscale`` and ``stopped``."""
@@ -36,6 +39,11 @@ class _Steps:
         self.numbers = session.optimizers = Numbering()
         self.counts: dict[int, int] = {}
         self.grads: dict[int, Any] = {}
+        self.norms: dict[int, list[float | None]] = {}
+        self.left: dict[int, list[int | None]] = {}
+        """Digests of the parameters after the last step, where DDP does not hold all of them."""
+        self.rewritten: dict[int, bool] = {}
+        """Whether something else has changed them since, as an average of the ranks does."""
 
     def made(self, optimizer: Any) -> None:
         self.session.emit(
@@ -56,6 +64,24 @@ class _Steps:
                 shapes=[list(each.shape) for each in held], before=self.digests(held),
             )  # fmt: skip
         self.grads[number] = self.digests([each.grad for each in held])
+        if any(self._name(each) is None for each in held) and self._shared():
+            if self.counts[number] < _NORMS:
+                self.norms[number] = self._norms([each.grad for each in held])
+            self.rewritten[number] = number in self.left and self.digests(held) != self.left[number]
+
+    def _shared(self) -> bool:
+        """Whether there are other ranks."""
+        dist = self.torch.distributed
+        return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+
+    def _norms(self, tensors: list[Any]) -> list[float | None]:
+        """Of each tensor, which tell whether ranks differ by more than rounding; None for what is no plain one."""
+        torch = self.torch
+        kinds = (torch.Tensor, torch.nn.Parameter)
+        with torch.no_grad():
+            return [
+                float(each.detach().norm()) if type(each) in kinds and _is_plain(each) else None for each in tensors
+            ]
 
     def _name(self, parameter: Any) -> list[Any] | None:
         entry = self.session.wrapped.get(id(parameter))
@@ -72,10 +98,14 @@ class _Steps:
     def _told(self, optimizer: Any) -> None:
         number = self.numbers.of(optimizer)
         self.counts[number] = self.counts.get(number, 0) + 1
+        params = self.digests(self.parameters(optimizer))
+        if number in self.rewritten:
+            self.left[number] = params
         self.session.emit(
             "step", optimizer=number, count=self.counts[number], grads=self.grads.pop(number, None),
-            params=self.digests(self.parameters(optimizer)), site=self.session.here(),
+            params=params, site=self.session.here(),
             rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            norms=self.norms.pop(number, None), rewritten=self.rewritten.pop(number, None),
         )  # fmt: skip
 
     def zeroed(self, optimizer: Any) -> None:

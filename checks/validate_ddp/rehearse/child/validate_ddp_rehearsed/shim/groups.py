@@ -6,6 +6,7 @@ import datetime
 import inspect
 import os
 from typing import Any
+from urllib.parse import urlparse
 
 from ..patching import everywhere, patch
 
@@ -46,16 +47,24 @@ def _init(original: Any, session: Any) -> Any:
             session.note("device_id is left out of init_process_group")
         kwargs.pop("pg_options", None)
         _patient(session, kwargs)
-        host, port = os.environ.get("VALIDATE_DDP_HOST"), os.environ.get("VALIDATE_DDP_PORT")
-        if host and port:
+        host, ports = os.environ.get("VALIDATE_DDP_HOST"), os.environ.get("VALIDATE_DDP_PORTS", "").split()
+        if host and ports:
             if init_method is not None and str(init_method).startswith("tcp://"):
                 session.note("the rendezvous is on the loopback interface")
-                init_method = f"tcp://{host}:{port}"
+                init_method = f"tcp://{host}:{_here(str(init_method), ports)}"
             if os.environ.get("MASTER_ADDR") or init_method in (None, "env://"):
-                _pin(session, host, port)
+                _pin(session, host, ports[0])
         return original(backend, init_method, *args, **kwargs)
 
     return init_process_group
+
+
+def _here(address: str, ports: list[str]) -> str:
+    """The port of this machine that stands for an address: on every rank the same, for the next address another."""
+    port = urlparse(address).port
+    if port is None or str(port) == ports[0]:  # the launcher's, from the environment
+        return ports[0]
+    return ports[1 + port % (len(ports) - 1)]
 
 
 def _patient(session: Any, kwargs: Any) -> None:

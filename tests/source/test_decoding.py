@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from validate_ddp.source import text
-from validate_ddp.source.text import Problem, Source, from_bytes, line_of_byte, read, split_lines
+from validate_ddp.source import decoding
+from validate_ddp.source.decoding import from_bytes, read
+from validate_ddp.source.text import Problem, Source, line_of_byte, split_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,7 +171,7 @@ def test_what_is_no_readable_file_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_file_over_the_limit_is_refused_without_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "SIZE_LIMIT", 2 * 1024 * 1024)
+    monkeypatch.setattr(decoding, "SIZE_LIMIT", 2 * 1024 * 1024)
     file = tmp_path / "a.py"
     with open(file, "wb") as stream:
         stream.truncate(2 * 1024 * 1024 + 1)

@@ -1,0 +1,129 @@
+"""Ranks that train one model without a wrapper: whether the script averages gradients, and which it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+from validate_ddp.rehearse.coverage import has_own_data, sharings
+from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.updates import common_steps, parameters, taken
+
+_FEW = 8
+"""Numbers that a metric has at most; more may be a gradient."""
+_ROUNDED = 1e-4
+"""Relative difference between the norms of a gradient that adding up in another order makes at most."""
+_NO_TENSORS = {"barrier", "monitored_barrier", "new_group", "DistributedDataParallel", "wait"}
+_POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What ranks send each other while they train.
+
+    model: tensors shaped like parameters, as long as all of them, or sent between a backward and its step; each as its
+    place among the rank's events. unknown: objects and lists, which may be anything. partly: some of it goes to a part
+    of the ranks, or from hand to hand. all_to_all: what a model does that lies on several ranks. rewritten: something
+    other than the optimizer changes the parameters between its steps.
+    """
+
+    model: tuple[int, ...]
+    unknown: bool
+    partly: bool
+    all_to_all: bool
+    rewritten: bool
+
+
+def sent(run: Run, number: int) -> Sent:
+    """By the first rank, from its first backward to the last step of an optimizer; what is sent before makes ranks
+    start alike, what is sent after may only compare them."""
+    rank = run.ranks[0]
+    events = run.by_rank[rank]
+    last = max((at for at, event in enumerate(events) if _steps(event, number)), default=0)
+    held = [tuple(shape) for shape in parameters(run, rank)[number]["shapes"]]
+    shapes, total = set(held), sum(map(prod, held))
+    model, unknown, partly, spread = [], False, False, False
+    began = stepping = False
+    for at, event in enumerate(events[:last]):
+        if event["event"] == "backward":
+            began = stepping = True
+        elif event["event"] == "step":
+            stepping = False
+        if not began or event["event"] != "collective" or event["op"] in _NO_TENSORS:
+            continue
+        shape = tuple(event["shape"]) if event.get("shape") is not None else None
+        spread = spread or event["op"].startswith("all_to_all")
+        partly = partly or event["op"] in _POINT_TO_POINT
+        if shape is None:
+            unknown = True
+        elif shape in shapes or prod(shape) >= total or (stepping and prod(shape) > _FEW):
+            model.append(at)
+            partly = partly or len(event.get("ranks") or ()) < len(run.ranks)
+    rewritten = any(event.get("rewritten") for _, event in run.each("step") if event["optimizer"] == number)
+    return Sent(tuple(model), unknown, partly, spread, rewritten)
+
+
+def _steps(event: Event, number: int) -> bool:
+    return bool(event["event"] == "step" and event["optimizer"] == number)
+
+
+def each_step_sends(run: Run, number: int, found: Sent) -> bool:
+    """Whether something shaped like a gradient is sent before each of an optimizer's steps, from its backward on."""
+    events = run.by_rank[run.ranks[0]]
+    backward, sends = -1, []
+    for at, event in enumerate(events):
+        if event["event"] == "backward":
+            backward = at
+        elif _steps(event, number):
+            sends.append(any(backward <= place < at for place in found.model))
+    return bool(sends) and all(sends)
+
+
+def started_equal(run: Run, number: int, places: list[int]) -> bool:
+    """Whether ranks held the same before their first step."""
+    before = [parameters(run, rank)[number]["before"] for rank in run.ranks]
+    return all(each[at] == before[0][at] for each in before for at in places)
+
+
+def trained(run: Run, number: int, count: int, places: list[int]) -> list[int]:
+    """Those of these parameters for which every rank has a gradient at a step: others are one rank's, or frozen."""
+    steps = taken(run, number, count)
+    return [at for at in places if all(step["grads"][at] is not None for step in steps)]
+
+
+def differ_widely(run: Run, number: int, places: list[int]) -> bool | None:
+    """Whether gradients differ by more than rounding at the first steps; None where it is not known."""
+    known = False
+    for count in range(1, common_steps(run, number) + 1):
+        norms = [step.get("norms") for step in taken(run, number, count)]
+        for at in places if all(norms) else ():
+            values = [each[at] for each in norms if each is not None and each[at] is not None]
+            known = known or len(values) > 1
+            if len(values) > 1 and max(values) - min(values) > _ROUNDED * max(values):
+                return True
+    return False if known else None
+
+
+def shared_out(run: Run) -> tuple[Site, bool] | None:
+    """A loader that shows that the ranks have the training data of one model in common, as each reads a share; and
+    whether that is sure: by a sampler, or parts of one data set. That no samples are equal is but a sign of it."""
+    for sharing in sharings(run):
+        shares = {tuple(level[rank].get("rank") for level in sharing.sharding) for rank in sharing.ranks}
+        if sharing.sharding and len(shares) == len(sharing.ranks):
+            return sharing.site, True
+        if sharing.own and has_own_data(run, sharing):
+            return sharing.site, True
+    first = [next(iter(training_turns(run, rank)), None) for rank in run.ranks]
+    rows = [_rows(turn) if turn is not None else set() for turn in first]
+    if not all(rows) or any(one & two for one, two in combinations(rows, 2)):
+        return None
+    loader = loader_of(run, run.ranks[0], first[0].loader) if first[0] is not None else None
+    return (loader["site"], False) if loader is not None else None
+
+
+def _rows(turn: Turn) -> set[tuple[int, ...]]:
+    """What was read in an iteration: each sample by the digests of what it is made of."""
+    return {row for batch in turn.batches for row in zip(*batch.event.get("rows") or (), strict=False)}
