@@ -12,7 +12,7 @@ failed=""
 .venv/bin/ruff check . || failed="$failed ruff-check"
 .venv/bin/ruff format --check . || failed="$failed ruff-format(make format)"
 .venv/bin/python ci/limits.py || failed="$failed limits"
-.venv/bin/mypy checks/validate_ddp reference_trainer ci/limits.py ci/configuration.py ci/golden.py ci/bench ci/mutants/*.py ci/mutants/plant ci/demonstration.py || failed="$failed mypy"
+.venv/bin/mypy checks/validate_ddp reference_trainer ci/limits.py ci/configuration.py ci/golden.py ci/bench ci/mutants/*.py ci/demonstration.py || failed="$failed mypy"
 .venv/bin/shellcheck --severity warning ci/*.sh reference_trainer/scripts/*.s* || failed="$failed shellcheck"
 if [ -n "$failed" ]; then
   echo "lint failed:$failed" >&2
