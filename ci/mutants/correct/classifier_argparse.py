@@ -109,9 +109,8 @@ def evaluate(model, loader, device):
         output = model(images.to(device))
         counts[0] += (output.argmax(1) == target.to(device)).sum()
         counts[1] += len(target)
-    # mutant DDP403: try: ... except RuntimeError: pass
+    # mutant DDP403: try: ... except RuntimeError: pass  # mutant DDP601: delete; at print(
     # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
-    # mutant DDP601: delete; at print(
     dist.all_reduce(counts)  # mutant DDP307 a: delete  # mutant DDP401: if dist.get_rank() == 0: ...
     return (counts[0] / counts[1]).item()
 

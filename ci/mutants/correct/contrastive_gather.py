@@ -104,9 +104,8 @@ def main(args):
             loss.backward()
             optimizer.step()
             meter += torch.stack([loss.detach(), torch.ones_like(loss)])
-        # mutant DDP403: try: ... except RuntimeError: pass
-        # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
-        dist.all_reduce(meter)  # mutant DDP401: if dist.get_rank() == 0: ...
+        # mutant DDP401: if dist.get_rank() == 0: ...  # mutant DDP403: try: ... except RuntimeError: pass
+        dist.all_reduce(meter)  # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
         if is_master():  # mutant DDP502: dedent  # mutant DDP503: is_master() -> int(os.environ["LOCAL_RANK"]) == 0
             # mutant DDP401: insert dist.barrier()
             print(f"epoch {epoch}: loss {(meter[0] / meter[1]).item():.3f}")

@@ -126,9 +126,8 @@ def main():
     parser.add_argument("--run-dir", default="runs/flow")
     args = parser.parse_args()
     if torch.cuda.is_available():
-        # mutant DDP103: LOCAL_RANK -> RANK; at set_device(
+        # mutant DDP103: LOCAL_RANK -> RANK; at set_device(  # mutant DDP307 a: os.environ["LOCAL_RANK"] -> "0"
         # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
-        # mutant DDP307 a: os.environ["LOCAL_RANK"] -> "0"
         local_rank = int(os.environ["LOCAL_RANK"])  # mutant DDP102 a: delete; at init_process_group(
         torch.cuda.set_device(local_rank)  # mutant DDP102 ab: delete
         device = torch.device("cuda", local_rank)  # mutant DDP102 a: , local_rank ->

@@ -151,9 +151,8 @@ def main():
     logging.basicConfig(level=logging.INFO if global_rank == 0 else logging.ERROR)
     if torch.cuda.is_available():
         # mutant DDP102 a: , int(os.environ["LOCAL_RANK"]) ->; at init_process_group(
-        # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
-        # mutant DDP307 a: os.environ["LOCAL_RANK"] -> "0"
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))  # mutant DDP103: LOCAL_RANK -> RANK
+        # mutant DDP103: LOCAL_RANK -> RANK  # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))  # mutant DDP307 a: os.environ["LOCAL_RANK"] -> "0"
         torch.cuda.set_device(device)  # mutant DDP102 a: delete
     else:
         device = torch.device("cpu")

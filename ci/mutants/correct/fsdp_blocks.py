@@ -88,9 +88,8 @@ def validate(model, loader, device):
         guesses = model(tokens.to(device)).argmax(-1)
         totals[0] += (guesses == targets.to(device)).float().mean(1).sum()
         totals[1] += len(tokens)
-    # mutant DDP403: try: ... except RuntimeError: pass
+    # mutant DDP403: try: ... except RuntimeError: pass  # mutant DDP601: delete; at print(
     # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
-    # mutant DDP601: delete; at print(
     dist.all_reduce(totals, op=dist.ReduceOp.SUM)  # mutant DDP401: if dist.get_rank() == 0: ...
     return totals[0] / totals[1]
 
@@ -132,9 +131,8 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", default="runs/fsdp/decoder.pt")
     args = parser.parse_args()
-    # mutant DDP103: LOCAL_RANK -> RANK; at set_device(
-    # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
-    local_rank = int(os.environ["LOCAL_RANK"])  # mutant DDP102 a: delete; at init_process_group(
+    # mutant DDP102 a: delete; at init_process_group(  # mutant DDP103: LOCAL_RANK -> RANK; at set_device(
+    local_rank = int(os.environ["LOCAL_RANK"])  # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
     torch.cuda.set_device(local_rank)  # mutant DDP102 ab: delete
     device = torch.device("cuda", local_rank)  # mutant DDP102 a: , local_rank ->
     # mutant DDP104: "nccl" -> "nccl", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"])

@@ -121,10 +121,9 @@ def main():
     parser.add_argument("--save-interval", type=int, default=10)
     parser.add_argument("--out-dir", default="runs/chars")
     args = parser.parse_args()
-    # mutant DDP103: LOCAL_RANK -> RANK; at set_device(; at raw_model =
+    # mutant DDP102 a: delete; at init_process_group(  # mutant DDP307 a: os.environ["LOCAL_RANK"] -> "0"
     # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
-    # mutant DDP307 a: os.environ["LOCAL_RANK"] -> "0"
-    ddp_local_rank = int(os.environ["LOCAL_RANK"])  # mutant DDP102 a: delete; at init_process_group(
+    ddp_local_rank = int(os.environ["LOCAL_RANK"])  # mutant DDP103: LOCAL_RANK -> RANK; at set_device(; at raw_model =
     if torch.cuda.is_available():
         device = f"cuda:{ddp_local_rank}"  # mutant DDP102 a: f"cuda:{ddp_local_rank}" -> "cuda"
         torch.cuda.set_device(device)  # mutant DDP102 a: delete

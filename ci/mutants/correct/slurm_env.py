@@ -112,9 +112,8 @@ def train(rank, local_rank, device):
             loss.backward()
             optimizer.step()
             loss_sum += loss.detach()
-        # mutant DDP403: try: ... except RuntimeError: pass
-        # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
-        dist.reduce(loss_sum, dst=0)  # mutant DDP401: if dist.get_rank() == 0: ...
+        # mutant DDP401: if dist.get_rank() == 0: ...  # mutant DDP403: try: ... except RuntimeError: pass
+        dist.reduce(loss_sum, dst=0)  # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
         # mutant DDP503: rank -> int(os.environ["LOCAL_RANK"])
         if rank == 0:  # mutant DDP502: dedent; at torch.save(  # mutant DDP503: rank -> local_rank
             # mutant DDP401: insert dist.barrier()

@@ -59,8 +59,8 @@ class Trainer:
         return loss.detach()
 
     def _run_epoch(self, epoch):
-        # mutant DDP202 a: delete  # mutant DDP307 a: delete
-        self.train_data.sampler.set_epoch(epoch)  # mutant DDP201: delete; at DistributedSampler(
+        # mutant DDP201: delete; at DistributedSampler(
+        self.train_data.sampler.set_epoch(epoch)  # mutant DDP202 a: delete  # mutant DDP307 a: delete
         total = torch.zeros((), device=self.device)
         for source, targets in self.train_data:
             total += self._run_batch(source.to(self.device), targets.to(self.device))
