@@ -15,7 +15,8 @@ EDIT is one of
                     spaces before CODE put it deeper
     HEADER: ...     the statement comes under the header; a tail may follow: `try: ... except OSError: pass`
     OLD -> NEW      in the line of code, in which OLD must occur once; NEW may be empty
-LETTERS make one mutant of all edits of this code in the script that share a letter: an edit with `ab` is part of two.
+An edit without LETTERS is a mutant. Edits of one code that share a letter, in all files of the script, are one
+together: an edit with `ab` is part of two mutants.
 The finding may stand on any changed statement; where there is an `at`, on any line of the mutant that holds one of the
 TEXTs instead, of which `here` is the changed statements again. What is said to be `also` true of the mutant may be
 found too.
@@ -181,7 +182,7 @@ class _Draft:
             self._parts[2 * first + 1].insert(0, indent + under[1])
             self._parts[2 * last + 1] += _laid_out(under[2], indent) if under[2] else []
         elif replace := _REPLACE.fullmatch(plant.edit):
-            (line,) = self._parts[2 * plant.line + 1]
+            line = "".join(self._parts[2 * plant.line + 1])
             if line.count(replace[1]) != 1:
                 raise plant.refuse(f"{replace[1]!r} is not once in {line.strip()!r}")
             self._parts[2 * plant.line + 1] = [line.replace(replace[1], replace[2] or "")]

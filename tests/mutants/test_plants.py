@@ -94,6 +94,10 @@ WRONG: dict[str, Any] = {
     "the second of two": ("a()  # mutant DDP201: a -> b  # mutant DDP202: x y", "the edit is none of"),
     "what is not there": ("a()  # mutant DDP201: b -> c", "'b' is not once in 'a()'"),
     "what is there twice": ("a(a)  # mutant DDP201: a -> c", "'a' is not once in 'a(a)'"),
+    "what another edit took": (
+        "a()  # mutant DDP201 a: delete  # mutant DDP201 a: a -> c\nb()",
+        "'a' is not once in ''",
+    ),
     "an insertion behind code": ("a()  # mutant DDP201: insert b()", "an insertion needs a line of its own"),
     "nothing to change": ("a()\n# mutant DDP201: delete", "no statement stands here"),
     "a header with another branch": ("if x:  # mutant DDP201: dedent\n    a()\nelse:\n    b()", "without other branch"),
