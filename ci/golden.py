@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ci.mutants.plant import planters
-from ci.mutants.scoring import mutants_of
 from ci.mutants.script import correct_scripts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,10 +47,7 @@ def _mutants(command: list[str]) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         for script in correct_scripts():
             variants = [("correct", script.texts)]
-            variants += [
-                (f"{number:03d}-{mutant.code}", mutant.texts(script.texts))
-                for number, mutant in enumerate(mutants_of(script, set(planters())))
-            ]
+            variants += [(f"{number:03d}-{mutant.code}", mutant.texts) for number, mutant in enumerate(script.mutants)]
             for name, texts in variants:
                 folder = Path(scratch, f"{script.name}-{name}")
                 folder.mkdir()

@@ -1,1 +1,1 @@
-"""Mutation test of the checker: defects are planted in correct scripts, and each must be found where it is."""
+"""Mutation test of the checker: each defect that ``plants.py`` reads from the correct scripts must be found there."""

@@ -13,13 +13,14 @@ from ci.mutants.checking import Said
 
 _GUARD = r"if [^\n]*(?:rank\(?\)? == 0|is_main|is_master|master_process)[^\n]*:\n"
 _COLLECTIVE = r"(?:dist|accelerator|fabric)\.(?:barrier|all_reduce|all_gather|reduce|wait_for_everyone)\("
+_ARGUMENTS = r"[^()]*(?:\([^()]*\)[^()]*)*"
 _WRAP = r"(?:DDP|DistributedDataParallel|FSDP)\("
 
 WITHOUT: dict[str, tuple[str, str]] = {
     "DDP101": (r"init_process_group\(", r"destroy_process_group\("),
     "DDP102": (r"nccl", r"set_device\(|cuda:\{|device_ids="),
     "DDP201": (r"DistributedSampler\(", r"\.set_epoch\("),
-    "DDP202": (_WRAP, r"DataLoader\([^()]*(?:\([^()]*\)[^()]*)*sampler="),
+    "DDP202": (_WRAP, rf"DataLoader\({_ARGUMENTS}sampler="),
     "DDP205": (_WRAP + r"[\s\S]*randn", r"seed\([^\n]*rank"),
     "DDP304": (r"accum", r"no_sync|\.accumulate\("),
     "DDP501": (r"torch\.save\([\s\S]*state_dict\(\)|state_dict\(\)[\s\S]*torch\.save\(", r"\.module|unwrap|FSDP"),
@@ -34,7 +35,7 @@ WITH: dict[str, str] = {
     "DDP104": r"init_process_group\([^\n]*[^_]rank=(?:local_rank|[^\n]*LOCAL_RANK)|world_size=[^\n]*device_count\(\)",
     "DDP105": r"--local[_-]rank",
     "DDP111": r"timeout=\d",
-    "DDP203": r"DataLoader\((?:[^\n]*sampler=[^\n]*shuffle=True|[^\n]*shuffle=True[^\n]*sampler=)",
+    "DDP203": rf"DataLoader\({_ARGUMENTS}(?:sampler={_ARGUMENTS}shuffle=True|shuffle=True{_ARGUMENTS}sampler=)",
     "DDP301": r"=[^\n]*\.module\(",
     "DDP302": r"dist\.all_gather\(",
     "DDP303": r"\.module\.\w+ = ",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ci.mutants.checking import Said, Validator
-from ci.mutants.mutant import Mutant
-from ci.mutants.plant import planters
+from ci.mutants.plants import Mutant
 from ci.mutants.script import Script
 
 
@@ -27,17 +25,6 @@ class Verdict(NamedTuple):
     extra: tuple[Said, ...]
 
 
-def mutants_of(script: Script, codes: Iterable[str] = ()) -> Iterator[Mutant]:
-    """Every mutant of the script, or those of some codes; each is valid Python and differs from the script."""
-    chosen = set(codes)
-    for code, plant in planters().items():
-        if not chosen or code in chosen:
-            for mutant in plant(script):
-                for path, text in mutant.texts(script.texts).items():
-                    compile(text, path, "exec", dont_inherit=True)
-                yield mutant
-
-
 def accusations(validator: Validator, script: Script) -> list[Said]:
     """Errors and warnings about a correct script."""
     return [said for said in _say(validator, script.texts, script.entry) if said.severity != "info"]
@@ -45,12 +32,10 @@ def accusations(validator: Validator, script: Script) -> list[Said]:
 
 def verdict(validator: Validator, script: Script, mutant: Mutant, severe: bool, by_line: bool = True) -> Verdict:
     """What a validator makes of a mutant. severe: its rule can say more. by_line: the place must be right."""
-    said = _say(validator, mutant.texts(script.texts), script.entry)
-    places = mutant.expected_lines(script.texts)
+    said = _say(validator, mutant.texts, script.entry)
     right = [one for one in said if one.code == mutant.code]
-    placed = [one for one in right if not by_line or (one.path, one.line) in places]
-    true_of_it = {mutant.code, *mutant.also}
-    extra = tuple(one for one in said if one.code not in true_of_it and one.severity != "info")
+    placed = [one for one in right if not by_line or (one.path, one.line) in mutant.expected]
+    extra = tuple(one for one in said if one.code not in {mutant.code, *mutant.also} and one.severity != "info")
     extra += tuple(one for one in right if one not in placed and one.severity != "info")
     outcome = "killed" if placed else "elsewhere" if right else "survived"
     advice = severe and bool(placed) and all(one.severity == "info" for one in placed)

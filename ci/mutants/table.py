@@ -31,7 +31,7 @@ def survivors(verdicts: list[Verdict]) -> list[str]:
     lines = []
     for one in verdicts:
         if one.outcome != "killed":
-            path, line = min(one.mutant.expected_lines(one.script.texts))
+            path, line = min(one.mutant.expected)
             lines.append(f"{one.script.name}/{path}:{line}: {one.mutant.code} {one.mutant.what} ({one.outcome})")
     return lines
 

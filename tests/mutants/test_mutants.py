@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from ci.mutants.checking import rules, run_checker
 from ci.mutants.grepping import run_grep
-from ci.mutants.mutant import Edit, Mutant, Place
-from ci.mutants.plant import planters
-from ci.mutants.scoring import accusations, mutants_of, verdict
-from ci.mutants.script import Script, correct_scripts
+from ci.mutants.plants import Mutant
+from ci.mutants.scoring import accusations, verdict
+from ci.mutants.script import CORRECT, Script, correct_scripts
 
 SCRIPTS = correct_scripts()
 ONE_EACH = ("classifier_argparse", "package_run", "iterate_steps")
@@ -39,43 +41,49 @@ def test_a_mutant_of_each_of_the_first_rules_is_killed(script: Script) -> None:
         "DDP504",
     }
     first: dict[str, Mutant] = {}
-    for mutant in mutants_of(script, codes):
-        first.setdefault(mutant.code, mutant)
+    for mutant in script.mutants:
+        if mutant.code in codes:
+            first.setdefault(mutant.code, mutant)
     assert len(first) >= 8
     outcomes = {code: verdict(run_checker, script, mutant, severe=True).outcome for code, mutant in first.items()}
     assert set(outcomes.values()) == {"killed"}, outcomes
 
 
-@pytest.mark.slow
-def test_every_planter_finds_places_and_each_mutant_differs() -> None:
-    planted: dict[str, int] = {}
+def test_every_rule_has_mutants() -> None:
+    planted = Counter(mutant.code for script in SCRIPTS for mutant in script.mutants)
+    assert set(planted) == set(rules())
+    assert [code for code, severities in rules().items() if set(severities) != {"info"} and planted[code] < 2] == []
+    assert planted.total() >= 378, "a plant was lost"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_mutants_differ_and_their_findings_have_a_line(script: Script) -> None:
+    assert len({(mutant.code, tuple(mutant.texts.values())) for mutant in script.mutants}) == len(script.mutants)
+    for mutant in script.mutants:
+        assert mutant.texts != script.texts
+        assert mutant.expected and mutant.also <= set(rules())
+        assert all(1 <= line <= mutant.texts[path].count("\n") for path, line in mutant.expected)
+
+
+def test_plants_are_comments_and_nothing_of_them_is_checked() -> None:
     for script in SCRIPTS:
-        for mutant in mutants_of(script):
-            planted[mutant.code] = planted.get(mutant.code, 0) + 1
-            assert mutant.texts(script.texts) != script.texts
-            lines = mutant.expected_lines(script.texts)
-            texts = mutant.texts(script.texts)
-            assert lines and all(1 <= line <= texts[path].count("\n") + 1 for path, line in lines), mutant
-    assert set(planted) == set(planters())
+        for path, text in script.texts.items():
+            marked = CORRECT / script.name / path if len(script.texts) > 1 else CORRECT / path
+            assert "mutant" not in text
+            assert _code(marked.read_text(encoding="utf-8")) == _code(text)
 
 
-def test_every_planter_is_of_a_rule_of_the_catalogue() -> None:
-    assert set(planters()) <= set(rules())
-
-
-def test_expected_places_move_with_the_edits() -> None:
-    text = "a\nb\nc\nd\n"
-    edits = (Edit("x.py", 0, 2, ""), Edit("x.py", 4, 4, "new\n"))
-    mutant = Mutant("DDP201", "", edits, (Place("x.py", 4, 5), Place("x.py", 4, 4), Place("x.py", 6, 7)))
-    assert mutant.texts({"x.py": text}) == {"x.py": "b\nnew\nc\nd\n"}
-    assert mutant.expected_lines({"x.py": text}) == {("x.py", 2), ("x.py", 3), ("x.py", 4)}
+def _code(text: str) -> list[str]:
+    passed = (tokenize.COMMENT, tokenize.NL)
+    return [token.string for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in passed]
 
 
 def test_the_grep_reads_words_and_misses_flow(tmp_path: Path) -> None:
     script = next(script for script in SCRIPTS if script.name == "tutorial_plain")
     outcomes = {
         mutant.code: verdict(run_grep, script, mutant, severe=True, by_line=False).outcome
-        for mutant in mutants_of(script, {"DDP201", "DDP104"})
+        for mutant in script.mutants
+        if mutant.code in ("DDP201", "DDP104")
     }
     assert outcomes["DDP201"] == "killed"
     assert run_grep({"train.py": "print()"}, "train.py", tmp_path) == []

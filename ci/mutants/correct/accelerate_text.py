@@ -42,6 +42,7 @@ def evaluate(accelerator, model, eval_dataloader):
         with torch.no_grad():
             logits = model(batch["input_ids"])
         predictions = logits.argmax(dim=-1)
+        # mutant DDP601: accelerator.gather_for_metrics ->; at print(
         predictions, references = accelerator.gather_for_metrics((predictions, batch["labels"]))
         correct += (predictions == references).sum().item()
         total += len(references)
@@ -61,6 +62,8 @@ def training_function(args):
     model, optimizer, train_dataloader, eval_dataloader = accelerator.prepare(
         model, optimizer, train_dataloader, eval_dataloader
     )
+    # mutant DDP602: (train_dataloader) -> (train_dataset) // args.batch_size; at LambdaLR(
+    # mutant DDP602: (train_dataloader) -> (train_dataloader.dataset) // train_dataloader.batch_size; at LambdaLR(
     updates_per_epoch = len(train_dataloader) // args.gradient_accumulation_steps
     # Not prepared: it is stepped once for each update, by hand.
     lr_scheduler = LambdaLR(optimizer, lambda update: max(0.1, 1.0 - update / (args.num_epochs * updates_per_epoch)))
@@ -71,6 +74,7 @@ def training_function(args):
         total_loss = torch.zeros((), device=accelerator.device)
         for batch in train_dataloader:
             with accelerator.accumulate(model):
+                # mutant DDP306 a: insert optimizer.zero_grad()
                 logits = model(batch["input_ids"])
                 loss = criterion(logits, batch["labels"])
                 accelerator.backward(loss)
@@ -79,15 +83,18 @@ def training_function(args):
                 optimizer.step()
                 if accelerator.sync_gradients:
                     lr_scheduler.step()
-                optimizer.zero_grad()
+                optimizer.zero_grad()  # mutant DDP306 a: delete
             total_loss += loss.detach()
+        # mutant DDP406: total_loss = accelerator -> accelerator
         total_loss = accelerator.reduce(total_loss, reduction="mean")
         accuracy = evaluate(accelerator, model, eval_dataloader)
         accelerator.print(f"epoch {epoch}: loss {total_loss.item() / len(train_dataloader):.3f}, {accuracy:.3f}")
+        # mutant DDP506: if accelerator.is_main_process: ...
         accelerator.save_state(os.path.join(args.output_dir, f"epoch_{epoch}"))
 
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
+    accelerator.wait_for_everyone()  # mutant DDP401: if accelerator.is_main_process: ...
+    if accelerator.is_main_process:  # mutant DDP502: dedent  # mutant DDP503: is_main_process -> is_local_main_process
+        # mutant DDP501: accelerator.unwrap_model(model) -> model; at torch.save(
         unwrapped_model = accelerator.unwrap_model(model)
         torch.save(unwrapped_model.state_dict(), os.path.join(args.output_dir, "model.pt"))
     accelerator.end_training()

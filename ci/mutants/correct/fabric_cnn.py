@@ -35,6 +35,7 @@ def train(fabric, model, optimizer, train_loader):
         optimizer.zero_grad()
         output = model(images)
         loss = F.cross_entropy(output, labels)
+        # mutant DDP404: insert if not torch.isfinite(loss): continue
         fabric.backward(loss)
         optimizer.step()
 
@@ -47,8 +48,8 @@ def test(fabric, model, test_loader):
     for images, labels in test_loader:
         correct += (model(images).argmax(1) == labels).sum()
         seen += len(labels)
-    correct = fabric.all_reduce(correct, reduce_op="sum")
-    seen = fabric.all_reduce(seen, reduce_op="sum")
+    correct = fabric.all_reduce(correct, reduce_op="sum")  # mutant DDP601 a: delete; at print(
+    seen = fabric.all_reduce(seen, reduce_op="sum")  # mutant DDP601 a: delete
     return (correct / seen).item()
 
 
@@ -68,7 +69,7 @@ def run(hparams):
         if fabric.global_rank == 0:
             print(f"epoch {epoch}: accuracy {accuracy:.3f}")
     fabric.save("runs/fabric.ckpt", {"model": model, "optimizer": optimizer})
-    fabric.barrier()
+    fabric.barrier()  # mutant DDP401: if fabric.global_rank == 0: ...
 
 
 if __name__ == "__main__":

@@ -41,8 +41,9 @@ def shard(model, device_type):
 def save_full(model, path):
     """Collective: every rank gathers, rank zero writes."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights = get_model_state_dict(model, options=options)
-    if dist.get_rank() == 0:
+    weights = get_model_state_dict(model, options=options)  # mutant DDP506: if dist.get_rank() == 0: ...
+    if dist.get_rank() == 0:  # mutant DDP502: dedent  # mutant DDP503: dist.get_rank() -> int(os.environ["LOCAL_RANK"])
+        # mutant DDP401: insert dist.barrier()
         os.makedirs(os.path.dirname(path), exist_ok=True)
         torch.save(weights, path)
 
@@ -51,27 +52,33 @@ def train(args, device):
     torch.manual_seed(args.seed)
     dataset = build_dataset()
     sampler = DistributedSampler(dataset, shuffle=True, drop_last=True)
+    # mutant DDP202: sampler=sampler -> shuffle=True  # mutant DDP203: drop_last=True -> drop_last=True, shuffle=True
     loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler, drop_last=True)
     model = shard(Autoencoder().to(device), device.type)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     for epoch in range(args.epochs):
-        sampler.set_epoch(epoch)
+        sampler.set_epoch(epoch)  # mutant DDP201: delete; at DistributedSampler(
         total = torch.zeros((), device=device)
         for (x,) in loader:
             x = x.to(device)
             loss = nn.functional.mse_loss(model(x), x)
+            # mutant DDP404: insert if not torch.isfinite(loss): continue
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             total += loss.detach()
-        dist.all_reduce(total, op=dist.ReduceOp.SUM)
+        # mutant DDP403: try: ... except RuntimeError: pass
+        # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
+        dist.all_reduce(total, op=dist.ReduceOp.SUM)  # mutant DDP401: if dist.get_rank() == 0: ...
         if dist.get_rank() == 0:
             print(f"epoch {epoch}: {total.item() / len(loader) / dist.get_world_size():.4f}")
-    save_full(model, args.out)
+            # mutant DDP404: insert if os.path.exists("stop"): break
+    save_full(model, args.out)  # mutant DDP506: if dist.get_rank() == 0: ...
 
 
 def main():
     parser = argparse.ArgumentParser()
+    # mutant DDP105 a: insert parser.add_argument("--local_rank", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--lr", type=float, default=3e-3)
@@ -81,13 +88,16 @@ def main():
     device = torch.device("cpu")
     backend = "gloo"
     if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))  # mutant DDP103: LOCAL_RANK -> RANK
         torch.cuda.set_device(device)
         backend = "nccl"
-    dist.init_process_group(backend, timeout=timedelta(minutes=15))
+    # mutant DDP104: 15)) -> 15), rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+    dist.init_process_group(backend, timeout=timedelta(minutes=15))  # mutant DDP111: timedelta(minutes=15) -> 1800
     train(args, device)
-    dist.barrier()
-    dist.destroy_process_group()
+    dist.barrier()  # mutant DDP401: if dist.get_rank() == 0: ...
+    # mutant DDP101: if dist.get_rank() == 0: ...; at init_process_group(
+    dist.destroy_process_group()  # mutant DDP101: delete; at init_process_group(
 
 
 if __name__ == "__main__":

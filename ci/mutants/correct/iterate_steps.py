@@ -6,12 +6,12 @@ import os
 import time
 
 import torch
-import torch.distributed as dist
+import torch.distributed as dist  # mutant DDP307 a: delete
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.parallel import DistributedDataParallel as DDP  # mutant DDP307 a: delete
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data.distributed import DistributedSampler  # mutant DDP307 a: delete
 
 
 class Chars(Dataset):
@@ -51,7 +51,7 @@ class TinyLM(nn.Module):
 def infinite(loader, sampler):
     epoch = 0
     while True:
-        sampler.set_epoch(epoch)
+        sampler.set_epoch(epoch)  # mutant DDP201: delete; at DistributedSampler(  # mutant DDP307 a: delete
         yield from loader
         epoch += 1
 
@@ -67,12 +67,16 @@ def train(args, rank, device):
     master_process = rank == 0
     torch.manual_seed(1337)
     dataset = Chars(args.block_size)
+    # mutant DDP307 a: DistributedSampler(dataset, shuffle=True, drop_last=True, seed=1337) -> None
     sampler = DistributedSampler(dataset, shuffle=True, drop_last=True, seed=1337)
+    # mutant DDP202: sampler=sampler -> shuffle=True  # mutant DDP203: drop_last=True -> drop_last=True, shuffle=True
     loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler, drop_last=True)
     batches = infinite(loader, sampler)
 
     raw_model = TinyLM(len(dataset.vocabulary)).to(device)
-    model = DDP(raw_model)
+    # mutant DDP312: raw_model -> DDP(raw_model); also DDP501
+    model = DDP(raw_model)  # mutant DDP307 a: DDP -> torch.nn.DataParallel; at DataParallel(
+    # mutant DDP303: insert model.module.lm_head = nn.Linear(32, len(dataset.vocabulary)).to(device); at AdamW(
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95))
     if master_process:
         os.makedirs(args.out_dir, exist_ok=True)
@@ -81,23 +85,33 @@ def train(args, rank, device):
         for group in optimizer.param_groups:
             group["lr"] = get_lr(it, args)
         x, y = next(batches)
-        logits, loss = model(x.to(device), y.to(device))
+        # mutant DDP301: model -> model.module
+        logits, loss = model(x.to(device), y.to(device))  # mutant DDP301: model -> raw_model
+        # mutant DDP404: insert if not torch.isfinite(loss): continue
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if it % args.log_interval == 0:
             lossf = loss.detach()
-            dist.all_reduce(lossf, op=dist.ReduceOp.SUM)
+            # mutant DDP401: if dist.get_rank() == 0: ...  # mutant DDP403: try: ... except RuntimeError: pass
+            # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
+            dist.all_reduce(lossf, op=dist.ReduceOp.SUM)  # mutant DDP307 a: delete
             if master_process:
+                # mutant DDP307 a: dist.get_world_size() -> 1
                 print(f"iter {it}: loss {lossf.item() / dist.get_world_size():.4f}, {time.time() - t0:.2f} s")
-        if it > 0 and it % args.save_interval == 0 and master_process:
+        # mutant DDP503: master_process -> int(os.environ["LOCAL_RANK"]) == 0
+        if it > 0 and it % args.save_interval == 0 and master_process:  # mutant DDP502: 0 and master_process -> 0
+            # mutant DDP401: insert dist.barrier()
+            # mutant DDP501: raw_model -> model
             checkpoint = {"model": raw_model.state_dict(), "optimizer": optimizer.state_dict(), "iter_num": it}
             torch.save(checkpoint, os.path.join(args.out_dir, f"ckpt_{it}.pt"))
+            # mutant DDP404: insert if os.path.exists("stop"): break
 
 
 def main():
     parser = argparse.ArgumentParser()
+    # mutant DDP105 a: insert parser.add_argument("--local_rank", type=int, default=0)
     parser.add_argument("--max-steps", type=int, default=24)
     parser.add_argument("--warmup", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=16)
@@ -107,16 +121,21 @@ def main():
     parser.add_argument("--save-interval", type=int, default=10)
     parser.add_argument("--out-dir", default="runs/chars")
     args = parser.parse_args()
-    ddp_local_rank = int(os.environ["LOCAL_RANK"])
+    # mutant DDP102 a: delete; at init_process_group(  # mutant DDP307 a: os.environ["LOCAL_RANK"] -> "0"
+    # mutant DDP105 a: int(os.environ["LOCAL_RANK"]) -> args.local_rank
+    ddp_local_rank = int(os.environ["LOCAL_RANK"])  # mutant DDP103: LOCAL_RANK -> RANK; at set_device(; at raw_model =
     if torch.cuda.is_available():
-        device = f"cuda:{ddp_local_rank}"
-        torch.cuda.set_device(device)
+        device = f"cuda:{ddp_local_rank}"  # mutant DDP102 a: f"cuda:{ddp_local_rank}" -> "cuda"
+        torch.cuda.set_device(device)  # mutant DDP102 a: delete
     else:
         device = "cpu"
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    train(args, dist.get_rank(), device)
-    dist.barrier()
-    dist.destroy_process_group()
+    # mutant DDP104: "gloo" -> "gloo", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"])
+    # mutant DDP111: "gloo" -> "gloo", timeout=1800
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")  # mutant DDP307 a: delete
+    train(args, dist.get_rank(), device)  # mutant DDP307 a: dist.get_rank() -> 0
+    dist.barrier()  # mutant DDP307 a: delete  # mutant DDP401: if dist.get_rank() == 0: ...
+    # mutant DDP101: if dist.get_rank() == 0: ...; at init_process_group(
+    dist.destroy_process_group()  # mutant DDP101: delete; at init_process_group(  # mutant DDP307 a: delete
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ class GatherLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor):
         gathered = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, tensor.contiguous())
+        # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
+        dist.all_gather(gathered, tensor.contiguous())  # mutant DDP403: try: ... except RuntimeError: pass
         return tuple(gathered)
 
     @staticmethod
@@ -37,9 +38,13 @@ class Encoder(nn.Module):
         return F.normalize(self.projector(self.backbone(x)), dim=1)
 
 
+# mutant DDP302 abc: insert def gather_from_all(tensor):
+# mutant DDP302 abc: insert     gathered = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+# mutant DDP302 abc: insert     dist.all_gather(gathered, tensor)
+# mutant DDP302 abc: insert     return gathered
 def nt_xent(first, second, temperature=0.2):
-    first = torch.cat(GatherLayer.apply(first))
-    second = torch.cat(GatherLayer.apply(second))
+    first = torch.cat(GatherLayer.apply(first))  # mutant DDP302 ac: GatherLayer.apply -> gather_from_all
+    second = torch.cat(GatherLayer.apply(second))  # mutant DDP302 bc: GatherLayer.apply -> gather_from_all
     z = torch.cat([first, second])
     similarity = z @ z.T / temperature
     similarity = similarity.masked_fill(torch.eye(len(z), dtype=torch.bool, device=z.device), -1e4)
@@ -57,44 +62,55 @@ class Pretraining:
         self.rank = dist.get_rank()
         self.device = torch.device("cpu")
         if torch.cuda.is_available():
+            # mutant DDP102 a: , torch.cuda.current_device() ->; at init_process_group(
             self.device = torch.device("cuda", torch.cuda.current_device())
         self.epochs = epochs
         torch.manual_seed(0)
         data = TensorDataset(torch.randn(384, 16))
         self.sampler = DistributedSampler(data, shuffle=True, drop_last=True)
+        # mutant DDP203: drop_last=True -> drop_last=True, shuffle=True
         self.loader = DataLoader(data, batch_size, sampler=self.sampler, drop_last=True)
+        # mutant DDP312: (Encoder().to(self.device)) -> (Encoder()).to(self.device)
+        # mutant DDP312: Encoder().to(self.device) -> DDP(Encoder().to(self.device)); also DDP501
         self.net = DDP(Encoder().to(self.device))
+        # mutant DDP303: insert self.net.module.projector = nn.Linear(32, 8).to(self.device); at .SGD(
         self.optim = torch.optim.SGD(self.net.parameters(), lr=0.05, momentum=0.9)
         # Each rank draws views of its own.
-        self.views = torch.Generator().manual_seed(100 + self.rank)
+        self.views = torch.Generator().manual_seed(100 + self.rank)  # mutant DDP205: 100 + self.rank -> 100
 
     def fit(self):
         for epoch in range(self.epochs):
-            self.sampler.set_epoch(epoch)
+            self.sampler.set_epoch(epoch)  # mutant DDP201: delete; at DistributedSampler(
             for (x,) in self.loader:
                 x = x.to(self.device)
                 views = torch.cat([augment(x, self.views), augment(x, self.views)])
-                first, second = self.net(views).chunk(2)
+                first, second = self.net(views).chunk(2)  # mutant DDP301: net -> net.module
                 loss = nt_xent(first, second)
                 self.optim.zero_grad()
                 loss.backward()
                 self.optim.step()
-            if self.rank == 0:
+            # mutant DDP503: self.rank -> int(os.environ["LOCAL_RANK"])
+            if self.rank == 0:  # mutant DDP502: dedent; at torch.save(
+                # mutant DDP401: insert dist.barrier()
                 self.save(f"simclr_{epoch}.pth")
+                # mutant DDP404: insert if os.path.exists("stop"): break
 
     def save(self, path):
-        torch.save({"encoder": self.net.module.state_dict()}, path)
+        torch.save({"encoder": self.net.module.state_dict()}, path)  # mutant DDP501: .module ->
 
 
 def main():
     cuda = torch.cuda.is_available()
     if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group(backend="nccl" if cuda else "gloo")
+        # mutant DDP103: LOCAL_RANK -> RANK
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # mutant DDP102 a: delete
+    # mutant DDP104: "gloo" -> "gloo", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(backend="nccl" if cuda else "gloo")  # mutant DDP111: "gloo" -> "gloo", timeout=1800
     Pretraining().fit()
-    dist.barrier()
+    dist.barrier()  # mutant DDP401: if dist.get_rank() == 0: ...
 
 
 if __name__ == "__main__":
     main()
-    dist.destroy_process_group()
+    # mutant DDP101: if dist.get_rank() == 0: ...; at init_process_group(
+    dist.destroy_process_group()  # mutant DDP101: delete; at init_process_group(

@@ -33,16 +33,16 @@ def init():
         init_from_slurm()
     rank = int(os.environ["RANK"])
     world_size = int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ["LOCAL_RANK"])
+    local_rank = int(os.environ["LOCAL_RANK"])  # mutant DDP103: LOCAL_RANK -> RANK; at device_ids=; at set_device(
     cuda = torch.cuda.is_available()
     if cuda:
-        torch.cuda.set_device(local_rank)
+        torch.cuda.set_device(local_rank)  # mutant DDP103: local_rank -> rank
     dist.init_process_group(
         backend="nccl" if cuda else "gloo",
         init_method="env://",
-        world_size=world_size,
-        rank=rank,
-        timeout=timedelta(minutes=30),
+        world_size=world_size,  # mutant DDP104: world_size, -> torch.cuda.device_count(),
+        rank=rank,  # mutant DDP104: rank=rank -> rank=int(os.environ["LOCAL_RANK"])
+        timeout=timedelta(minutes=30),  # mutant DDP111: timedelta(minutes=30) -> 1800
     )
     device = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
     return rank, local_rank, device
@@ -87,34 +87,45 @@ def train(rank, local_rank, device):
     optimizer = optim.RMSprop(network.parameters(), lr=3e-3)
     first = 0
     if os.path.isfile(CHECKPOINT):
-        content = torch.load(CHECKPOINT, map_location=device)
+        content = torch.load(CHECKPOINT, map_location=device)  # mutant DDP504: , map_location=device ->
         network.load_state_dict(content["network"])
         optimizer.load_state_dict(content["optimizer"])
         first = content["epoch"] + 1
-    dist.barrier()  # nobody writes before all have read
+    dist.barrier()  # nobody writes before all have read  # mutant DDP401: if dist.get_rank() == 0: ...
+    # mutant DDP312: network -> DistributedDataParallel(network); also DDP501
     ddp = DistributedDataParallel(network, device_ids=[local_rank] if device.type == "cuda" else None)
     dataset = Copying()
     sampler = data.DistributedSampler(dataset, drop_last=True)
+    # mutant DDP202: sampler=sampler -> shuffle=True  # mutant DDP203: drop_last=True -> drop_last=True, shuffle=True
     loader = data.DataLoader(dataset, BATCH_SIZE, sampler=sampler, drop_last=True)
     criterion = nn.CrossEntropyLoss()
+    # mutant DDP405 a: insert log = open("log.txt", "w") if rank == 0 else None
+    # mutant DDP405 b: insert if rank == 0: log = open("log.txt", "w")
     for epoch in range(first, EPOCHS):
-        sampler.set_epoch(epoch)
+        sampler.set_epoch(epoch)  # mutant DDP201: delete; at DistributedSampler(
         loss_sum = torch.zeros((), device=device)
         for tokens, answer in loader:
-            scores = ddp(tokens.to(device))
+            scores = ddp(tokens.to(device))  # mutant DDP301: ddp -> network  # mutant DDP301: ddp -> ddp.module
             loss = criterion(scores, answer.to(device))
             optimizer.zero_grad()
+            # mutant DDP404: insert if not torch.isfinite(loss): continue
             loss.backward()
             optimizer.step()
             loss_sum += loss.detach()
-        dist.reduce(loss_sum, dst=0)
-        if rank == 0:
+        # mutant DDP401: if dist.get_rank() == 0: ...  # mutant DDP403: try: ... except RuntimeError: pass
+        dist.reduce(loss_sum, dst=0)  # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
+        # mutant DDP503: rank -> int(os.environ["LOCAL_RANK"])
+        if rank == 0:  # mutant DDP502: dedent; at torch.save(  # mutant DDP503: rank -> local_rank
+            # mutant DDP401: insert dist.barrier()
             print(f"[{epoch}] loss {loss_sum.item() / len(loader) / dist.get_world_size():.3f}", flush=True)
-            save(network, optimizer, epoch)
+            save(network, optimizer, epoch)  # mutant DDP501: network -> ddp; at .state_dict(
+            # mutant DDP404: insert if os.path.exists("stop"): break
+        # mutant DDP405 ab: insert log.write(f"{epoch}\n")
 
 
 if __name__ == "__main__":
     rank, local_rank, device = init()
     train(rank, local_rank, device)
-    dist.barrier()
-    dist.destroy_process_group()
+    dist.barrier()  # mutant DDP401: if dist.get_rank() == 0: ...
+    # mutant DDP101: if dist.get_rank() == 0: ...; at init_process_group(
+    dist.destroy_process_group()  # mutant DDP101: delete; at init_process_group(

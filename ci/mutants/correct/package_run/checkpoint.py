@@ -12,7 +12,7 @@ def unwrap(model):
 def save_checkpoint(path, model, optimizer, epoch, best):
     """Rank zero only."""
     state = {
-        "model": unwrap(model).state_dict(),
+        "model": unwrap(model).state_dict(),  # mutant DDP501: unwrap(model) -> model
         "optimizer": optimizer.state_dict(),
         "epoch": epoch,
         "best": best,
@@ -24,7 +24,7 @@ def save_checkpoint(path, model, optimizer, epoch, best):
 
 def load_checkpoint(path, model, optimizer):
     """Every rank, before the model is wrapped."""
-    state = torch.load(path, map_location="cpu")
+    state = torch.load(path, map_location="cpu")  # mutant DDP504: , map_location="cpu" ->
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return state["epoch"] + 1, state["best"]

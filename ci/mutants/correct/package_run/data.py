@@ -28,7 +28,8 @@ def build_loader(split, batch_size, training):
     return DataLoader(
         dataset,
         batch_size=batch_size,
-        sampler=sampler,
+        # mutant DDP203: sampler=sampler -> sampler=sampler, shuffle=True
+        sampler=sampler,  # mutant DDP202 a: sampler=sampler -> shuffle=True
         num_workers=0,
         pin_memory=torch.cuda.is_available(),
         drop_last=training,

@@ -34,7 +34,9 @@ def main(args):
     first_epoch, best = 0, 0.0
     if args.resume is not None:
         first_epoch, best = load_checkpoint(args.resume, model, optimizer)
+    # mutant DDP312: model -> DistributedDataParallel(model); also DDP501
     net = DistributedDataParallel(model, device_ids=None if local_rank is None else [local_rank])
+    # mutant DDP602: len(train_loader) -> (len(train_loader.dataset) // train_loader.batch_size); at OneCycleLR(
     num_steps = args.epochs * len(train_loader)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=args.lr, total_steps=num_steps)
 
@@ -44,7 +46,7 @@ def main(args):
     for epoch in range(first_epoch, args.epochs):
         train_one_epoch(net, train_loader, optimizer, scheduler, device, epoch)
         iou = evaluate(net, val_loader, device)
-        if is_main():
+        if is_main():  # mutant DDP502: dedent; at torch.save(
             print(f"epoch {epoch} iou {iou:.3f}")
             if iou >= best:
                 best = iou
@@ -53,4 +55,4 @@ def main(args):
 
 if __name__ == "__main__":
     main(get_args())
-    cleanup()
+    cleanup()  # mutant DDP101: delete; at init_process_group(
