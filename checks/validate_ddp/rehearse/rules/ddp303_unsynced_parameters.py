@@ -156,6 +156,14 @@ def _why(run: Run, number: int, count: int, apart: list[int]) -> str:
     if count == 1 and not started_equal(run, number, apart):
         return "they did before it, although DDP makes them equal when it wraps the model"
     if differing(run, number, count, "grads", wrapped=True):
+        names = parameters(run, run.ranks[0])[number]["names"]
+        grads = taken(run, number, count)[0]["grads"]
+        without = sum(name is not None and grads[at] is None for at, name in enumerate(names))
+        if without:
+            return (
+                f"their gradients are not reduced, as {without} others under DDP have none at this step, for which it "
+                "waits: freeze parameters before the model is wrapped"
+            )
         return "their gradients were changed on some ranks after DDP had reduced them"
     return "the gradients are equal, and so are the learning rates; the optimizer's state or the parameters are not"
 
