@@ -22,6 +22,14 @@ def test_gradients_changed_after_the_reduction_are_named(training: Any) -> None:
     assert finding.code == "DDP303" and "changed on some ranks" in finding.message
 
 
+def test_parameters_frozen_under_the_wrapper_are_told_from_gradients_that_were_changed(training: Any) -> None:
+    for rank in range(2):
+        training.train_on(rank)
+        training.train_on(rank, grads=[None, 1 + rank], params=[2, 2 + rank])
+    (finding,) = training.judged().findings
+    assert finding.code == "DDP303" and "not reduced, as 1 others under DDP have none" in finding.message
+
+
 def test_drift_between_averages_is_local_sgd(training: Any) -> None:
     for rank in range(2):
         training.train_on(rank, sync=False, grads=[1, 1], params=[2, 2 + rank])

@@ -152,3 +152,28 @@ def test_a_call_for_some_ranks_only_is_no_way_out_of_the_others(recorded: Any, t
     recorded.add(0, "exception", kind="RuntimeError", message=message, stack=stack, traceback=message)
     recorded.outcome = "failed"
     assert {(each.code, each.line) for each in recorded.judged().findings} == {("DDP401", 4)}
+
+
+def leaves_the_loop(run: Any, joined: bool) -> None:
+    """Rank 1 takes one batch less than rank 0, and ends."""
+    if joined:
+        run.every("join", entered=True)
+    run.every("iteration", loader=0, turn=0, site=run.site(19))
+    for rank in (0, 1):
+        for count in range(3 - rank):
+            run.batch(rank, 0, count, [rank * 8 + count])
+            run.train_on(rank)
+    run.add(0, "iterated", loader=0, turn=0, batches=3, exhausted=True)
+    if joined:
+        run.every("join", entered=False)
+    run.every("exit", initialized=False, site=run.site(40))
+
+
+def test_a_rank_that_leaves_the_loop_is_a_divergent_exit_but_within_join(record: Any) -> None:
+    for joined, expected in ((False, {"DDP404"}), (True, set())):
+        run = record()
+        run.wrapper()
+        run.loader()
+        run.optimizer()
+        leaves_the_loop(run, joined)
+        assert {code for code, _ in run.found()} & {"DDP404", "DDP408"} == expected

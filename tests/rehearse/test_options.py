@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +103,16 @@ def test_a_report_that_has_no_folder_is_refused_before_the_run(
     (tmp_path / "train.py").write_text("raise SystemExit(9)\n")
     assert cli.main(["run", "--report", "nowhere/a.html", "train.py"]) == 2
     assert "there is no folder nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the device that is always full")
+def test_a_full_disk_under_the_text_is_told_and_loses_no_other_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Path(__file__).parent / "recorded" / "split_without_a_seed.jsonl"
+    # Without a buffer, so that nothing is left to write when it is closed.
+    with open("/dev/full", "wb", buffering=0) as device:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(device, write_through=True))
+        assert cli.main(["run", "--replay", str(log), "--report", str(tmp_path / "run.json")]) == 2
+    assert "standard output: the report cannot be written: No space left on device" in capsys.readouterr().err
+    assert json.loads((tmp_path / "run.json").read_text())["findings"]

@@ -53,6 +53,23 @@ def test_a_sample_that_fills_up_the_last_batch_is_no_finding(training: Any) -> N
     assert "DDP209" not in {code for code, _ in training.found()}
 
 
+def test_data_of_fewer_samples_than_ranks_is_repeated_by_the_padding_alone(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(length=1)
+    recorded.optimizer()
+    epoch(recorded, [[0], [0]], [[level(0)], [level(1)]], rows=samples)
+    judged = recorded.judged()
+    assert not judged.findings and judged.verdicts["DDP202"].word == "not observed"
+
+
+def test_shares_that_are_one_are_no_padding(recorded: Any) -> None:
+    recorded.wrapper()
+    recorded.loader(length=2)
+    recorded.optimizer()
+    epoch(recorded, [[0], [0]], [[level(0)], [level(0)]], rows=samples)
+    assert recorded.found() == {("DDP209", 11)}
+
+
 def test_seeds_that_differ_are_named_with_what_is_missed(training: Any) -> None:
     epoch(training, [[0, 2, 4, 6], [1, 2, 5, 6]], [[level(0, seed=17)], [level(1, seed=18)]], rows=samples)
     (message,) = messages(training, "DDP209")

@@ -351,3 +351,10 @@ def test_a_group_that_is_made_again_at_another_address_does_not_meet_the_old_one
     (tmp_path / "train.py").write_text(MOVING)
     code, _, output = rehearse(tmp_path, "--hang", "5", "train.py")
     assert (code, output.count("CAME TO ITS END")) == (0, 2), output
+
+
+def test_of_a_script_that_writes_nothing_no_rule_on_files_is_held(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch.distributed as dist\ndist.init_process_group()\ndist.destroy_process_group()\n")
+    code, document, _ = rehearse(tmp_path, str(script))
+    assert code == 0 and document["rules"]["DDP502"]["verdict"] == "not observed"

@@ -70,6 +70,35 @@ def test_metrics_that_are_averaged_are_no_gradients(unwrapped: Any) -> None:
     assert findings(unwrapped) == [("DDP303", 27, "error")]
 
 
+def test_parameters_that_are_summed_up_once_in_the_end_may_be_averaged(unwrapped: Any) -> None:
+    shares(unwrapped)
+    steps(unwrapped, **ALL_APART)
+    for rank in (0, 1, 0, 1):
+        reduces(unwrapped)(rank)
+    (finding,) = unwrapped.judged().findings
+    assert (finding.code, finding.severity) == ("DDP303", "warning") and "after the last step" in finding.message
+
+
+@pytest.mark.parametrize("fields", [{"reduce": "MAX"}, {"shape": []}])
+def test_what_compares_the_ranks_in_the_end_averages_nothing(unwrapped: Any, fields: Any) -> None:
+    shares(unwrapped)
+    steps(unwrapped, **ALL_APART)
+    for rank in (0, 1, 0, 1):
+        unwrapped.call(rank, "all_reduce", 40, **{"shape": [2], "dtype": "float32", "reduce": "SUM", **fields})
+    assert findings(unwrapped) == [("DDP303", 27, "error")]
+
+
+def test_gradients_that_are_averaged_after_their_step_are_told(unwrapped: Any) -> None:
+    shares(unwrapped)
+    for _ in range(3):
+        steps(unwrapped, **ALL_APART, count=1, norms=lambda rank: [1.0, 1.0 + rank])
+        for rank in (0, 1):
+            reduces(unwrapped)(rank)
+    (finding,) = unwrapped.judged().findings
+    assert (finding.code, finding.line, finding.severity) == ("DDP303", 27, "warning")
+    assert "not sent between a backward and its step" in finding.message
+
+
 def test_a_parameter_that_is_left_out_is_named(unwrapped: Any) -> None:
     shares(unwrapped)
     steps(unwrapped, **APART, before=reduces(unwrapped), norms=lambda rank: [1.0, 1.0 + rank])

@@ -64,11 +64,11 @@ class Fact:
     chain: the calls that lead to it from the entry, outermost first.
     loops: the loops around it, outermost first, those around its callers included.
     values: what it works on, by role. Of a forward: model, and inputs, the batches that go into it.
-    flags: marks of its surroundings: no_grad, no_sync, perhaps_no_sync, accumulate, process_first, in_turn (a
-        `zero_first` of the program), locked (contexts); handler; any_error (a handler that catches what one rank alone
-        may meet); conditional; tried (where a failure is caught); shorted (behind another part of a condition);
-        generator; dataset (a method of one); worker (what a loader's workers start with); spawned; alone (before any
-        rank but one was started).
+    flags: marks of its surroundings: no_grad, no_sync, perhaps_no_sync, join (``Join`` and ``DDP.join``), accumulate,
+        process_first, in_turn (a `zero_first` of the program), locked (contexts); handler; any_error (a handler that
+        catches what one rank alone may meet); conditional; tried (where a failure is caught); shorted (behind another
+        part of a condition); generator; dataset (a method of one); worker (what a loader's workers start with);
+        spawned; alone (before any rank but one was started).
     scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
     """
 

@@ -228,7 +228,7 @@ class Machine:
         who = self.who
         around: tuple[Any, ...] = (who, len(self.loops) > 0, "spawned" in self.flags)
         if kind in _SYNCED:
-            around = (*around, "no_sync" in self.flags)
+            around = (*around, "no_sync" in self.flags, "join" in self.flags)
         if kind in _TURNING and self.loops:
             around = (*around, self.loops[-1].serial, any(guard.every for guard in self.guards))
         if kind in ("collective", "forward"):

@@ -119,14 +119,25 @@ def _report(judged: Judged, options: Options) -> None:
     from validate_ddp.report import Options as Drawing
 
     drawing = Drawing(color=colored(options.color, sys.stdout.isatty()), width=columns())
-    sys.stdout.write(show.as_text(judged, drawing))
-    sys.stdout.flush()
-    if options.report is not None:
-        text = as_json(judged) if options.report.endswith(".json") else as_html(judged)
-        try:
-            write_report(options.report, text.encode("utf-8", "backslashreplace"))
-        except OSError as error:
-            raise UsageError(f"{options.report}: the report cannot be written: {error.strerror or error}") from error
+    try:
+        with _written("standard output"):
+            sys.stdout.write(show.as_text(judged, drawing))
+            sys.stdout.flush()
+    finally:  # a reader that has gone, or a full disk, is no reason to lose what goes elsewhere
+        if options.report is not None:
+            text = as_json(judged) if options.report.endswith(".json") else as_html(judged)
+            with _written(options.report):
+                write_report(options.report, text.encode("utf-8", "backslashreplace"))
+
+
+@contextmanager
+def _written(where: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{where}: the report cannot be written: {error.strerror or error}") from error
 
 
 def _code(judged: Judged, fail_on: str) -> int:

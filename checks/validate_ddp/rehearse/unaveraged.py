@@ -27,7 +27,8 @@ class Sent:
     model: tensors shaped like parameters, as long as all of them, or sent between a backward and its step; each as its
     place among the rank's events. unknown: objects and lists, which may be anything. partly: some of it goes to a part
     of the ranks, or from hand to hand. all_to_all: what a model does that lies on several ranks. rewritten: something
-    other than the optimizer changes the parameters between its steps.
+    other than the optimizer changes the parameters between its steps. in_the_end: after the last step as much is summed
+    up as the parameters are, which may average them.
     """
 
     model: tuple[int, ...]
@@ -35,6 +36,7 @@ class Sent:
     partly: bool
     all_to_all: bool
     rewritten: bool
+    in_the_end: bool
 
 
 def sent(run: Run, number: int) -> Sent:
@@ -63,7 +65,17 @@ def sent(run: Run, number: int) -> Sent:
             model.append(at)
             partly = partly or len(event.get("ranks") or ()) < len(run.ranks)
     rewritten = any(event.get("rewritten") for _, event in run.each("step") if event["optimizer"] == number)
-    return Sent(tuple(model), unknown, partly, spread, rewritten)
+    after = [prod(event["shape"]) for event in events[last:] if event["event"] == "collective" and _sums(event)]
+    return Sent(tuple(model), unknown, partly, spread, rewritten, sum(after) >= total)
+
+
+def _sums(event: Event) -> bool:
+    """To compare ranks, one takes the largest, or gathers."""
+    return (
+        event["op"] in ("all_reduce", "all_reduce_coalesced")
+        and event.get("reduce") in ("SUM", "AVG")
+        and (event.get("shape") is not None)
+    )
 
 
 def _steps(event: Event, number: int) -> bool:

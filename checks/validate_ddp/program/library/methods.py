@@ -158,8 +158,8 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         return _load_state(machine, (resource,), called)
     if name in ("forward", "__call__"):
         return models.forward(machine, resource, called)
-    if name == "no_sync":
-        return (Resource("context", called.site, {"name": (Const("no_sync"),)}),)
+    if name in ("no_sync", "join"):
+        return (Resource("context", called.site, {"name": (Const(name),)}),)
     if resource.kind == "engine" and name == "backward":
         machine.record("backward", "engine", called.site, loss=called.argument(0))
         return NONE

@@ -54,6 +54,8 @@ def find(name: str) -> Model | None:
         return _device
     if last in ("no_grad", "inference_mode") and root == "torch":
         return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("no_grad"),)}),)
+    if name.startswith("torch.distributed.algorithms.") and last == "Join":
+        return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("join"),)}),)
     if root == "torch" and last in gradients.CUTTING_FUNCTIONS:
         return _cut
     if root == "torch" and last in gradients.JOINING_FUNCTIONS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validate_ddp.catalogue import ERROR
-from validate_ddp.rehearse.coverage import chosen, sharings
+from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
 from validate_ddp.rehearse.iterations import (
     Turn,
     contents,
@@ -24,13 +24,14 @@ def judge(run: Run) -> Verdict:
         return NOT_OBSERVED
     looked = False
     first = run.ranks[0]
+    padded = {each.turns[first].loader for each in sharings(run) if _is_padded(each)}
     for turn in training_turns(run, first):
         loader = loader_of(run, first, turn.loader)
         if loader is None or loader["iterable"] or turn.number > 1:
             continue
         for other in run.replicas[1:]:
             peer = _same(run, other, turn, loader)
-            if peer is None or _repeats_on_purpose(turn, peer):
+            if peer is None or _repeats_on_purpose(turn, peer) or turn.loader in padded:
                 continue
             looked = True
             common, share = shared(contents(chosen(turn)), contents(chosen(peer)))
@@ -55,6 +56,11 @@ def _repeats_on_purpose(turn: Turn, peer: Turn) -> bool:
         not mine["known"] and mine.get("replicas", 1) > 1 and mine.get("rank") != theirs.get("rank")
         for mine, theirs in zip(turn.samplers, peer.samplers, strict=False)
     )
+
+
+def _is_padded(sharing: Sharing) -> bool:
+    """Whether nothing is read twice but what fills up the shares of a sampler: of very small data that may be all."""
+    return bool(sharing.sharding) and 0 < sharing.repeated <= sharing.padding and not unread(sharing, sharing.ranks)
 
 
 def _is_whole(loader: Event) -> bool:

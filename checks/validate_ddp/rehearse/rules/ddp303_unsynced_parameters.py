@@ -96,10 +96,15 @@ def _what(run: Run, number: int, count: int, apart: list[int]) -> tuple[str, str
     if among.partly or among.all_to_all:
         return None
     if not among.model and not (among.unknown and among.rewritten):
-        return ERROR, f"gradients are never averaged: no collective carries them from rank to rank, and {ends}"
+        what = "gradients are never averaged: no collective carries them from rank to rank, and "
+        if among.in_the_end:  # as one of the ways to train that average models has it; a test of few steps looks alike
+            return WARNING, f"{what}{ends}: something is summed up only after the last step"
+        return ERROR, what + ends
     wide = differ_widely(run, number, apart)
-    if among.rewritten or not equal or wide is False or not each_step_sends(run, number, among):
+    if among.rewritten or not equal or wide is False:
         return None
+    if not each_step_sends(run, number, among):
+        return WARNING, f"what ranks send each other is not sent between a backward and its step each time: {ends}"
     severity = ERROR if wide else WARNING
     if len(apart) == total:
         return severity, f"gradients are sent between ranks before each step, and differ all the same: {ends}"
@@ -151,6 +156,14 @@ def _why(run: Run, number: int, count: int, apart: list[int]) -> str:
     if count == 1 and not started_equal(run, number, apart):
         return "they did before it, although DDP makes them equal when it wraps the model"
     if differing(run, number, count, "grads", wrapped=True):
+        names = parameters(run, run.ranks[0])[number]["names"]
+        grads = taken(run, number, count)[0]["grads"]
+        without = sum(name is not None and grads[at] is None for at, name in enumerate(names))
+        if without:
+            return (
+                f"their gradients are not reduced, as {without} others under DDP have none at this step, for which it "
+                "waits: freeze parameters before the model is wrapped"
+            )
         return "their gradients were changed on some ranks after DDP had reduced them"
     return "the gradients are equal, and so are the learning rates; the optimizer's state or the parameters are not"
 

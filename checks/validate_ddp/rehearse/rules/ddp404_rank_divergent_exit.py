@@ -26,8 +26,8 @@ def judge(run: Run) -> Verdict:
     for other in run.replicas[1:]:
         for turn in consumed_turns(run, other):
             peer = mine.get((turn.loader, turn.number))
-            if peer is None:
-                continue
+            if peer is None or (turn.joined and peer.joined):
+                continue  # within Join, ranks that have left stand in for what the others still reduce
             looked = True
             found = _skipped(first, peer, other, turn) or _left(run, first, peer, other, turn)
             if found:

@@ -110,6 +110,26 @@ dist.destroy_process_group()
 if rank == 0:
     sys.exit(0)
 """,
+    _HEAD
+    + """
+with model.join():
+    for step in range(10):
+        if rank == 1 and step == 5:
+            break
+        model(torch.ones(2, 2)).sum().backward()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from torch.distributed.algorithms.join import Join
+
+with Join([model]):
+    for step in range(10):
+        if rank == 1 and step == 5:
+            break
+        model(torch.ones(2, 2)).sum().backward()
+dist.destroy_process_group()
+""",
 )
 INVALID = (
     _HEAD
@@ -154,6 +174,16 @@ def prepare(path):
     dist.barrier()
 
 prepare("data")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+with model.join():
+    for step in range(10):
+        if rank == 1 and step == 5:
+            break  # expect
+        model(torch.ones(2, 2)).sum().backward()
+        dist.barrier()
 dist.destroy_process_group()
 """,
 )
@@ -213,11 +243,16 @@ def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact], launching: 
                 continue
         elif other.who != "all" and not (other.kind == "backward" and complementary(fact.who, other.who)):
             continue
-        if "no_grad" in other.flags or _shares_unknown(fact, other):
+        if "no_grad" in other.flags or _shares_unknown(fact, other) or _stands_in(fact, other):
             continue
         if _comes_after(fact, other, launching):
             return other
     return None
+
+
+def _stands_in(fact: Fact, other: Fact) -> bool:
+    """Whether ranks that have left take part in it all the same, which ``Join`` sees to where its block ends early."""
+    return other.kind == "backward" and fact.name == "break" and {"join"} <= fact.flags & other.flags
 
 
 def _same_place(first: Site, second: Site) -> bool:

@@ -67,7 +67,8 @@ class Sites:
         """``[path, line, function, is it a library's]``."""
         path = frame.f_code.co_filename
         absolute = path if os.path.isabs(path) else os.path.join(self.start, path)
-        return [os.path.normpath(absolute), frame.f_lineno, frame.f_code.co_name, self.kind(path) == LIBRARY]
+        line = frame.f_lineno or frame.f_code.co_firstlineno  # None between lines, as at the start of generated code
+        return [os.path.normpath(absolute), line, frame.f_code.co_name, self.kind(path) == LIBRARY]
 
     def called_by_torch(self) -> bool:
         """Whether the patched function that asks was called by torch itself."""

@@ -25,7 +25,8 @@ def install(session: Any) -> None:
         while step is not None:
             frame = step.tb_frame
             if session.sites.kind(frame.f_code.co_filename) != 2:
-                frames.insert(0, [*session.sites.entry(frame)[:1], step.tb_lineno, *session.sites.entry(frame)[2:]])
+                path, line, *rest = session.sites.entry(frame)
+                frames.insert(0, [path, step.tb_lineno or line, *rest])
             step = step.tb_next
         text = "".join(_without_ours(row) for row in traceback.format_exception(kind, error, trace))
         session.emit(

@@ -41,6 +41,8 @@ class _Files:
         self.pid = os.getpid()
         self.told: dict[str, int] = {}
         self.busy = 0
+        self.own = self.absolute(session.options.get("dumps") or os.devnull) + os.sep
+        """The command's folder: what is written there is not the script's."""
         self.saves: set[str] = set()
         """What was saved and has not been renamed."""
 
@@ -61,7 +63,7 @@ class _Files:
 
     def _write(self, path: Any, mode: str) -> None:
         where = self.absolute(path)
-        if where.startswith(("/dev/", "/proc/", "/sys/")) or ".pyc" in where:
+        if where.startswith(("/dev/", "/proc/", "/sys/", self.own)) or ".pyc" in where:
             return
         self.told[where] = self.told.get(where, 0) + 1
         if self.told[where] <= _TOLD:
