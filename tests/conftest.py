@@ -14,9 +14,11 @@ from hypothesis import settings
 from validate_ddp.catalogue import Edit, Finding, Fix, Place, Proposal, Span, registry
 from validate_ddp.config import Settings
 
+# As a shell starts what runs in its background, or nohup anything; tests that send a signal would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As a shell starts what runs in its background; tests that interrupt a process would wait in vain.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 # A deadline is a time asserted in a test: it fails where two other jobs have the cores.

@@ -114,3 +114,51 @@ def test_an_iterator_of_its_own_has_no_epoch(tmp_path: Path, methods: str) -> No
 @pytest.mark.parametrize("methods", OF_THE_EPOCH.values(), ids=OF_THE_EPOCH.keys())
 def test_an_iterator_that_goes_by_the_epoch_needs_it_set(tmp_path: Path, methods: str) -> None:
     assert found(tmp_path, OWN.replace("METHODS", methods)) == [ERROR]
+
+
+SET_OTHERWISE = """
+class Parts(DistributedSampler):
+    PARTS
+
+class Provider:
+    def __init__(self):
+        self.train = DataLoader(range(8), sampler=Parts(range(8)))
+
+    def begin(self, epoch):
+        if isinstance(self.train.sampler, Parts):
+            self.train.sampler.METHOD(epoch, 1)
+
+provider = Provider()
+for epoch in range(3):
+    provider.begin(epoch)
+    for batch in provider.train:
+        model(batch).sum().backward()
+"""
+SETTER = """def set_part(self, epoch, part):
+        if part >= 0:
+            self.epoch = epoch
+            self.part = part
+
+    def describe(self, epoch, part):
+        print(self.epoch, epoch, part)
+"""
+
+
+@pytest.mark.parametrize(("method", "severities"), [("set_part", []), ("describe", [ERROR])])
+def test_a_method_of_the_samplers_own_may_set_its_epoch(tmp_path: Path, method: str, severities: list[str]) -> None:
+    assert found(tmp_path, SET_OTHERWISE.replace("PARTS", SETTER).replace("METHOD", method)) == severities
+
+
+@pytest.mark.parametrize(
+    ("statement", "severities"), [("sampler.epoch = epoch", []), ("loader.epoch = epoch", [ERROR])]
+)
+def test_the_epoch_is_a_field_that_may_be_written(tmp_path: Path, statement: str, severities: list[str]) -> None:
+    script = f"""
+sampler = DistributedSampler(range(8))
+loader = DataLoader(range(8), sampler=sampler)
+for epoch in range(3):
+    {statement}
+    for batch in loader:
+        model(batch).sum().backward()
+"""
+    assert found(tmp_path, script) == severities

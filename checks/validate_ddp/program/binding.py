@@ -37,6 +37,8 @@ def assign(machine: Machine, target: Node, value: Value, written: bool = True) -
     elif kind == "attr":
         for atom in bare(machine.evaluate(target[1])):
             if isinstance(atom, (Instance, Resource)):
+                if target[2] == "epoch" and isinstance(atom, Resource) and atom.kind == "sampler":
+                    machine.record("set_epoch", "epoch", machine.site(), target=(atom,), epoch=value)
                 machine.write(atom.fields, target[2], roles.named(target[2], value, written))
             elif isinstance(atom, ModuleRef):
                 machine.write(atom.module.scope.names, target[2], roles.named(target[2], value))

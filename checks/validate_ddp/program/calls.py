@@ -96,6 +96,8 @@ def call_node(machine: Machine, node: Node) -> Value:
         call.receiver = machine.evaluate(function[1])
         if presence.marked(call.receiver):
             who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
+        if call.name in machine.epoch_setters:
+            machine.record("set_epoch", call.name, call.site, target=call.receiver)
         targets: list[Any] = []
     else:
         call.name = function[1] if function[0] == "name" else ""
@@ -213,8 +215,10 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
         if isinstance(base, Symbol):
             instance.base = library.base_object(machine, base, call)
             if instance.base is not None:
-                if instance.base.kind == "sampler" and data.deals_by_itself(cls):
-                    instance.base.fields["own_order"] = TRUE
+                if instance.base.kind == "sampler":
+                    machine.epoch_setters |= data.epoch_setters(cls)
+                    if data.deals_by_itself(cls):
+                        instance.base.fields["own_order"] = TRUE
                 break
     member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:

@@ -124,6 +124,8 @@ class Machine:
         self.library = library
         self.facts: list[Fact] = []
         self.frames: list[Frame] = []
+        self.epoch_setters: frozenset[str] = frozenset()
+        """Methods of the program's own samplers that set their epoch."""
         self.guards: list[Guard] = []
         self.loops: list[Loop] = []
         self.flags: list[str] = []

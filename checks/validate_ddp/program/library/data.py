@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from validate_ddp.program.library import randomness
 from validate_ddp.program.machine import Machine
+from validate_ddp.program.surroundings import bodies_of
 from validate_ddp.program.values import Class, Const, Function, Resource, Symbol, Value, bare, constant
 
 if TYPE_CHECKING:
@@ -44,16 +45,35 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (sampler,)
 
 
-def deals_by_itself(cls: Class) -> bool:
-    """Whether a class derived from a sampler draws an order of its own, on which ``set_epoch`` has no effect."""
-    methods = {
-        name: atom.node[7]
+def _methods(cls: Class) -> dict[str, list[Any]]:
+    """The methods that are written in the program, by name."""
+    return {
+        name: atom.node
         for base in reversed(cls.lineage())
         if isinstance(base, Class)
         for name, member in base.members.items()
         for atom in bare(member)
         if isinstance(atom, Function) and atom.node[0] == "def"
     }
+
+
+def epoch_setters(cls: Class) -> frozenset[str]:
+    """The methods by which a class derived from a sampler sets its epoch in a way of its own, as one that sets parts of
+    an epoch too."""
+    return frozenset(name for name, node in _methods(cls).items() if name != "__init__" and _sets_epoch(node[4]))
+
+
+def _sets_epoch(body: list[Any]) -> bool:
+    return any(
+        (node[0] == "assign" and any(target[0] == "attr" and target[2] == "epoch" for target in node[2]))
+        or any(map(_sets_epoch, bodies_of(node)))
+        for node in body
+    )
+
+
+def deals_by_itself(cls: Class) -> bool:
+    """Whether a class derived from a sampler draws an order of its own, on which ``set_epoch`` has no effect."""
+    methods = {name: node[7] for name, node in _methods(cls).items()}
     if "__iter__" not in methods or "super" in methods["__iter__"] or "set_epoch" in methods:
         return False
     return not any("epoch" in names for name, names in methods.items() if name != "__init__")
