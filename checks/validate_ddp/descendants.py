@@ -20,6 +20,8 @@ ADOPTS = sys.platform.startswith("linux")
 """Whether orphans can be adopted here."""
 _SET, _GET = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
 _TRACKER = b"multiprocessing.resource_tracker"
+_FOLDER = "/dev/shm/"
+_SEMAPHORE = b"/dev/shm/sem.mp-"
 TRACKER_GRACE = 1.0
 """Seconds for multiprocessing's trackers, which free /dev/shm when all that they serve have ended."""
 LIMIT = 10.0
@@ -94,12 +96,14 @@ def _numbers() -> list[int]:
         return []
 
 
-def end_children(groups: Collection[int], reaped: Reaped) -> set[int]:
+def end_children(groups: Collection[int], reaped: Reaped, semaphores: Iterable[str] = ()) -> set[int]:
     """Kills all that descend from this process, a sub-reaper where there is such a thing; which they were.
 
     groups: process groups of its children, which are all that is known elsewhere. Multiprocessing's trackers come last.
+    semaphores: those that processes held which may have ended since; what is left of them goes too.
     """
     seen: set[int] = set()
+    held = set(semaphores)
     began = time.monotonic()
     while reap(reaped):
         waited = time.monotonic() - began
@@ -107,6 +111,7 @@ def end_children(groups: Collection[int], reaped: Reaped) -> set[int]:
             break
         found = of([os.getpid()])
         seen |= found
+        held |= semaphores_of(found)
         for pid in found:
             if waited > TRACKER_GRACE or not _is_tracker(pid):
                 kill(pid)
@@ -115,7 +120,22 @@ def end_children(groups: Collection[int], reaped: Reaped) -> set[int]:
         time.sleep(0.002)
     if not ADOPTS:
         kill_groups(groups)  # their leaders may have gone before them
+    _forget(held)
     return seen
+
+
+def semaphores_of(pids: Iterable[int]) -> set[str]:
+    """The named semaphores of multiprocessing that these processes hold. One that is killed between making its first
+    and starting the tracker that would free it leaves it behind."""
+    found = set()
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as file:
+                lines = [line for line in file if _SEMAPHORE in line]
+        except OSError:
+            continue
+        found |= {os.fsdecode(line[line.index(_SEMAPHORE) + len(_FOLDER) :].split()[0]) for line in lines}
+    return found
 
 
 def end_trees(roots: Collection[int]) -> set[int]:
@@ -158,13 +178,19 @@ def _is_tracker(pid: int) -> bool:
 def forget_shared_memory(pids: Collection[int]) -> None:
     """Removes what killed loaders left in shared memory; torch names it ``torch_<process id>_...``."""
     try:
-        names = os.listdir("/dev/shm")
+        names = os.listdir(_FOLDER)
     except OSError:
         return
+    told = ((name, name.split("_")) for name in names)
+    _forget(
+        name for name, parts in told
+        if len(parts) > 2 and parts[0] == "torch" and parts[1].isdigit() and int(parts[1]) in pids
+    )  # fmt: skip
+
+
+def _forget(names: Iterable[str]) -> None:
     for name in names:
-        parts = name.split("_")
-        if len(parts) > 2 and parts[0] == "torch" and parts[1].isdigit() and int(parts[1]) in pids:
-            try:
-                os.unlink(os.path.join("/dev/shm", name))
-            except OSError:
-                continue
+        try:
+            os.unlink(_FOLDER + name)
+        except OSError:
+            continue

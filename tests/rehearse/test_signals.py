@@ -273,6 +273,26 @@ def test_named_semaphores_of_a_killed_run_are_freed(command: Commanded) -> None:
     assert not [name for name in names if os.path.exists(f"/dev/shm/sem.{name}")]
 
 
+@pytest.mark.parametrize("kind", ["SIGTERM", "SIGKILL"])
+def test_a_semaphore_that_no_tracker_knows_of_yet_is_freed_too(command: Commanded, kind: str) -> None:
+    # As multiprocessing makes one, and is killed before it has told its tracker.
+    script = (
+        "import _multiprocessing, os, time\n"
+        "name = f'mp-{os.getpid()}x'\n"
+        "made = _multiprocessing.SemLock(1, 1, 1, '/' + name, False)\n"
+        "open('deep-' + name, 'w').close()\n"
+        "time.sleep(1000)\n"
+    )
+    process = command.start(script)
+    command.wait_for(2, "deep-*")
+    names = [path.name.removeprefix("deep-") for path in command.folder.glob("deep-*")]
+    assert all(os.path.exists(f"/dev/shm/sem.{name}") for name in names)
+    process.send_signal(getattr(signal, kind))
+    process.communicate(timeout=30)
+    assert not command.left()
+    assert not [name for name in names if os.path.exists(f"/dev/shm/sem.{name}")]
+
+
 def test_ctrl_c_twice_on_a_terminal_leaves_nothing_and_the_cursor_shown(command: Commanded) -> None:
     words = command.words(SCRIPTS["children"])
     pid, near = pty.fork()

@@ -137,13 +137,14 @@ class Service:
     def _end(self, asked: bytes) -> NoReturn:
         """Ends everything, and this process."""
         deadline = time.monotonic() + self.grace
+        held = descendants.semaphores_of(descendants.of([os.getpid()]))
         if asked == PATIENT:
             descendants.kill_groups(self.ranks, signal.SIGTERM)
             while self.ranks and time.monotonic() < deadline:
                 if select.select([self.line], [], [], 0.01)[0]:
                     break  # asked again, or the command was killed meanwhile
                 descendants.reap(self._reaped)
-        seen = descendants.end_children(self.started, self._reaped)
+        seen = descendants.end_children(self.started, self._reaped, held)
         for pid in descendants.marked(f"{MARK}={self.run}"):
             descendants.kill(pid)
             seen.add(pid)
