@@ -21,7 +21,7 @@ ADOPTS = sys.platform.startswith("linux")
 _SET, _GET = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
 _TRACKER = b"multiprocessing.resource_tracker"
 _FOLDER = "/dev/shm/"
-_SEMAPHORE = b"/dev/shm/sem.mp-"
+_SEMAPHORE = b"/dev/shm/sem."
 TRACKER_GRACE = 1.0
 """Seconds for multiprocessing's trackers, which free /dev/shm when all that they serve have ended."""
 LIMIT = 10.0
@@ -96,11 +96,11 @@ def _numbers() -> list[int]:
         return []
 
 
-def end_children(groups: Collection[int], reaped: Reaped, semaphores: Iterable[str] = ()) -> set[int]:
+def end_children(groups: Collection[int], reaped: Reaped, semaphores: Iterable[int] = ()) -> set[int]:
     """Kills all that descend from this process, a sub-reaper where there is such a thing; which they were.
 
     groups: process groups of its children, which are all that is known elsewhere. Multiprocessing's trackers come last.
-    semaphores: those that processes held which may have ended since; what is left of them goes too.
+    semaphores: those that processes held which may have ended since; what multiprocessing has left of them goes too.
     """
     seen: set[int] = set()
     held = set(semaphores)
@@ -120,21 +120,21 @@ def end_children(groups: Collection[int], reaped: Reaped, semaphores: Iterable[s
         time.sleep(0.002)
     if not ADOPTS:
         kill_groups(groups)  # their leaders may have gone before them
-    _forget(held)
+    _forget(lambda name, inode: name.startswith("sem.mp-") and inode in held)
     return seen
 
 
-def semaphores_of(pids: Iterable[int]) -> set[str]:
-    """The named semaphores of multiprocessing that these processes hold. One that is killed between making its first
-    and starting the tracker that would free it leaves it behind."""
+def semaphores_of(pids: Iterable[int]) -> set[int]:
+    """The named semaphores that these processes hold, by their inodes: what is mapped has the name under which it was
+    made, which is gone. One that is killed between making its first and starting multiprocessing's tracker, which would
+    free it, leaves it behind."""
     found = set()
     for pid in pids:
         try:
             with open(f"/proc/{pid}/maps", "rb") as file:
-                lines = [line for line in file if _SEMAPHORE in line]
-        except OSError:
+                found |= {int(line.split(None, 5)[4]) for line in file if _SEMAPHORE in line}
+        except (OSError, IndexError, ValueError):
             continue
-        found |= {os.fsdecode(line[line.index(_SEMAPHORE) + len(_FOLDER) :].split()[0]) for line in lines}
     return found
 
 
@@ -177,20 +177,22 @@ def _is_tracker(pid: int) -> bool:
 
 def forget_shared_memory(pids: Collection[int]) -> None:
     """Removes what killed loaders left in shared memory; torch names it ``torch_<process id>_...``."""
+
+    def is_theirs(name: str, inode: int) -> bool:
+        parts = name.split("_")
+        return len(parts) > 2 and parts[0] == "torch" and parts[1].isdigit() and int(parts[1]) in pids
+
+    _forget(is_theirs)
+
+
+def _forget(is_theirs: Callable[[str, int], bool]) -> None:
     try:
-        names = os.listdir(_FOLDER)
+        with os.scandir(_FOLDER) as entries:
+            found = [entry.path for entry in entries if is_theirs(entry.name, entry.inode())]
     except OSError:
         return
-    told = ((name, name.split("_")) for name in names)
-    _forget(
-        name for name, parts in told
-        if len(parts) > 2 and parts[0] == "torch" and parts[1].isdigit() and int(parts[1]) in pids
-    )  # fmt: skip
-
-
-def _forget(names: Iterable[str]) -> None:
-    for name in names:
+    for path in found:
         try:
-            os.unlink(_FOLDER + name)
+            os.unlink(path)
         except OSError:
             continue

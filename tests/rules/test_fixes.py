@@ -337,3 +337,70 @@ for step in range(3):
     for call in ("net", "ddp.module"):
         made = fixes(script.replace("CALL", call), "DDP301")
         assert "\n    ddp(torch.ones(2, 1))" in made.after and not made.left
+
+
+TRAINED = """
+def main():
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    model(torch.ones(1, 2)).sum().backward()
+BEFORE
+if __name__ == "__main__":
+    main()
+"""
+GOES_ON = {
+    "nothing": ("", "", True),
+    "a handler of the end": ("import atexit\natexit.register(print)", "", False),
+    "a thread": ("import threading\nthreading.Thread(target=print).start()", "", False),
+    "a checkpoint in the background": ("from torch.distributed.checkpoint import async_save", "", False),
+    "code behind the main block": ("", "dist.barrier()\n", False),
+}
+
+
+@pytest.mark.parametrize("what", GOES_ON)
+def test_a_group_is_destroyed_safely_only_where_nothing_goes_on(fixes: type[Proposed], what: str) -> None:
+    before, behind, safe = GOES_ON[what]
+    fix = fixes(TRAINED.replace("BEFORE", before) + behind, "DDP101").fix
+    assert fix is not None and fix.safe is safe
+
+
+READ_AGAIN = {
+    "never": ("", "", True),
+    "before the first": ('torch.load("start.pt")', "", True),
+    "in the next turn": ("", 'torch.load("last.pt")', False),
+    "by whoever looks for files": ('import glob\nglob.glob("*.pt")', "", False),
+}
+
+
+@pytest.mark.parametrize("when", READ_AGAIN)
+def test_a_save_is_guarded_safely_only_where_no_rank_reads_it(fixes: type[Proposed], when: str) -> None:
+    before, within, safe = READ_AGAIN[when]
+    script = f"""
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+{before}
+for epoch in range(3):
+    {within or "pass"}
+    model(torch.ones(1, 2)).sum().backward()
+    torch.save(model.module.state_dict(), "last.pt")
+"""
+    fix = fixes(script, "DDP502").fix
+    assert fix is not None and fix.safe is safe
+
+
+@pytest.mark.parametrize(("value", "safe"), [("loss.item()", True), ("meters.average(loss)", False)])
+def test_a_use_is_guarded_safely_only_where_nothing_unknown_is_called(
+    fixes: type[Proposed], value: str, safe: bool
+) -> None:
+    script = f"""
+import meters
+from torch.utils.tensorboard import SummaryWriter
+dist.init_process_group("gloo")
+writer = SummaryWriter() if dist.get_rank() == 0 else None
+model = DDP(torch.nn.Linear(2, 2))
+loss = model(torch.ones(1, 2)).sum()
+loss.backward()
+writer.add_scalar("loss", {value}, 1)
+"""
+    fix = fixes(script, "DDP405").fix
+    assert fix is not None and fix.safe is safe

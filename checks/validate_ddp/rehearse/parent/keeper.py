@@ -63,6 +63,7 @@ class Service:
         self.control, self.line, self.folder, self.run, self.grace = control, line, folder, run, grace
         self.ranks: set[int] = set()
         self.started: set[int] = set()
+        self.gone: set[int] = set()
         self.request = b""
         self.screens: list[int] = []
         # SIGCHLD wakes `select` through this pair.
@@ -124,6 +125,7 @@ class Service:
             self._tell(STARTED, pid)
 
     def _reaped(self, pid: int, code: int) -> None:
+        self.gone.add(pid)
         if pid in self.ranks:
             self.ranks.discard(pid)
             self._tell(ENDED, pid, code)
@@ -137,7 +139,8 @@ class Service:
     def _end(self, asked: bytes) -> NoReturn:
         """Ends everything, and this process."""
         deadline = time.monotonic() + self.grace
-        held = descendants.semaphores_of(descendants.of([os.getpid()]))
+        before = descendants.of([os.getpid()])  # some end by themselves, as their ranks do
+        held = descendants.semaphores_of(before)
         if asked == PATIENT:
             descendants.kill_groups(self.ranks, signal.SIGTERM)
             while self.ranks and time.monotonic() < deadline:
@@ -148,7 +151,7 @@ class Service:
         for pid in descendants.marked(f"{MARK}={self.run}"):
             descendants.kill(pid)
             seen.add(pid)
-        descendants.forget_shared_memory(seen | self.started)
+        descendants.forget_shared_memory(seen | before | self.gone)
         _remove(self.folder)
         os._exit(0)
 

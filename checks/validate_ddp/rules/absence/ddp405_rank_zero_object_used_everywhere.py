@@ -27,7 +27,8 @@ if writer is not None:
 ## Fix safety
 The fix puts the statement under `if writer is not None:`. It is offered where the statement is nothing but that call,
 the other ranks hold None, and no collective or backward is in it: the ranks that have the object do as before, the
-others no longer fail.
+others no longer fail. It is unsafe where its arguments call what is not known: a collective may be within, for which
+rank zero would wait alone.
 
 ## References
 - [PyTorch: distributed data parallel tutorial](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html)
@@ -36,10 +37,12 @@ others no longer fail.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.catalogue import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.program.facts import Fact, Guard
 from validate_ddp.program.ranks import phrase
+from validate_ddp.program.surroundings import statement_at
 from validate_ddp.program.trace import Program
 from validate_ddp.program.values import Instance, Resource, constant, unmarked
 from validate_ddp.rules.proposing import place, propose, unless_guessed
@@ -48,6 +51,11 @@ SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
 
+_LOCAL = frozenset(
+    "item detach cpu clone numpy tolist float int str len round format join items keys values get dict list tuple range "
+    "mean sum max min abs sqrt norm numel size get_last_lr time perf_counter print repr".split()
+)
+"""Functions and methods of tensors, containers and schedulers, which wait for nobody."""
 _HEAD = """
 import torch
 import torch.distributed as dist
@@ -218,4 +226,17 @@ def _fix(program: Program, fact: Fact, said: str) -> Fix | None:
         if any((site.path, site.statement) == statement for site in (other.site, *other.chain)):
             return None
     edit = Edit("guard", fact.site.path, fact.site.statement, f"{said} is not None")
-    return Fix(f"Use `{said}` only where it exists", True, (edit,))
+    node = statement_at(program.body(fact.site.path), fact.site.statement)
+    safe = node is not None and node[0] == "expr" and not _calls_others(node[2][2:4])
+    return Fix(f"Use `{said}` only where it exists", safe, (edit,))
+
+
+def _calls_others(node: Any) -> bool:
+    """Whether something is called of which it is not known that it waits for no other rank."""
+    if not isinstance(node, list):
+        return False
+    if len(node) == 5 and node[0] == "call":
+        name = node[1][1] if node[1][0] == "name" else node[1][2] if node[1][0] == "attr" else ""
+        if name not in _LOCAL:
+            return True
+    return any(map(_calls_others, node))

@@ -30,7 +30,9 @@ the other ranks will never finish.
 The fix adds the call at the end of the normal path: behind everything else in the main block (or at the end of the
 script), or as the last statement of the function that each process was started with. It is safe where the function that
 made the model has returned by then. Where the model is still alive it is unsafe: freed after the group, a model can
-abort or hang the process with gloo (PyTorch 2.13). None is offered where the path ends in another way, as `sys.exit`.
+abort or hang the process with gloo (PyTorch 2.13). So it is where something may go on: code behind the main block, a
+thread, an `atexit` handler, a checkpoint that is saved in the background. None is offered where the path ends in
+another way, as `sys.exit`.
 
 ## References
 - [torch.distributed: shutdown](https://docs.pytorch.org/docs/stable/distributed.html#shutdown)
@@ -162,4 +164,4 @@ def _fix(program: Program, started: Fact) -> Fix | None:
     if not always_initialised(program):
         call = f"if {dist}.is_initialized():\n    {call}"
     edit = Edit("insert_before" if last.before else "append", last.path, last.statement, call)
-    return Fix(title, not last.holds_model, (*imports, edit))
+    return Fix(title, not last.in_use, (*imports, edit))

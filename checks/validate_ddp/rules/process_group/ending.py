@@ -16,13 +16,14 @@ Node = list[Any]
 class Ending(NamedTuple):
     """The last statement of a process, or the ``return`` before which there is a place (``before``).
 
-    holds_model: a wrapped model is still alive there.
+    in_use: what may still need the group lives on there, as a wrapped model does, or comes after it: code behind the
+    main block, a thread, a handler of the interpreter's end, a checkpoint that is written in the background.
     """
 
     path: str
     statement: Span
     before: bool
-    holds_model: bool
+    in_use: bool
 
 
 def ending(program: Program, started: Fact) -> Ending | None:
@@ -45,7 +46,13 @@ def ending(program: Program, started: Fact) -> Ending | None:
     if last[0] in ("raise", "return", "try", "while") or _exits(last):
         return None
     alive = any(_is_kept(program, (*fact.chain, fact.site), 0) for fact in program.facts("wrap"))
-    return Ending(first.path, Span(*inner.body[0][1]), False, alive)
+    behind = is_main_block(inner) and len(held[0].body) > held[0].at + 1
+    return Ending(first.path, Span(*inner.body[0][1]), False, alive or behind or _works_on(program))
+
+
+def _works_on(program: Program) -> bool:
+    """Whether the program starts what may outlive its last statement."""
+    return program.mentions(b"Thread", b"atexit", b"async_save", b"concurrent.futures")
 
 
 def _of_worker(program: Program, started: Fact) -> Ending | None:
@@ -65,6 +72,7 @@ def _of_worker(program: Program, started: Fact) -> Ending | None:
     if worker.owner is None or worker.owner[6] or any(_returns_early(node) for node in worker.body[:-1]):
         return None
     alive = any(_is_kept(program, (*fact.chain, fact.site), at + 1) for fact in program.facts("wrap"))
+    alive = alive or _works_on(program)
     last = worker.body[-1]
     if last[0] in ("raise", "try", "while") or _exits(last):
         return None

@@ -29,9 +29,10 @@ if dist.get_rank() == 0:
 ## Fix safety
 The fix puts the write under a condition that holds on rank zero alone: a rank, a flag or an accelerator that the code
 has there, else `dist.get_rank() == 0`. It is safe for a `torch.save` of a state of which every rank has a copy, to a
-path that is known to be one, which reaches no collective and whose file no rank reads, copies or renames afterwards;
-else it is unsafe, since the other ranks may wait for each other or miss the file. There is none where the others' part
-would be lost: of sharded state, of appended lines, where another caller of this statement puts a rank into the path.
+path that is known to be one, which reaches no collective and whose file no rank reads, copies or renames afterwards,
+in a program that looks for no files by itself (`glob`, `subprocess`, ...); else it is unsafe, since the other ranks may
+wait for each other or miss the file. There is none where the others' part would be lost: of sharded state, of appended
+lines, where another caller of this statement puts a rank into the path.
 
 ## References
 - [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)

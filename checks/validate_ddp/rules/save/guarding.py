@@ -12,6 +12,8 @@ from validate_ddp.program.values import constant
 Node = list[Any]
 
 _SILENT = ("print", "info", "debug", "warning", "log", "write")
+_FINDERS = (b"glob", b"listdir", b"scandir", b"iterdir", b"subprocess", b"os.system", b"rename", b"os.replace")
+"""What a program does with files that were written, by names which are not known here."""
 _PASSED_ON = ("copy", "copy2", "copyfile", "copytree", "move")
 
 
@@ -81,10 +83,17 @@ def goes_unnoticed(program: Program, fact: Fact) -> bool:
         return False
     return not (
         _reaches_a_collective(program, fact, node)
-        or any(load.order > fact.order and load.who != "zero" for load in program.facts("load"))
+        or any(_comes_again(load, fact) and load.who != "zero" for load in program.facts("load"))
+        or program.mentions(*_FINDERS)
         or any(save.order > fact.order and save.name in _PASSED_ON for save in program.facts("save"))
         or _is_used_again(body, fact)
     )
+
+
+def _comes_again(load: Fact, fact: Fact) -> bool:
+    """Whether what is read may be what was written: it is read later, or in another turn of a loop around both."""
+    turns = {loop.serial for loop in fact.loops}
+    return load.order > fact.order or any(loop.serial in turns for loop in load.loops)
 
 
 def _reaches_a_collective(program: Program, fact: Fact, node: Node) -> bool:
