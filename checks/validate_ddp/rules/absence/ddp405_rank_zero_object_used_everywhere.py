@@ -52,8 +52,8 @@ EVIDENCE = "SR"
 FIX = "safe"
 
 _LOCAL = frozenset(
-    "item detach cpu clone numpy tolist float int str len round format join items keys values get dict list tuple range "
-    "mean sum max min abs sqrt norm numel size get_last_lr time perf_counter print repr".split()
+    "item detach cpu clone numpy tolist float int str len round format join items keys values get dict list tuple "
+    "range mean sum max min abs sqrt norm numel size get_last_lr time perf_counter print repr".split()
 )
 """Functions and methods of tensors, containers and schedulers, which wait for nobody."""
 _HEAD = """
