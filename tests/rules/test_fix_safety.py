@@ -1,0 +1,85 @@
+"""A fix is safe only where it can lose nothing: what is done behind it, with the file, or beside it, is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from validate_ddp.config import Settings
+from validate_ddp.lint import check
+
+HEAD = """import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+
+
+def is_safe(folder: Path, script: str, code: str) -> bool:
+    """Whether the fix of the one finding of a rule is called safe."""
+    (folder / "train.py").write_text(HEAD + script)
+    settings = Settings(cache_dir=None, root=str(folder), select=(code,))
+    (finding,) = check([str(folder / "train.py")], settings).findings
+    assert finding.fix is not None
+    return finding.fix.safe
+
+
+TRAINED = """
+def main():
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    model(torch.ones(1, 2)).sum().backward()
+BEFORE
+if __name__ == "__main__":
+    main()
+"""
+GOES_ON = {
+    "nothing": ("", "", True),
+    "a handler of the end": ("import atexit\natexit.register(print)", "", False),
+    "a thread": ("import threading\nthreading.Thread(target=print).start()", "", False),
+    "a checkpoint in the background": ("from torch.distributed.checkpoint import async_save", "", False),
+    "code behind the main block": ("", "dist.barrier()\n", False),
+}
+
+
+@pytest.mark.parametrize("what", GOES_ON)
+def test_a_group_is_destroyed_safely_only_where_nothing_goes_on(tmp_path: Path, what: str) -> None:
+    before, behind, safe = GOES_ON[what]
+    assert is_safe(tmp_path, TRAINED.replace("BEFORE", before) + behind, "DDP101") is safe
+
+
+READ_AGAIN = {
+    "never": ("", "", True),
+    "before the first": ('torch.load("start.pt")', "", True),
+    "in the next turn": ("", 'torch.load("last.pt")', False),
+    "by whoever looks for files": ('import glob\nglob.glob("*.pt")', "", False),
+}
+
+
+@pytest.mark.parametrize("when", READ_AGAIN)
+def test_a_save_is_guarded_safely_only_where_no_rank_reads_it(tmp_path: Path, when: str) -> None:
+    before, within, safe = READ_AGAIN[when]
+    script = f"""
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+{before}
+for epoch in range(3):
+    {within or "pass"}
+    model(torch.ones(1, 2)).sum().backward()
+    torch.save(model.module.state_dict(), "last.pt")
+"""
+    assert is_safe(tmp_path, script, "DDP502") is safe
+
+
+@pytest.mark.parametrize(("value", "safe"), [("loss.item()", True), ("meters.average(loss)", False)])
+def test_a_use_is_guarded_safely_only_where_nothing_unknown_is_called(tmp_path: Path, value: str, safe: bool) -> None:
+    script = f"""
+import meters
+from torch.utils.tensorboard import SummaryWriter
+dist.init_process_group("gloo")
+writer = SummaryWriter() if dist.get_rank() == 0 else None
+model = DDP(torch.nn.Linear(2, 2))
+loss = model(torch.ones(1, 2)).sum()
+loss.backward()
+writer.add_scalar("loss", {value}, 1)
+"""
+    assert is_safe(tmp_path, script, "DDP405") is safe
