@@ -8,12 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
-import torch.distributed.nn.functional as differentiable
-from validate_ddp.program.library.out_of_place import TORCH, is_out_of_place
-from validate_ddp.program.values import Symbol
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+import torch.distributed._functional_collectives as functional  # noqa: E402
+import torch.distributed.nn.functional as differentiable  # noqa: E402
+from validate_ddp.program.library.out_of_place import TORCH, is_out_of_place  # noqa: E402
+from validate_ddp.program.values import Symbol  # noqa: E402
+
+pytestmark = pytest.mark.runtime
 
 SIZE = 2
 

@@ -71,7 +71,7 @@ STEP = '{"event": "step", "process": 0, "rank_of": 0, "time": 1.0, "optimizer": 
         (START + "\n", ":2: is no event of a rehearsal (not JSON)"),
         (b"\x89PNG\r\n\x1a\n" * 100, ":1: is no event of a rehearsal (not JSON)"),
         ("", "is no log of a rehearsal"),
-        ("[" * 5000, "nested too deeply"),
+        ("[" * 500_000, "nested too deeply"),
     ],
 )
 def test_a_hostile_log_is_refused_in_one_line(

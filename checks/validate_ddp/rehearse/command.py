@@ -111,8 +111,17 @@ def _view(options: Options, read: tuple[Finding, ...]) -> Iterator[View]:
     from validate_ddp.rehearse.live import LiveView
 
     found = [f"{each.code} {each.path}:{each.line}" for each in read]
-    with LiveView(colored(options.color, terminal), found) as view, ending.last(view.live.stop):
-        yield view
+    with (
+        LiveView(colored(options.color, terminal), found) as view,
+        ending.last(_show_cursor),
+        ending.last(view.live.stop),
+    ):
+        yield view  # what comes last there is called first
+
+
+def _show_cursor() -> None:
+    """Past the table, which may have been interrupted while it was written, and then cannot be ended in order."""
+    os.write(2, b"\x1b[?25h")
 
 
 def _report(judged: Judged, options: Options) -> None:
