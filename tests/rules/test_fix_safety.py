@@ -70,7 +70,9 @@ for epoch in range(3):
     assert is_safe(tmp_path, script, "DDP502") is safe
 
 
-@pytest.mark.parametrize(("value", "safe"), [("loss.item()", True), ("meters.average(loss)", False)])
+@pytest.mark.parametrize(
+    ("value", "safe"), [("float(loss.item())", True), ("meters.average(loss)", False), ("meter.mean()", False)]
+)
 def test_a_use_is_guarded_safely_only_where_nothing_unknown_is_called(tmp_path: Path, value: str, safe: bool) -> None:
     script = f"""
 import meters

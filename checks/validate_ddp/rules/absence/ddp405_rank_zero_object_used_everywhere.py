@@ -51,11 +51,9 @@ SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
 
-_LOCAL = frozenset(
-    "item detach cpu clone numpy tolist float int str len round format join items keys values get dict list tuple "
-    "range mean sum max min abs sqrt norm numel size get_last_lr time perf_counter print repr".split()
-)
-"""Functions and methods of tensors, containers and schedulers, which wait for nobody."""
+_BUILTIN = frozenset("float int str len round abs min max sum list tuple dict range print repr".split())
+_METHODS = frozenset("item detach cpu numpy tolist get_last_lr format".split())
+"""Of tensors, schedulers and texts; `mean` or `get` may be a meter's, and reduce over the ranks."""
 _HEAD = """
 import torch
 import torch.distributed as dist
@@ -236,7 +234,7 @@ def _calls_others(node: Any) -> bool:
     if not isinstance(node, list):
         return False
     if len(node) == 5 and node[0] == "call":
-        name = node[1][1] if node[1][0] == "name" else node[1][2] if node[1][0] == "attr" else ""
-        if name not in _LOCAL:
+        kind, known = node[1][0], {"name": _BUILTIN, "attr": _METHODS}
+        if node[1][2 if kind == "attr" else 1] not in known.get(kind, ()):
             return True
     return any(map(_calls_others, node))
