@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
-from validate_ddp.catalogue import Edit, Finding, Fix, Place, Proposal, Span, registry
+from validate_ddp import catalogue
 from validate_ddp.config import Settings
+from validate_ddp.findings import Edit, Finding, Fix, Place, Proposal, Span
 
 # As a shell starts what runs in its background, or nohup anything; tests that send a signal would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -56,9 +57,8 @@ _NAMES = {
 @pytest.fixture
 def six_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue of six rules, whatever the real one holds."""
-    stubs = [registry.Stub(code, name, "x", f"rules.x.{name}") for code, name in _NAMES.items()]
-    monkeypatch.setattr(registry, "_stubs", tuple(stubs))
-    monkeypatch.setattr(registry, "_observed", ())
+    stubs = [catalogue._stub(f"{code.lower()}_{name.replace('-', '_')}.py") for code, name in _NAMES.items()]
+    monkeypatch.setattr(catalogue, "_stubs", tuple(stubs))
 
 
 def span_of(node: Any) -> Span:

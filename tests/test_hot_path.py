@@ -49,7 +49,7 @@ def test_a_file_without_distributed_training_is_not_even_parsed(already: set[str
     (tmp_path / "plain" / "numbers.py").write_text("print(1)\n")
     code, modules = run("--no-cache", str(tmp_path / "plain"))
     assert code == 0
-    assert not [name for name in modules - already if name.startswith("validate_ddp.program")]
+    assert not [name for name in modules - already if name.startswith("validate_ddp.interpreter")]
 
 
 def test_findings_are_confirmed_by_libcst_once_and_remembered(already: set[str], tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_findings_are_confirmed_by_libcst_once_and_remembered(already: set[str],
     second = run(*arguments)
     assert first[0] == second[0] == 1
     assert "libcst" in first[1]
-    assert not (second[1] - already) & {"libcst", "torch", "validate_ddp.program.trace"}
+    assert not (second[1] - already) & {"libcst", "torch", "validate_ddp.interpreter.trace"}
 
 
 def test_a_changed_file_is_not_remembered(tmp_path: Path) -> None:

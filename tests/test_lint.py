@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from validate_ddp.catalogue import Finding
 from validate_ddp.config import Settings
+from validate_ddp.findings import Finding
 from validate_ddp.lint import check
 
 BUGGY = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
@@ -129,7 +129,7 @@ def test_a_fault_in_one_file_leaves_the_others_checked() -> None:
 
 def test_a_rule_that_fails_is_told_and_costs_only_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
     from validate_ddp import scripts
-    from validate_ddp.catalogue.registry import Stub, load
+    from validate_ddp.catalogue import Stub, load
 
     class Failing:
         @staticmethod
@@ -138,7 +138,7 @@ def test_a_rule_that_fails_is_told_and_costs_only_its_script(monkeypatch: pytest
                 raise KeyError("x")
             return load(original).check(program)
 
-    original = next(stub for stub in scripts.stubs() if stub.code == "DDP101")
+    original = next(stub for stub in scripts.every() if stub.code == "DDP101")
 
     def failing(stub: Stub) -> object:
         return Failing if stub.code == "DDP101" else load(stub)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from validate_ddp import scripts
-from validate_ddp.catalogue import Finding
 from validate_ddp.config import Settings
+from validate_ddp.findings import Finding
 from validate_ddp.lint import check
 from validate_ddp.source.cache import _check
 
@@ -190,7 +190,7 @@ def test_many_scripts_are_looked_at_as_few_are(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_lines_of_a_file_are_told_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from validate_ddp.catalogue import positions
+    from validate_ddp.source import positions
 
     Path("train.py").write_text(
         BUGGY + "".join(f"if dist.get_rank() == 0:\n    dist.barrier({n})\n" for n in range(30))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from validate_ddp.catalogue import Finding
 from validate_ddp.cli import exit_code
 from validate_ddp.config import Settings
+from validate_ddp.findings import Finding
 from validate_ddp.lint import check
 
 BUGGY = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from validate_ddp.arguments import Arguments
-    from validate_ddp.catalogue import Finding
     from validate_ddp.config import Settings
+    from validate_ddp.findings import Finding
     from validate_ddp.lint import Outcome
     from validate_ddp.report import Options
 
@@ -130,8 +130,8 @@ def _check(args: Arguments) -> int:
 def exit_code(findings: Sequence[Finding], fail_on: str) -> int:
     """2 where a file that was to be checked could not be read or parsed, else 1 for a finding at or above ``fail_on``,
     else 0. A broken file that was only met in a folder is a warning, and newer syntax is a note: neither gives 2."""
-    from validate_ddp.catalogue import ERROR, SEVERITIES
     from validate_ddp.config import ALWAYS_ON
+    from validate_ddp.findings import ERROR, SEVERITIES
 
     if any(finding.code in ALWAYS_ON and finding.severity == ERROR for finding in findings):
         return BAD_INPUT
@@ -257,19 +257,19 @@ def _progress() -> Callable[[int, int], None] | None:
 
 
 def _explain(arguments: list[str]) -> int:
-    from validate_ddp.catalogue import registry
+    from validate_ddp import catalogue
     from validate_ddp.options import explain_parser, parse
     from validate_ddp.report import explain
 
     args = parse(explain_parser(), arguments)
     if not args.rules:
         raise UsageError("explain needs the code or the name of a rule: `validate-ddp rules` lists them")
-    found = [(text, registry.find(text)) for text in args.rules]
+    found = [(text, catalogue.find(text)) for text in args.rules]
     rules = []
     for text, stub in found:
         if stub is None:
-            raise UsageError(registry.unknown(text))
-        rules.append(registry.describe(stub))
+            raise UsageError(catalogue.unknown(text))
+        rules.append(catalogue.describe(stub))
     if args.output_format == "json":
         _write(explain.as_json(rules), None)
     elif colored(args.color, sys.stdout.isatty()):
@@ -281,12 +281,12 @@ def _explain(arguments: list[str]) -> int:
 
 
 def _rules(arguments: list[str]) -> int:
-    from validate_ddp.catalogue import registry
+    from validate_ddp import catalogue
     from validate_ddp.options import parse, rules_parser
     from validate_ddp.report import explain
 
     args = parse(rules_parser(), arguments)
-    rules = [registry.describe(stub) for stub in registry.every()]
+    rules = [catalogue.describe(stub) for stub in catalogue.every()]
     if args.output_format == "json":
         _write(explain.as_json(rules), None)
     else:

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from validate_ddp.catalogue import SEVERITIES, registry
+from validate_ddp import catalogue
+from validate_ddp.findings import SEVERITIES
 
 FAIL_ON = (*reversed(SEVERITIES), "never")
 ALWAYS_ON = frozenset(("DDP001", "DDP002"))
@@ -20,7 +21,7 @@ class ConfigError(ValueError):
 class Settings(NamedTuple):
     """What to check and how. Patterns are gitignore-style, relative to ``root``.
 
-    select, ignore, extend_select: selectors as ``catalogue.registry.codes_matching`` reads them.
+    select, ignore, extend_select: selectors as ``catalogue.catalogue.codes_matching`` reads them.
     fail_on: the least severity that gives exit code 1, or "never".
     per_file_ignores: pairs of a pattern and selectors.
     exclude: replaces the built-in excludes; None keeps them. extend_exclude adds to either.
@@ -49,11 +50,11 @@ class Settings(NamedTuple):
         wanted = (*self.select, *self.extend_select)
         for level in range(7):
             for selector in wanted:
-                if registry.specificity(selector) == level:
-                    chosen |= registry.codes_matching(selector)
+                if catalogue.specificity(selector) == level:
+                    chosen |= catalogue.codes_matching(selector)
             for selector in self.ignore:
-                if registry.specificity(selector) == level:
-                    chosen -= registry.codes_matching(selector)
+                if catalogue.specificity(selector) == level:
+                    chosen -= catalogue.codes_matching(selector)
         return frozenset(chosen) | ALWAYS_ON
 
     def ignored_in(self, path: str) -> frozenset[str]:
@@ -64,7 +65,7 @@ class Settings(NamedTuple):
             for pattern, selectors in self.per_file_ignores:
                 if _matches(pattern, absolute, self.root or os.getcwd()):
                     for selector in selectors:
-                        codes |= registry.codes_matching(selector)
+                        codes |= catalogue.codes_matching(selector)
         return frozenset(codes) - ALWAYS_ON
 
 
@@ -227,7 +228,7 @@ def check_selectors(settings: Settings, where: str) -> None:
     for key, selectors in named:
         for selector in selectors:
             try:
-                registry.codes_matching(selector)
+                catalogue.codes_matching(selector)
             except ValueError as error:
                 raise ConfigError(f"{where}: `{key}`: {error}") from error
 

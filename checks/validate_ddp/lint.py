@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from validate_ddp.catalogue import ERROR, INFO, WARNING, Finding, Proposal
-from validate_ddp.catalogue.registry import name_of
+from validate_ddp.catalogue import name_of
+from validate_ddp.findings import ERROR, INFO, WARNING, Finding, Proposal
 from validate_ddp.source.discovery import DEFAULT_EXCLUDES, SUFFIXES, discover
 from validate_ddp.source.summaries import Summaries
 
@@ -217,7 +217,7 @@ def _confirmed(source: Any, proposals: list[Proposal], cache: Any) -> list[Findi
     if cache is not None:
         import json
 
-        from validate_ddp.catalogue.plain import to_plain
+        from validate_ddp.findings import to_plain
         from validate_ddp.source.cache import digest
 
         key = digest(source.data, json.dumps([to_plain(proposal) for proposal in proposals]))

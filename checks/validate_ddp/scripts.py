@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.catalogue import Proposal
-from validate_ddp.catalogue.registry import Stub, load, stubs
+from validate_ddp.catalogue import Stub, every, load, trigger
+from validate_ddp.findings import Proposal
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import Problem
 
 if TYPE_CHECKING:
-    from validate_ddp.program.trace import Program
+    from validate_ddp.interpreter.trace import Program
 
 _BETWEEN_COLLECTIONS = 50
 _MOST_BLOCKS = 6_000_000
@@ -59,7 +59,7 @@ def _is_script(file: str, summaries: Summaries) -> bool:
 
 
 def _reaches(script: str, summaries: Summaries) -> bool:
-    from validate_ddp.program.finder import Finder
+    from validate_ddp.interpreter.finder import Finder
 
     return Finder(summaries, script).reaches(script)
 
@@ -158,12 +158,12 @@ def _end_with_parent() -> None:
 
 def _prepare(enabled: frozenset[str]) -> None:
     """Import what every process needs, before there are several."""
-    import validate_ddp.program.library.builtin
-    import validate_ddp.program.trace
+    import validate_ddp.interpreter.trace
+    import validate_ddp.models.builtin
     import validate_ddp.source.lowering
     import validate_ddp.source.parsing  # noqa: F401 - all for their being there
 
-    for stub in stubs():
+    for stub in every():
         if stub.code in enabled:
             load(stub)
 
@@ -216,8 +216,8 @@ def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str])
 
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
-    from validate_ddp.program.finder import Finder
-    from validate_ddp.program.trace import trace
+    from validate_ddp.interpreter.finder import Finder
+    from validate_ddp.interpreter.trace import trace
 
     summaries.begin()
     found: list[Proposal] = []
@@ -250,7 +250,7 @@ def _proposals(program: Program, enabled: frozenset[str]) -> list[Proposal]:
 
 def _of_part(program: Program, found: list[Proposal], enabled: frozenset[str]) -> list[Proposal]:
     """The proposals on a program of which not all was looked at, and that it was not."""
-    from validate_ddp.program.incomplete import CODE, told, weakened
+    from validate_ddp.interpreter.incomplete import CODE, told, weakened
 
     found = weakened(found, _proposals(program.without_open(), enabled))
     note = told(program)
@@ -267,8 +267,10 @@ def _own_fault(path: str, error: Exception) -> Problem:
 
 
 def _rules_for(kinds: frozenset[str], enabled: frozenset[str]) -> list[Stub]:
-    """The rules whose trigger, the kind of fact that their folder is named after, the program has."""
-    return [stub for stub in stubs() if stub.trigger in kinds and stub.code in enabled]
+    """The rules whose trigger, a kind of fact, the program has."""
+    if not kinds:
+        return []
+    return [stub for stub in every() if stub.code in enabled and trigger(stub) in kinds]
 
 
 def _key(script: str, enabled: frozenset[str]) -> str:
@@ -284,7 +286,7 @@ def _remembered(script: str, summaries: Summaries, enabled: frozenset[str]) -> t
     record = summaries.cache.get("proposals", _key(script, enabled))
     if not isinstance(record, dict):
         return None
-    from validate_ddp.catalogue.plain import from_plain
+    from validate_ddp.findings import from_plain
 
     try:
         if script not in record["files"] or script not in record["program"]:
@@ -305,7 +307,7 @@ def _remember(
 ) -> None:
     if summaries.cache is None:
         return
-    from validate_ddp.catalogue.plain import to_plain
+    from validate_ddp.findings import to_plain
 
     problems = {file: summaries.problems[file] for file in summaries.consulted if file in summaries.problems}
     record = {

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validate_ddp.catalogue.registry import every, load
-from validate_ddp.rehearse.rules import judges
+from validate_ddp.catalogue import every, load
+from validate_ddp.rehearse.judging import judges
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NODES = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from validate_ddp.catalogue import Edit, Fix, Span
 from validate_ddp.edit.apply import Applied, apply, apply_all
+from validate_ddp.findings import Edit, Fix, Span
 
 
 def span_of(node: Any) -> Span:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from validate_ddp.catalogue import Edit, Fix, Proposal, Span
 from validate_ddp.edit.confirm import confirm
+from validate_ddp.findings import Edit, Fix, Proposal, Span
 from validate_ddp.source.text import Cell
 
 pytestmark = pytest.mark.usefixtures("six_rules")
@@ -222,7 +222,7 @@ DEEP: dict[str, Callable[[int], str]] = {
 
 _HOSTILE = """
 import json, sys
-from validate_ddp.catalogue import Proposal, Span
+from validate_ddp.findings import Proposal, Span
 from validate_ddp.edit.confirm import confirm
 for name, code in json.load(sys.stdin):
     print(name, end=" ", flush=True)

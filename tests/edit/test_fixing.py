@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from validate_ddp.catalogue import Edit, Finding, Fix, Span
 from validate_ddp.config import Settings
 from validate_ddp.edit import fixing
 from validate_ddp.edit.writing import Unwritable, encode, write_whole
+from validate_ddp.findings import Edit, Finding, Fix, Span
 
 BUGGY = "for epoch in range(3):\n    # the step\n    engine.train(epoch)\nckpt.load('a')\n"
 CURED = (

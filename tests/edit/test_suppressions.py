@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from validate_ddp.catalogue import Proposal, Span
 from validate_ddp.edit.suppressions import suppress
+from validate_ddp.findings import Proposal, Span
 from validate_ddp.source.text import Cell
 
 pytestmark = pytest.mark.usefixtures("six_rules")

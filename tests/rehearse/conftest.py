@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.catalogue import Finding, Place, Span
-from validate_ddp.catalogue.plain import to_plain
-from validate_ddp.catalogue.registry import name_of
+from validate_ddp.catalogue import name_of
+from validate_ddp.findings import Finding, Place, Span, to_plain
 from validate_ddp.rehearse.log import VERSION, Event
 from validate_ddp.rehearse.outcome import Judged, judge
 

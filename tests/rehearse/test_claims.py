@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.rehearse.rules.ddp604_learning_rate_not_scaled_as_claimed import claimed
+from validate_ddp.rules.ddp604_learning_rate_not_scaled_as_claimed import claimed
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from validate_ddp.rehearse import outcome
-from validate_ddp.rehearse.as_json import as_json
 from validate_ddp.rehearse.events import Keeper
 from validate_ddp.rehearse.outcome import judge
 from validate_ddp.rehearse.pace import OutOfTime, Pace, shown
 from validate_ddp.rehearse.page import as_html
+from validate_ddp.rehearse.report_json import as_json
 from validate_ddp.rehearse.run import Run, once
 from validate_ddp.report import Options
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from validate_ddp.rehearse.as_json import as_json
 from validate_ddp.rehearse.page import as_html
+from validate_ddp.rehearse.report_json import as_json
 
 _VOID = {"meta", "br"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.rehearse.rules import judges
+from validate_ddp.rehearse.judging import judges
 
 
 def level(rank: int, kind: str = "DistributedSampler", **fields: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.catalogue.registry import every, load
-from validate_ddp.rehearse.rules import judges
+from validate_ddp.catalogue import every, load
+from validate_ddp.rehearse.judging import judges
 
 
 def epochs(run: Any, first: list[list[int]], second: list[list[int]], **options: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from validate_ddp.catalogue import Edit, Finding, Fix, Place, Span
+from validate_ddp.findings import Edit, Finding, Fix, Place, Span
 from validate_ddp.report import FORMATS, Options, render, statistics
 
 PLAIN = Options(color=False, width=80)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from validate_ddp.catalogue import Finding
 from validate_ddp.config import Settings
+from validate_ddp.findings import Finding
 from validate_ddp.lint import check
 
 HEAD = """

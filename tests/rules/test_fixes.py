@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from validate_ddp.catalogue import Fix
 from validate_ddp.config import Settings
 from validate_ddp.edit import fixing
+from validate_ddp.findings import Fix
 from validate_ddp.lint import check
 
 HEAD = """import os

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from validate_ddp.catalogue import INFO
 from validate_ddp.config import Settings
+from validate_ddp.findings import INFO
 from validate_ddp.lint import check
 
 HEAD = """

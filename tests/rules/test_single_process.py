@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from validate_ddp.catalogue import INFO
 from validate_ddp.config import Settings
+from validate_ddp.findings import INFO
 from validate_ddp.lint import check
 
 Codes = Callable[[str], set[str]]

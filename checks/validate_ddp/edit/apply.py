@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from validate_ddp.catalogue import Edit, Fix, Span
 from validate_ddp.edit.imports import IMPORTS_FIRST
 from validate_ddp.edit.layout import Declined, Plan, Splice, Text
 from validate_ddp.edit.splices import plan
 from validate_ddp.edit.tree import parse, same
+from validate_ddp.findings import Edit, Fix, Span
 
 
 class Applied(NamedTuple):

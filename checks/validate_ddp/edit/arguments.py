@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import libcst
 
-from validate_ddp.catalogue import Edit
-from validate_ddp.catalogue.positions import line_starts, with_plain_ends
 from validate_ddp.edit.layout import BLANK, REST, Declined, Plan, Splice, Text, expression_at, new_expression
 from validate_ddp.edit.tree import parse
+from validate_ddp.findings import Edit
+from validate_ddp.source.positions import line_starts, with_plain_ends
 
 
 def added(text: Text, edit: Edit) -> Plan:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import libcst
 from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
 
-from validate_ddp.catalogue import Finding, Proposal
-from validate_ddp.catalogue.positions import line_starts
 from validate_ddp.edit.nesting import SIZE, fit_for_libcst
 from validate_ddp.edit.statements import Piece, cut
 from validate_ddp.edit.telling import as_findings
+from validate_ddp.findings import Finding, Proposal
+from validate_ddp.source.positions import line_starts
 
 if TYPE_CHECKING:
     from validate_ddp.source.text import Cell

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from validate_ddp.catalogue import Finding, Fix
 from validate_ddp.edit.apply import Applied, apply_all
 from validate_ddp.edit.writing import Unwritable, encode, is_led_out, write_whole
+from validate_ddp.findings import Finding, Fix
 from validate_ddp.report.printable import named
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class _State:
 
     def _key(self, finding: Finding, fix: Fix) -> tuple[str, ...]:
         """What tells a fix from the same one a round later, when lines have moved: the code that it touches."""
-        from validate_ddp.catalogue.positions import lines_of
+        from validate_ddp.source.positions import lines_of
 
         parts = [finding.code, finding.path]
         for edit in fix.edits:

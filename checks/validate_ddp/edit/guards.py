@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from validate_ddp.catalogue import Edit
-from validate_ddp.catalogue.positions import with_plain_ends
 from validate_ddp.edit.layout import (
     BLANK,
     REST,
@@ -25,6 +23,8 @@ from validate_ddp.edit.layout import (
     statement_at,
 )
 from validate_ddp.edit.tree import Slot
+from validate_ddp.findings import Edit
+from validate_ddp.source.positions import with_plain_ends
 
 _STRING_START = frozenset(getattr(token, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(token, name))
 _STRING_END = frozenset(getattr(token, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(token, name))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from validate_ddp.catalogue import Edit
 from validate_ddp.edit.insertion import after_statement
 from validate_ddp.edit.layout import Declined, Plan, Splice, Text, line_start_of, rendered_lines, start_of
 from validate_ddp.edit.tree import parse
+from validate_ddp.findings import Edit
 
 IMPORTS_FIRST = 0
 

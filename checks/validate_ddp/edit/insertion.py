@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from validate_ddp.catalogue import Edit
 from validate_ddp.edit.layout import (
     REST,
     Declined,
@@ -20,6 +19,7 @@ from validate_ddp.edit.layout import (
     statement_at,
 )
 from validate_ddp.edit.tree import Slot, parse
+from validate_ddp.findings import Edit
 
 
 def insertion(text: Text, edit: Edit) -> Plan:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import libcst
 
-from validate_ddp.catalogue import Edit
-from validate_ddp.catalogue.positions import line_starts, offset_of
 from validate_ddp.edit.tree import Slot, Tree, parse
+from validate_ddp.findings import Edit
+from validate_ddp.source.positions import line_starts, offset_of
 
 BLANK = re.compile(r"[ \t\f]*")
 REST = re.compile(r"[ \t\f]*(#[^\r\n]*)?")

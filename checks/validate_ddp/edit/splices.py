@@ -6,12 +6,12 @@ import ast
 
 import libcst
 
-from validate_ddp.catalogue import Edit
 from validate_ddp.edit.arguments import added, removed, renamed, replaced
 from validate_ddp.edit.guards import guarded
 from validate_ddp.edit.imports import imported
 from validate_ddp.edit.insertion import insertion
 from validate_ddp.edit.layout import Declined, Plan, Splice, Text, expression_at, new_expression
+from validate_ddp.findings import Edit
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 _LOOSE = (ast.Tuple, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Starred, ast.GeneratorExp)

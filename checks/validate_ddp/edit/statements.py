@@ -8,9 +8,9 @@ import tokenize
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from validate_ddp.catalogue import Span
-from validate_ddp.catalogue.positions import line_starts, offset_of, with_plain_ends
 from validate_ddp.edit.nesting import SIZE
+from validate_ddp.findings import Span
+from validate_ddp.source.positions import line_starts, offset_of, with_plain_ends
 
 _COMPOUND = re.compile(r"(?:if|elif|else|for|while|with|try|except|finally|def|class|async|match|case)\b|@", re.ASCII)
 

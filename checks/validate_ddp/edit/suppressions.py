@@ -9,8 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from validate_ddp.catalogue import WARNING, Finding, Proposal, registry
-from validate_ddp.catalogue.positions import lines_of
+from validate_ddp import catalogue
+from validate_ddp.findings import WARNING, Finding, Proposal
+from validate_ddp.source.positions import lines_of
 
 if TYPE_CHECKING:
     from validate_ddp.source.text import Cell
@@ -160,7 +161,7 @@ def _directives(comment: _Comment, problems: list[_Malformed], notebook: bool) -
             if not comment.text[match.end() :].lstrip().startswith(":") and not _goes_on(comment.text, match.end()):
                 found.append(_Directive(comment, "noqa", *match.span(), None))
             continue
-        ours = [word for word in re.split(r"[\s,]+", listed) if word[:3].upper() == "DDP" or registry.find(word)]
+        ours = [word for word in re.split(r"[\s,]+", listed) if word[:3].upper() == "DDP" or catalogue.find(word)]
         if ours:
             codes = _known(ours, comment, match, problems)
             found.append(_Directive(comment, "noqa", *match.span(), codes))
@@ -211,11 +212,11 @@ def _malformed(word: str, listed: str | None, closed: str | None, comment: _Comm
 def _known(names: list[str], comment: _Comment, match: re.Match[str], problems: list[_Malformed]) -> tuple[str, ...]:
     codes = []
     for name in names:
-        stub = registry.find(name)
+        stub = catalogue.find(name)
         if stub:
             codes.append(stub.code)
         else:
-            problems.append(_malformed_at(comment, match, f"suppression of an {registry.unknown(name)}"))
+            problems.append(_malformed_at(comment, match, f"suppression of an {catalogue.unknown(name)}"))
     return tuple(dict.fromkeys(codes))
 
 
@@ -277,16 +278,21 @@ def _idle(item: _Directive, enabled: frozenset[str]) -> str:
         return ""
     if item.codes is None:
         # Rules that are not enabled now might need it.
-        every = enabled >= {stub.code for stub in registry.stubs()}
+        every = enabled >= _reading()
         return "" if item.used or not every else f"nothing is found here that `{item.word}` could silence"
     if UNUSED in item.codes:
         return ""
-    read = {stub.code for stub in registry.stubs()}  # of what only a rehearsal shows, nothing is known here
+    read = _reading()
     idle = [code for code in item.codes if code in enabled & read and code not in item.used]
     if not idle:
         return ""
-    named = ", ".join(f"{code} ({registry.name_of(code)})" for code in idle)
+    named = ", ".join(f"{code} ({catalogue.name_of(code)})" for code in idle)
     return f"nothing to silence: {named} {'is' if len(idle) == 1 else 'are'} not found here"
+
+
+def _reading() -> set[str]:
+    """The codes that reading can show: of what only a rehearsal shows, nothing is known here."""
+    return {stub.code for stub in catalogue.every() if catalogue.reads(stub)}
 
 
 def _problem(path: str, line: int, start: int, end: int, message: str, cells: tuple[Cell, ...] | None) -> Finding:
@@ -299,7 +305,7 @@ def _problem(path: str, line: int, start: int, end: int, message: str, cells: tu
             line = line - first + 1
     return Finding(
         code=UNUSED,
-        name=registry.name_of(UNUSED),
+        name=catalogue.name_of(UNUSED),
         severity=WARNING,
         path=path,
         line=line,

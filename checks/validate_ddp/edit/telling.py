@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from validate_ddp.catalogue import Finding, Proposal
-from validate_ddp.catalogue.positions import character_column, lines_of
-from validate_ddp.catalogue.registry import name_of
+from validate_ddp.catalogue import name_of
+from validate_ddp.findings import Finding, Proposal
+from validate_ddp.source.positions import character_column, lines_of
 
 if TYPE_CHECKING:
     from validate_ddp.source.text import Cell

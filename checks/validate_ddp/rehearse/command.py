@@ -9,13 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from validate_ddp.catalogue import SEVERITIES, Finding
 from validate_ddp.config import Settings
 from validate_ddp.console import FOUND, INTERRUPTED, OK, UsageError, colored, columns
+from validate_ddp.findings import SEVERITIES, Finding
 from validate_ddp.output_files import write_report
 from validate_ddp.rehearse import fake_data, pace, reading, show
 from validate_ddp.rehearse import log as logs
-from validate_ddp.rehearse.as_json import as_json
 from validate_ddp.rehearse.differential import differential
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.options import Options
@@ -26,6 +25,7 @@ from validate_ddp.rehearse.parent import ending
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.plan import Plan
+from validate_ddp.rehearse.report_json import as_json
 from validate_ddp.rehearse.vocabulary import check
 
 FAILED = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from validate_ddp.catalogue import ERROR
+from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site, once
 from validate_ddp.rehearse.script import conditional, is_in_handler

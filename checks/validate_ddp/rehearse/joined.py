@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from validate_ddp.catalogue import SEVERITIES, Finding, Place
+from validate_ddp.findings import SEVERITIES, Finding, Place
 from validate_ddp.rehearse.cleared import cleared
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.verdict import Observation, Verdict
@@ -159,7 +159,7 @@ def _both(run: Run, static: Finding, finding: Finding, observation: Observation)
 
 
 def _place_of(finding: Finding) -> Place:
-    from validate_ddp.catalogue import Span
+    from validate_ddp.findings import Span
 
     span = Span(finding.line, finding.column - 1, finding.end_line, max(finding.end_column - 1, finding.column - 1))
     return Place(finding.path, span, "where the run has shown it")

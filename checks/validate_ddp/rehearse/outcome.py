@@ -7,17 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from validate_ddp.catalogue import Finding, Place, Span
-from validate_ddp.catalogue.plain import from_plain
-from validate_ddp.catalogue.registry import name_of
+from validate_ddp.catalogue import name_of
+from validate_ddp.findings import Finding, Place, Span, from_plain
 from validate_ddp.rehearse.culprits import ended
-from validate_ddp.rehearse.facts import Facts, facts
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported, joined
+from validate_ddp.rehearse.judging import judged
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.pace import Pace
-from validate_ddp.rehearse.rules import judged
 from validate_ddp.rehearse.run import PEER_GONE, Run, Site, once
 from validate_ddp.rehearse.script import extent
+from validate_ddp.rehearse.summary import Facts, facts
 from validate_ddp.rehearse.verdict import Observation, Verdict
 
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp import config, lint
-from validate_ddp.catalogue import Finding, Proposal, Span
-from validate_ddp.catalogue.plain import to_plain
 from validate_ddp.config import Settings
 from validate_ddp.console import UsageError
+from validate_ddp.findings import Finding, Proposal, Span, to_plain
 from validate_ddp.rehearse.script import source
 
 _ABOUT_COMMENTS = "DDP003"

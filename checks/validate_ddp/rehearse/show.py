@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from validate_ddp.catalogue import Finding
+from validate_ddp.findings import Finding
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported
 from validate_ddp.rehearse.outcome import Judged, shown_path
 from validate_ddp.rehearse.script import source

@@ -12,9 +12,8 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from validate_ddp.catalogue import SEVERITIES, Finding
-from validate_ddp.catalogue.plain import from_plain
 from validate_ddp.console import UsageError
+from validate_ddp.findings import SEVERITIES, Finding, from_plain
 from validate_ddp.rehearse.events import Event, Site
 from validate_ddp.rehearse.log import AGAIN
 

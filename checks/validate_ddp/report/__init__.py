@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from validate_ddp.catalogue import ERROR, INFO, WARNING, Finding
+from validate_ddp.findings import ERROR, INFO, WARNING, Finding
 
 if TYPE_CHECKING:
     from validate_ddp.lint import Outcome

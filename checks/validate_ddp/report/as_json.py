@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp import __version__
-from validate_ddp.catalogue import Edit, Finding, Fix, Place, Span
+from validate_ddp.findings import Edit, Finding, Fix, Place, Span
 from validate_ddp.report import Options, counts
 from validate_ddp.report.places import Files, Location, location
 

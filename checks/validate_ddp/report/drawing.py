@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from validate_ddp.catalogue import Finding
+from validate_ddp.findings import Finding
 from validate_ddp.report import Options
 from validate_ddp.report.frames import frame
 from validate_ddp.report.places import Files, Location, location, shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from validate_ddp.catalogue import Finding
+from validate_ddp.findings import Finding
 from validate_ddp.report import Options
 from validate_ddp.report.places import location, shown
 from validate_ddp.report.printable import escape

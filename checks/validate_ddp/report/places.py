@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from validate_ddp.catalogue import Finding, Span
-from validate_ddp.catalogue.positions import character_column, lines_of
+from validate_ddp.findings import Finding, Span
+from validate_ddp.source.positions import character_column, lines_of
 
 if TYPE_CHECKING:
     from validate_ddp.lint import Outcome

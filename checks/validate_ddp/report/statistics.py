@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from validate_ddp.catalogue import SEVERITIES
+from validate_ddp.findings import SEVERITIES
 from validate_ddp.report import Options, plural
 from validate_ddp.report.printable import paint
 

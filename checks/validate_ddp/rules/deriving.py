@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.program.facts import Fact
-from validate_ddp.program.ranks import BY_NAME, phrase
-from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Site
-from validate_ddp.program.wording import described
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.ranks import BY_NAME, phrase
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Site
+from validate_ddp.interpreter.wording import described
 
 _LONGEST = 72
 _INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "named", "consumed", "one_node", "sure"})

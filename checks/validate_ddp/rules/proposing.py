@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from validate_ddp.catalogue import ERROR, WARNING, Fix, Place, Proposal
-from validate_ddp.program.facts import Fact
-from validate_ddp.program.ranks import BY_NAME, PARTIAL, phrase
-from validate_ddp.program.trace import Program
-from validate_ddp.program.values import Site
+from validate_ddp.findings import ERROR, WARNING, Fix, Place, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.ranks import BY_NAME, PARTIAL, phrase
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Site
 
 
 def place(site: Site, note: str) -> Place:

@@ -181,7 +181,7 @@ class Summaries:
     def starts_of_lines(self, file: str) -> list[int]:
         """Where the lines of the decoded file begin, see ``catalogue.positions``; none for one that cannot be read."""
         if file not in self._line_starts:
-            from validate_ddp.catalogue.positions import line_starts
+            from validate_ddp.source.positions import line_starts
 
             source = self.source(file)
             self._line_starts[file] = [] if source is None else line_starts(source.text)

@@ -8,7 +8,7 @@
     with World(2) as w:                          # without pytest
         w.run(function, 1, key="value")          # -> one result a rank
 
-    run = rehearse("train.py", nproc=2)          # a whole script, observed; see validate_ddp.rehearse.library
+    run = rehearse("train.py", nproc=2)          # a whole script, observed; see validate_ddp.rehearse.api
     run.assert_clean()
 
 Processes
@@ -47,7 +47,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from validate_ddp.rehearse.library import Rehearsal, rehearse
+    from validate_ddp.rehearse.api import Rehearsal, rehearse
 
     from .assertions import (
         assert_disjoint_cover,

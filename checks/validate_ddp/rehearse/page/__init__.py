@@ -6,8 +6,8 @@ Whatever a script is called or says is escaped; and the page forbids itself to r
 from __future__ import annotations
 
 from validate_ddp import __version__
-from validate_ddp.catalogue import ERROR, WARNING
-from validate_ddp.catalogue.registry import name_of
+from validate_ddp.catalogue import name_of
+from validate_ddp.findings import ERROR, WARNING
 from validate_ddp.rehearse import show
 from validate_ddp.rehearse.joined import CONTRADICTED, RUN
 from validate_ddp.rehearse.outcome import Judged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import Finding
+from validate_ddp.findings import Finding
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, Reported
 from validate_ddp.rehearse.outcome import Judged
 from validate_ddp.rehearse.page.markup import element, text

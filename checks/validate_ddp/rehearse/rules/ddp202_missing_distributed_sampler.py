@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import ERROR
+from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
 from validate_ddp.rehearse.iterations import (
     Turn,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import ERROR
+from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.coverage import read_apart
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, differing, wrapped_steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import ERROR, INFO
+from validate_ddp.findings import ERROR, INFO
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdict
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import ERROR, WARNING
+from validate_ddp.findings import ERROR, WARNING
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.unaveraged import differ_widely, each_step_sends, sent, shared_out, started_equal, trained

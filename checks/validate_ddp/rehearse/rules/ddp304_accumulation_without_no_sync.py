@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import INFO
+from validate_ddp.findings import INFO
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import holds_wrapped, updates
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict

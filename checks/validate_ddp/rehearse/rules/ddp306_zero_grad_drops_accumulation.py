@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import ERROR
+from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.updates import Update, updates
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import WARNING
+from validate_ddp.findings import WARNING
 from validate_ddp.rehearse.culprits import observations
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.sequences import all_met

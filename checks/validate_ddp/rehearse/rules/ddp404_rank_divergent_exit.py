@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from validate_ddp.catalogue import ERROR
+from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.culprits import named, short
 from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
 from validate_ddp.rehearse.run import PEER_GONE, Frame, Run, Site

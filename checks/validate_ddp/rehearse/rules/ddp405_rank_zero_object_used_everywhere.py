@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from validate_ddp.catalogue import ERROR
+from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Frame, Run, Site
 from validate_ddp.rehearse.verdict import NOT_OBSERVED, Observation, Verdict

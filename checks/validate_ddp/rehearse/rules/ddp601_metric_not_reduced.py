@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.catalogue import INFO
+from validate_ddp.findings import INFO
 from validate_ddp.rehearse.evaluations import Evaluation, evaluations
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from validate_ddp.catalogue import WARNING
+from validate_ddp.findings import WARNING
 from validate_ddp.rehearse.iterations import training_turns
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict

@@ -1,0 +1,138 @@
+"""How steps of an optimizer follow on backwards: in every turn of a loop, or once for several of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from validate_ddp.interpreter.facts import Fact, Loop
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.turns import ONCE
+from validate_ddp.interpreter.values import Opaque, Resource, Site, Value, bare, reaching
+
+
+class Accumulation(NamedTuple):
+    """Gradients of several turns of ``loop`` are summed: ``backward`` runs in each of them, ``step`` in the last or
+    after all."""
+
+    backward: Fact
+    step: Fact
+    loop: Loop
+
+
+def accumulations(program: Program) -> list[Accumulation]:
+    """Every backward with the step that comes once for several of its turns."""
+    steps = program.facts("step")
+    found = []
+    # DeepSpeed's engine knows by itself when to reduce; the model may be a wrapper in another launch of the same line.
+    engines = {fact.site for fact in program.facts("backward") if fact.name == "engine"}
+    for backward in program.facts("backward"):
+        if not backward.loops or "no_grad" in backward.flags or backward.site in engines:
+            continue
+        loop = backward.loops[-1]
+        inside = [fact for fact in steps if any(outer.serial == loop.serial for outer in fact.loops)]
+        step = _by_condition(backward, inside) if inside else _after_loop(program, backward, steps)
+        if step is not None:
+            found.append(Accumulation(backward, step, loop))
+    return found
+
+
+def _by_condition(backward: Fact, inside: list[Fact]) -> Fact | None:
+    """``if (i + 1) % k == 0: optimizer.step()``, where no other step follows the backward."""
+    if any(guard.every for guard in backward.guards):
+        return None
+    following = [fact for fact in inside if fact.order > backward.order]
+    if not following or not all(any(guard.every == ONCE for guard in fact.guards) for fact in following):
+        return None
+    return following[0]
+
+
+def _after_loop(program: Program, backward: Fact, steps: list[Fact]) -> Fact | None:
+    """``for _ in range(k): loss.backward()``, then ``optimizer.step()``, with nothing zeroed in between."""
+    loop, around = backward.loops[-1], backward.loops[:-1]
+    if loop.once or not around:
+        return None
+    serials = [outer.serial for outer in around]
+    following = [
+        fact for fact in steps if fact.order > backward.order and [outer.serial for outer in fact.loops] == serials
+    ]
+    if not following:
+        return None
+    step = following[0]
+    between = program.facts("zero_grad", "backward")
+    if any(backward.order < fact.order < step.order and not _shares(fact, loop) for fact in between):
+        return None
+    return step
+
+
+def _shares(fact: Fact, loop: Loop) -> bool:
+    return any(outer.serial == loop.serial for outer in fact.loops)
+
+
+def wrapped_forward(program: Program, backward: Fact) -> Fact | None:
+    """The training forward of a DistributedDataParallel model in the innermost loop of ``backward``."""
+    loop = backward.loops[-1]
+    for fact in program.facts("forward"):
+        if fact.name == "ddp" and "no_grad" not in fact.flags and _shares(fact, loop):
+            return fact
+    return None
+
+
+def wrappers_behind(backward: Fact) -> list[Resource]:
+    """The DistributedDataParallel models whose output the loss was computed from."""
+    return [
+        model
+        for part in reaching(backward.value("loss"))
+        if isinstance(part, Resource) and part.kind == "output"
+        for model in bare(part.get("model"))
+        if isinstance(model, Resource) and model.kind == "ddp"
+    ]
+
+
+def zeroed_every_turn(program: Program, found: Accumulation) -> Fact | None:
+    """The ``zero_grad`` that throws away, in every turn, what the turns before have summed."""
+    conditions = {guard.site for guard in found.backward.guards}
+    for fact in program.facts("zero_grad"):
+        if not fact.loops or fact.loops[-1].serial != found.loop.serial:
+            continue
+        if any(not guard.exact and guard.site not in conditions for guard in fact.guards) or any(
+            guard.every for guard in fact.guards
+        ):
+            continue
+        if _same_optimizer(fact.value("target"), found.step.value("optimizer")):
+            return fact
+        held = wrappers_behind(found.backward)
+        if any(target is wrapper for target in bare(fact.value("target")) for wrapper in held):
+            return fact
+    return None
+
+
+def _same_optimizer(first: Value, second: Value) -> bool:
+    return any(
+        one is other or (isinstance(one, Opaque) and isinstance(other, Opaque) and one.name and one.name == other.name)
+        for one in bare(first)
+        for other in bare(second)
+    )
+
+
+def seen_from_loop(fact: Fact, loop: Loop) -> Site:
+    """Where the function that holds the loop calls what leads to the fact; its own place if it lies there itself."""
+    home = (loop.site.path, loop.site.function)
+    if (fact.site.path, fact.site.function) == home:
+        return fact.site
+    return next((site for site in reversed(fact.chain) if (site.path, site.function) == home), fact.site)
+
+
+def gradients_reduced_by_hand(program: Program) -> bool:
+    """Whether gradients may go through a collective of the script's own."""
+    if program.mentions(
+        b"average_grad", b"sync_grad", b"reduce_grad", b"allreduce_grad", b"grad_sync", b"reduce_param"
+    ):
+        return True
+    return any(
+        fact.name.lstrip("_").startswith(("all_reduce", "allreduce", "reduce"))
+        and any(
+            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads", "grads")
+            for atom in bare(fact.value("arguments"))
+        )
+        for fact in program.facts("collective")
+    )

@@ -1,0 +1,400 @@
+"""What calls do: functions and classes of the program are walked, those of libraries are modelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp import models
+from validate_ddp.findings import Span
+from validate_ddp.interpreter import gradients, presence, ranks, roles, sameness, worth
+from validate_ddp.interpreter.machine import Frame, Machine, Scope
+from validate_ddp.interpreter.values import (
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Class,
+    Const,
+    Function,
+    Instance,
+    ModuleRef,
+    OnRanks,
+    Opaque,
+    Rank,
+    Resource,
+    Site,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+    on_ranks,
+)
+from validate_ddp.models import attributes, autograd, configuration, data, lengths, metrics
+
+Node = list[Any]
+_DEEPEST = 40
+"""Frames, those of modules and of arguments included. What is called deeper is not walked, which can lose a finding:
+it is said (DDP004)."""
+_MOST_GIVEN = 60
+"""Values that an object may hold of unknown origin. Beyond that the rest is merged with nothing: a finding that hangs
+on one of sixty arguments of an unread function would be a guess anyway, so it is not said."""
+
+
+class Call:
+    """A call about to happen: what is called, on what, with which arguments, where."""
+
+    __slots__ = ("_place", "_site", "args", "keywords", "name", "node", "open", "receiver")
+
+    def __init__(
+        self,
+        name: str,
+        args: list[Value],
+        keywords: dict[str, Value],
+        site: Site | None,
+        place: tuple[Frame, list[int], Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.receiver: Value = ()
+        self.args = args
+        self.keywords = keywords
+        self.open = False
+        self.node: Node = []
+        self._site = site
+        self._place = place
+
+    @property
+    def site(self) -> Site:
+        """Where the call is; made when somebody asks, as most calls are of no note."""
+        if self._site is None:
+            assert self._place is not None
+            frame, span, statement = self._place
+            function = frame.function.name if frame.function else ""
+            self._site = Site(frame.module.path, Span(*span), Span(*statement), function)
+        return self._site
+
+    def argument(self, index: int, name: str = "") -> Value:
+        """The argument at a position or by name; empty where it is not given."""
+        if name and name in self.keywords:
+            return self.keywords[name]
+        if 0 <= index < len(self.args):
+            return self.args[index]
+        return ()
+
+    @property
+    def given(self) -> Value:
+        """The atoms of all arguments."""
+        return tuple(atom for value in (*self.args, *self.keywords.values()) for atom in value)
+
+
+def call_node(machine: Machine, node: Node) -> Value:
+    _, function, arguments, keywords, span = node
+    frame = machine.frames[-1]
+    call = Call("", [], {}, None, (frame, span, frame.statement))
+    call.node = node
+    who, sure = presence.EVERY_RANK
+    if function[0] == "attr":
+        call.name = function[2]
+        call.receiver = machine.evaluate(function[1])
+        if presence.marked(call.receiver):
+            who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
+        if call.name in machine.epoch_setters:
+            machine.record("set_epoch", call.name, call.site, target=call.receiver)
+        targets: list[Any] = []
+    else:
+        call.name = function[1] if function[0] == "name" else ""
+        targets = bare(machine.evaluate(function))
+    for argument in arguments:
+        if argument[0] == "star":
+            call.open = True
+            call.args.extend(_spread(machine.evaluate(argument[1])))
+        else:
+            call.args.append(machine.evaluate(argument))
+    for name, value_node in keywords:
+        value = machine.evaluate(value_node)
+        if name is not None:
+            call.keywords[name] = value
+            continue
+        call.open = True
+        for atom in bare(value):
+            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace", "settings"):
+                call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
+    result: Value = ()
+    if function[0] == "attr":
+        with machine.guarded(who, sure=sure):
+            for atom in bare(call.receiver):
+                result = join(result, call_method(machine, atom, call))
+    for atom in targets:
+        result = join(result, call_atom(machine, atom, call))
+    return result or UNKNOWN
+
+
+def _spread(value: Value) -> list[Value]:
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+            return list(atom.fields.values())
+    return []
+
+
+def call_method(machine: Machine, atom: Any, call: Call) -> Value:
+    """Call the method ``call.name`` of ``atom``."""
+    if isinstance(atom, Symbol):
+        return models.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
+    if isinstance(atom, Resource):
+        return models.call_resource(machine, atom, call)
+    if isinstance(atom, Instance):
+        return _call_member(machine, atom, call)
+    if isinstance(atom, (ModuleRef, Class)):
+        if call.name == "apply" and isinstance(atom, Class) and atom.find("apply")[0] is None:
+            return autograd.applied(machine, atom, call)
+        result: Value = ()
+        for target in bare(attributes.get(machine, atom, call.name)):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    return models.call_unknown(machine, atom, call)
+
+
+def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
+    if call.name in instance.fields:
+        result: Value = ()
+        for target in bare(instance.fields[call.name]):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    member, _ = instance.cls.find(call.name)
+    if instance.base is not None and call.name in ("step", "zero_grad"):  # of a derived optimizer
+        models.call_resource(machine, instance.base, call)
+    if member is not None:
+        result = ()
+        for target in bare(attributes.bound(member, instance)):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    if instance.base is not None:
+        return models.call_resource(machine, instance.base, call)
+    return models.call_unknown(machine, instance, call)
+
+
+def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
+    """Call ``atom`` itself."""
+    if isinstance(atom, Function):
+        return call_function(machine, atom, call)
+    if isinstance(atom, Class):
+        return instantiate(machine, atom, call)
+    if isinstance(atom, Symbol):
+        return models.call_symbol(machine, atom, call)
+    if isinstance(atom, Resource):
+        return models.call_object(machine, atom, call)
+    if isinstance(atom, ModuleRef):
+        return _call_module(machine, atom, call)
+    if isinstance(atom, Instance):
+        member, _ = atom.cls.find("__call__")
+        if member is None:
+            return models.call_object(machine, atom, call)
+        result: Value = ()
+        for target in bare(attributes.bound(member, atom)):
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
+    return models.call_unknown(machine, atom, call)
+
+
+def _call_module(machine: Machine, atom: ModuleRef, call: Call) -> Value:
+    """A module that is called stands for its function of the same name: the package's ``__init__`` is not there."""
+    stem = atom.module.file.rpartition("/")[2].removesuffix(".py")
+    result: Value = ()
+    for target in bare(machine.library.member(machine, atom.module, stem)):
+        if isinstance(target, (Function, Class)):
+            result = join(result, call_atom(machine, target, call))
+    return result or UNKNOWN
+
+
+def call_values(machine: Machine, function: Any, *args: Value, **keywords: Value) -> Value:
+    """Call something with given values, from where the walk stands."""
+    return call_atom(machine, function, Call("", list(args), keywords, machine.site()))
+
+
+def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
+    instance = Instance(cls, call.site)
+    for base in cls.lineage():
+        if isinstance(base, Symbol):
+            instance.base = models.base_object(machine, base, call)
+            if instance.base is not None:
+                if instance.base.kind == "sampler":
+                    machine.epoch_setters |= data.epoch_setters(cls)
+                    if data.deals_by_itself(cls):
+                        instance.base.fields["own_order"] = TRUE
+                break
+    member, _ = cls.find("__init__")
+    if call.args or call.keywords or call.open:
+        instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
+    if member is None:
+        instance.given = (*instance.given, *configuration.filled(cls, call))
+    if member is not None:
+        for target in bare(attributes.bound(member, instance)):
+            call_atom(machine, target, call)
+    else:  # a dataclass, or a plain holder: keyword arguments become fields
+        instance.fields.update(call.keywords)
+    return (instance,)
+
+
+def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
+    rows, vararg, kwarg, positional = function.node[3] if function.node[0] == "def" else function.node[1]
+    filled = roles.FILLED in function.marks and not call.args and not call.keywords
+    args = list(call.args)
+    if function.bound is not None:
+        args.insert(0, (function.bound,))
+    names: dict[str, Value] = {}
+    for index, (name, default, annotation) in enumerate(rows):
+        if index < positional and index < len(args):
+            names[name] = _received(machine, name, args[index], annotation)
+        elif name in call.keywords:
+            names[name] = _received(machine, name, call.keywords[name], annotation)
+        elif default is not None and not call.open and not filled:
+            value = machine.evaluate(default)
+            names[name] = value
+        else:
+            names[name] = roles.suggested(name, alike=filled)
+            if annotation is not None:
+                names[name] = models.annotated(machine, annotation, name)
+    if vararg:
+        fields = {str(i): value for i, value in enumerate(args[positional:])}
+        names[vararg] = (Resource("tuple", call.site, fields),)
+    if kwarg:
+        known = {row[0] for row in rows}
+        fields = {name: value for name, value in call.keywords.items() if name not in known}
+        names[kwarg] = (Resource("dict", call.site, fields),)
+    return names
+
+
+def call_function(machine: Machine, function: Function, call: Call) -> Value:
+    """Walk a function of the program with these arguments; its joined return values."""
+    key = id(function.node)
+    if function.node[0] == "def" and "schedul" in function.node[2]:
+        lengths.note_schedule(machine, function.name, None, call)
+    who = "all"
+    if "rank-zero" in function.marks:
+        who = "zero"
+    elif "local-zero" in function.marks:
+        who = "local-zero"
+    active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
+    if not worth.is_worth_walking(machine, function, call):
+        carried = carried_by(call.given)
+        if "no_grad" in function.marks:
+            carried = gradients.cut_parts(carried)
+        configuration.passed_on(
+            machine, function.node[7], (*call.given, *([function.bound] if function.bound is not None else []))
+        )
+        if carried and function.bound is not None:
+            metrics.taken_in(machine, function.bound, carried)
+        if carried:
+            _hand_over(function, carried)
+        return (Opaque(function.name + "()", carried),)
+    if "cached" in function.marks and key in machine.results:
+        return machine.results[key]
+    if len(machine.frames) > _DEEPEST:
+        machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
+    # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
+    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(function)
+    if active > 1 or len(machine.frames) > _DEEPEST or enough:
+        machine.unseen.add((function.module.path, function.name))
+        metrics.reduced(call, ())  # whatever it does, it is not seen this time
+        return _standing(machine.results.get(key, UNKNOWN), call)
+    if function.bound is None and machine.fruitless.get(here, 0) >= worth.ENOUGH and not worth.is_short(function):
+        if not worth.passes_on(machine, call):
+            return _standing(machine.results[key], call)
+    known = len(machine.facts)
+    machine.walked[key] = machine.walked.get(key, 0) + 1
+    names = _bind_in(machine, function, call)
+    scope = Scope(names, function.scope)
+    with machine.guarded(who, sure=roles.BY_NAME not in function.marks):
+        frame = Frame(function.module, scope, function, call.site, machine.who)
+        machine.frames.append(frame)
+        try:
+            value = _run(machine, function, frame)
+        finally:
+            machine.frames.pop()
+            machine.leave(names)
+    if machine.gathers and "no_grad" in function.marks:
+        value = gradients.cut(value)
+    if metrics.may_reduce(function.name):
+        value = metrics.put_together(call, value)
+    machine.results[key] = join(machine.results.get(key, ()), value)
+    machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
+            atom.fields["asked_for"] = (Resource("call", call.site),)
+    return value
+
+
+def _standing(value: Value, call: Call) -> Value:
+    """What earlier calls returned, for one that is not walked: what is handed in now may be in its result."""
+    if sameness.are_alike(*call.args, *call.keywords.values()):
+        return value
+    if not all(isinstance(atom, (Const, Opaque)) for atom in value):
+        return value
+    return join(value, (Opaque("", tuple(part for part in carried_by(call.given) if isinstance(part, Rank))),))
+
+
+def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:
+    """A function that is not walked may put one of its arguments into another."""
+    holders = [atom for atom in (function.bound, *carried) if isinstance(atom, Instance)]
+    if len(holders) + len(carried) > 2:
+        for holder in holders:
+            holder.given = (*holder.given, *carried)[:_MOST_GIVEN]
+    elif holders:
+        holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
+
+
+def _received(machine: Machine, name: str, value: Value, annotation: Node | None) -> Value:
+    """An argument under its parameter's name: an unknown one is what the name or the annotation says."""
+    if not all(isinstance(atom, Opaque) for atom in value):
+        return value
+    if annotation is not None and annotation[0] in ("name", "attr"):
+        annotated = models.annotated(machine, annotation, name)
+        if not isinstance(annotated[0], Opaque):
+            return annotated
+        if annotated[0].alike:
+            return (Opaque(name, carried_by(value), True),)
+    return roles.named(name, value)
+
+
+def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
+    """Arguments by parameter; defaults are evaluated where the function was defined."""
+    machine.frames.append(Frame(function.module, function.scope, None, None))
+    try:
+        return _bind(machine, function, call)
+    finally:
+        machine.frames.pop()
+
+
+def _run(machine: Machine, function: Function, frame: Frame) -> Value:
+    if function.node[0] == "lambda":
+        return machine.evaluate(function.node[2])
+    flags = ["no_grad"] if "no_grad" in function.marks else []
+    if function.node[6]:
+        flags.append("generator")
+    if function.owner is not None and any(_is_dataset(base) for base in function.owner.lineage()):
+        flags.append("dataset")
+    with machine.flagged(*flags):
+        outcome = machine.walk(function.node[4])
+    if function.node[6]:  # a generator: iterating over it gives what it yields
+        return (Resource("generator", machine.site(), {"*": frame.yielded or UNKNOWN}),)
+    if outcome.ends:
+        return frame.returned or NONE
+    if not frame.returned:
+        return NONE
+    rest = on_ranks(NONE, outcome.rest, outcome.sure) if outcome.rest in ranks.PARTIAL else NONE
+    held = [atom for atom in frame.returned if isinstance(atom, OnRanks)]
+    if outcome.rest == "all" and len({atom.who for atom in held}) == 1:  # `if rank == 0: return writer`, no else
+        rest = on_ranks(NONE, ranks.opposite(held[0].who), all(atom.sure for atom in held))
+    return join(frame.returned, rest)
+
+
+def _is_dataset(base: Any) -> bool:
+    return isinstance(base, Symbol) and base.last.endswith(("Dataset", "Folder"))
+
+
+def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:
+    """Run ``target`` as the processes that a launcher starts."""
+    with machine.flagged("spawned"):
+        for atom in bare(target):
+            if isinstance(atom, (Function, Instance, Class)):
+                call_atom(machine, atom, Call("", arguments, {}, site))

@@ -1,0 +1,86 @@
+"""What loops do: what they draw from, how often their body runs, and what an early exit in it means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.interpreter import binding, conditions, ranks
+from validate_ddp.interpreter.facts import Loop
+from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, RankTest, Resource, bare, reaching
+from validate_ddp.models import iteration
+
+Node = list[Any]
+
+
+def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
+    """What an early exit in a loop's body means behind the loop."""
+    if inside.until != "loop" and inside.rest in ranks.PARTIAL:
+        return Outcome("", inside.rest, inside.until, inside.sure)
+    return RUNS_ON
+
+
+def walk_for(machine: Machine, node: Node) -> Outcome:
+    target, iterated, body, orelse = node[2:6]
+    value = machine.evaluate(iterated)
+    machine.activations += 1
+    machine.open()
+    iteration.note(machine, value, machine.site(node[1]), "for", machine.activations)
+    counts, once = iteration.counting(iterated, value)
+    name = target[1] if target[0] == "name" else ""
+    loop = Loop(machine.site(node[1]), name, counts, once, machine.activations)
+    element = iteration.element(value)
+    if target[0] == "name" and counts:
+        ranks_in = tuple(part for part in reaching(value) if isinstance(part, Rank))  # `range(rank, n, world_size)`
+        element = (Opaque(target[1], ranks_in, alike=not ranks_in),)
+
+    def run() -> Outcome:
+        binding.assign(machine, target, element)
+        with machine.looping(loop):
+            return machine.walk(body)
+
+    # A failed try_out puts names back as they were: the loop's effects are joined with those of no iteration.
+    outcome, changes = machine.try_out(run)
+    machine.merge([(Outcome("", outcome.rest), changes, "all"), (RUNS_ON, {}, "all")])
+    if loop.counts and not loop.once and loop.target:
+        _note_epochs(machine, loop, body)
+    machine.close()
+    machine.walk(orelse)
+    return _loop_outcome(machine, outcome)
+
+
+def _note_epochs(machine: Machine, loop: Loop, body: list[Node]) -> None:
+    """Record a counting loop with the names in it that hold a loader or a sampler: there its epoch can be set."""
+    named = dict(machine.frame.scope.names)
+    for atom in bare(named.get("self", ())):
+        if isinstance(atom, Instance):
+            named.update({f"self.{field}": value for field, value in atom.fields.items()})
+    kinds = ("loader", "sampler", "batch_sampler")
+    held = {
+        name: value
+        for name, value in named.items()
+        if value and all(isinstance(atom, Resource) and atom.kind in kinds for atom in value)
+    }
+    if held:
+        machine.record("epoch_loop", loop.target, loop.site, body=(Const(tuple(body[0][1])),), **held)
+
+
+def walk_while(machine: Machine, node: Node) -> Outcome:
+    truth = conditions.test(machine, node[2])
+    if truth is False:
+        return machine.walk(node[4])
+    machine.activations += 1
+    loop = Loop(machine.site(node[1]), "", True, False, machine.activations)
+    test = truth if isinstance(truth, RankTest) else RankTest("all")
+
+    def run() -> Outcome:
+        with machine.looping(loop), machine.guarded(test.who, sure=test.sure):
+            return machine.walk(node[3])
+
+    outcome, changes = machine.try_out(run)
+    never: list[Any] = [] if truth is True else [(RUNS_ON, {}, "all")]
+    machine.merge([(Outcome("", outcome.rest), changes, "all"), *never])
+    machine.walk(node[4])
+    if truth is True and outcome.ends in LEAVES:
+        return Outcome(outcome.ends)
+    return _loop_outcome(machine, outcome)

@@ -1,0 +1,294 @@
+"""The program's modules: imports resolved to files as Python would, bound lazily, walked when a name is needed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter.finder import Finder, existing
+from validate_ddp.interpreter.machine import Frame, Machine, Scope
+from validate_ddp.interpreter.values import Const, Lazy, ModuleRef, Opaque, Symbol, Value
+
+Node = list[Any]
+
+_ALIASES = {"np": "numpy"}
+_WORDS = vocabulary.KEYS | {'"' + key for key in vocabulary.OPTIONS}
+_RESOLVING: Value = (Opaque("resolving"),)
+
+
+class Module:
+    """A file of the program; ``scope`` holds its names once it was walked."""
+
+    __slots__ = ("file", "interesting", "is_package", "path", "scope", "stars", "state")
+
+    def __init__(self, path: str, file: str, is_package: bool) -> None:
+        self.path = path
+        self.file = file
+        self.is_package = is_package
+        self.scope = Scope({}, None)
+        self.stars: list[Module] = []
+        self.state = "new"
+        self.interesting: dict[str, bool] = {}
+
+
+class Library:
+    """Finds, reads and walks the modules of one program.
+
+    summaries: gives a file's bytes and lowered body, see ``source.summaries``. entry: absolute path of the script.
+    """
+
+    def __init__(self, summaries: Any, entry: str) -> None:
+        self.summaries = summaries
+        self.modules: dict[str, Module] = {}
+        self.finder = Finder(summaries, entry)
+        self._keys: set[str] = set(_WORDS)
+        self._known_files: set[str] = set()
+
+    def module(self, file: str) -> Module:
+        """The module in ``file``, which must exist."""
+        real = os.path.normpath(file)
+        if real not in self.modules:
+            is_package = os.path.basename(real) == "__init__.py"
+            self.modules[real] = Module(self.summaries.shown(real), real, is_package)
+        return self.modules[real]
+
+    def body(self, module: Module) -> Node:
+        """The lowered statements of a module; none for one that cannot be read."""
+        if self.summaries.is_folder(module.file):
+            return []
+        body: Node = self.summaries.body(module.file) or []
+        if module.file not in self._known_files:
+            self._known_files.add(module.file)
+            held, pending = self.summaries.once(("defines", module.file), lambda: _sorted_out(_definitions(body)))
+            self._keys |= held
+            self._learn(pending)
+            key = ("brings", self.finder.roots[0], module.file)
+            self._keys |= self.summaries.once(key, lambda: self._brought(module, body))
+        return body
+
+    def _brought(self, module: Module, body: Node) -> frozenset[str]:
+        """The names that a module imports from files that can matter."""
+        return frozenset(
+            name
+            for dotted, level, names in _imported_names(body)
+            if level or dotted.partition(".")[0] not in vocabulary.LIBRARIES
+            for name in self._notable(module, dotted, level, names)
+        )
+
+    def _notable(self, module: Module, dotted: str, level: int, names: list[str]) -> list[str]:
+        """Those of the names imported together that are of a file that can matter, or are such a file."""
+        file = self.finder.find(dotted, level, module.file)
+        if file is None or not names:
+            return []
+        folder, name = os.path.split(file)
+        if self.summaries.is_folder(file):
+            folder = file
+        elif name != "__init__.py":
+            return names if self._can_matter(file) else []
+        inside = {name: existing(folder, [name], self.summaries) for name in names}
+        return [name for name, found in inside.items() if found is None or self._can_matter(found)]
+
+    def _can_matter(self, found: str) -> bool:
+        file = self.summaries.init_file(found)
+        return self.summaries.matters(file) or self.finder.reaches(file)
+
+    def _learn(self, pending: list[tuple[str, list[str]]]) -> None:
+        """Names of functions and classes that can matter make the functions which use them matter too."""
+        changed = True
+        while changed:
+            changed = False
+            for name, names in pending:
+                if name not in self._keys and not self._keys.isdisjoint(names):
+                    self._keys.add(name)
+                    changed = True
+
+    def interesting(self, module: Module, names: list[str]) -> bool:
+        """Whether a body with these identifiers can do, or lead to, anything that a rule asks about."""
+        return not self._keys.isdisjoint(names)
+
+    def bind_import(self, machine: Machine, frame: Frame, node: Node) -> None:
+        """Bind the names of an import statement in the frame's scope."""
+        names = frame.scope.names
+        if node[0] == "import":
+            for dotted, alias in node[2]:
+                root = dotted.partition(".")[0]
+                wanted = dotted if alias else root
+                file = self.finder.find(wanted, 0, frame.module.file)
+                if file is not None and not alias:
+                    self._touch(machine, self.finder.find(dotted, 0, frame.module.file))
+                machine.write(names, alias or root, (Lazy(wanted, "", file),))
+                if file is not None:
+                    self._touch(machine, file)
+            return
+        _, _, dotted, level, aliases = node
+        file = self.finder.find(dotted, level, frame.module.file)
+        shown = dotted if not level else "." * level + dotted
+        for name, alias in aliases:
+            if name == "*":
+                if file is not None:
+                    frame.module.stars.append(self.module(self.summaries.init_file(file)))
+                continue
+            machine.write(names, alias or name, (Lazy(shown, name, file),))
+        if file is not None:
+            self._touch(machine, file)
+
+    def _touch(self, machine: Machine, file: str | None) -> None:
+        """Walk an imported module's top level now if it can do something there."""
+        if file is None or (
+            self.summaries.is_folder(file) and not self.summaries.is_file(os.path.join(file, "__init__.py"))
+        ):
+            return
+        module = self.module(self.summaries.init_file(file))
+        if module.state == "new" and self.summaries.acts_at_import(module.file):
+            self.load(machine, module)
+
+    def load(self, machine: Machine, module: Module) -> None:
+        """Walk a module's top level, once."""
+        if module.state != "new":
+            return
+        module.state = "loading"
+        module.scope.names.setdefault("__name__", (Const(module.path),))
+        module.scope.names.setdefault("__file__", (Const(module.path),))
+        body = self.body(module)
+        self.run(machine, module, body)
+        module.state = "loaded"
+
+    def run(self, machine: Machine, module: Module, body: Node) -> None:
+        machine.frames.append(Frame(module, module.scope, None, None))
+        journals, machine.journals = machine.journals, []
+        guards, machine.guards = machine.guards, []
+        loops, machine.loops = machine.loops, []
+        try:
+            machine.walk(body)
+        finally:
+            machine.frames.pop()
+            machine.journals, machine.guards, machine.loops = journals, guards, loops
+
+    def forced(self, machine: Machine, names: dict[str, Value], key: str) -> Value:
+        """The value of a name: an import resolved, a definition carried out."""
+        value = names[key]
+        if value and isinstance(value[0], Lazy):
+            names[key] = _RESOLVING  # what an import of itself would see
+            resolved: Value = ()
+            for atom in value:
+                found = self._looked_up(machine, atom) if isinstance(atom, Lazy) else (atom,)
+                resolved = found if not resolved or isinstance(resolved[0], Symbol) else resolved
+            names[key] = resolved
+            return resolved
+        return value
+
+    def _looked_up(self, machine: Machine, lazy: Lazy) -> Value:
+        if lazy.node is None:
+            return self._resolve(machine, lazy)
+        machine.defining = True
+        self.run(machine, lazy.module, [lazy.node])
+        defined: Value = lazy.module.scope.names[lazy.name]
+        return defined
+
+    def _resolve(self, machine: Machine, lazy: Lazy) -> Value:
+        if lazy.target is None:
+            dotted = _ALIASES.get(lazy.dotted, lazy.dotted).lstrip(".")
+            return (Symbol(f"{dotted}.{lazy.name}" if lazy.name else dotted),)
+        module = self.module(self.summaries.init_file(lazy.target))
+        if not lazy.name:
+            return (ModuleRef(module),)
+        return self.member(machine, module, lazy.name)
+
+    def member(self, machine: Machine, module: Module, name: str) -> Value:
+        """``module.name``: a name of its top level, or a module in its package."""
+        if self.summaries.is_file(module.file):
+            if module.state == "new" and not self._follows(module.file):
+                return (Symbol(f"{_dotted(module)}.{name}"),)
+            self.load(machine, module)
+        if module.scope.names.get(name, _RESOLVING) is not _RESOLVING:
+            return self.forced(machine, module.scope.names, name)
+        inside = existing(os.path.dirname(module.file) if module.is_package else module.file, [name], self.summaries)
+        if (module.is_package or self.summaries.is_folder(module.file)) and inside is not None:
+            return (ModuleRef(self.module(self.summaries.init_file(inside))),)
+        found = self.starred(machine, module, name) or self._gathered(machine, module, name)
+        if found is not None:
+            return found
+        return (Symbol(f"{_dotted(module)}.{name}"),) if module.state != "loading" else (Opaque(name),)
+
+    def _gathered(self, machine: Machine, package: Module, name: str) -> Value | None:
+        """A name that the missing ``__init__`` of a folder would import from one of its modules."""
+        if not self.summaries.is_folder(package.file):
+            return None
+        for file in sorted(os.listdir(package.file)):
+            path = os.path.join(package.file, file)
+            if (
+                file.endswith(".py")
+                and self.summaries.is_file(path)
+                and name.encode() in (self.summaries.data(path) or b"")
+            ):
+                module = self.module(path)
+                self.load(machine, module)
+                if name in module.scope.names:
+                    return self.forced(machine, module.scope.names, name)
+        return None
+
+    def _may_name(self, module: Module, name: str) -> bool:
+        """Whether the file can define ``name``, or passes on what others define."""
+        data = self.summaries.data(module.file) if self.summaries.is_file(module.file) else None
+        return data is None or name.encode() in data or b"import *" in data
+
+    def _follows(self, file: str) -> bool:
+        return self.summaries.follows(file) or self.finder.reaches(file)
+
+    def starred(self, machine: Machine, module: Module, name: str) -> Value | None:
+        """A name that a star import brings into a module; None if none does."""
+        for other in module.stars:
+            if other is module or other.state == "loading" or not self._may_name(other, name):
+                continue
+            self.load(machine, other)
+            if name in other.scope.names:
+                return self.forced(machine, other.scope.names, name)
+            if other.stars:
+                found = self.starred(machine, other, name)
+                if found is not None:
+                    return found
+        return None
+
+
+def _dotted(module: Module) -> str:
+    return "program." + os.path.splitext(os.path.basename(module.file))[0]
+
+
+def _sorted_out(definitions: list[tuple[str, list[str]]]) -> tuple[frozenset[str], list[tuple[str, list[str]]]]:
+    """The names of definitions that matter in every program, and the definitions of which that is still to be told."""
+    held = frozenset(name for name, names in definitions if not _WORDS.isdisjoint(names))
+    return held, [(name, names) for name, names in definitions if name not in held]
+
+
+def _definitions(body: Node) -> list[tuple[str, list[str]]]:
+    """Name and identifiers of the functions and classes in a body; methods count for their class, and by name."""
+    found = []
+    for node in body:
+        if node[0] == "def":
+            found.append((node[2], node[7]))
+        elif node[0] == "class":
+            found.append((node[2], node[6]))
+            found.extend(
+                (method[2], method[7]) for method in node[4] if method[0] == "def" and not method[2].startswith("__")
+            )
+        elif node[0] in ("if", "try"):
+            found.extend(_definitions(node[3] if node[0] == "if" else node[2]))
+    return found
+
+
+def _imported_names(body: Node) -> list[tuple[str, int, list[str]]]:
+    """Module, level and names of every ``from`` import in a body, those inside functions included."""
+    found = []
+    for node in body:
+        if node[0] == "from":
+            found.append((node[2], node[3], [alias or name for name, alias in node[4] if name != "*"]))
+        elif node[0] == "import":
+            found.extend((dotted, 0, [alias or dotted.partition(".")[0]]) for dotted, alias in node[2])
+        elif node[0] in ("def", "class"):
+            found.extend(_imported_names(node[4]))
+        elif node[0] == "if":
+            found.extend(_imported_names(node[3]) + _imported_names(node[4]))
+        elif node[0] == "try":
+            found.extend(_imported_names(node[2]))
+    return found

@@ -1,0 +1,90 @@
+"""Uses of a value that some of the ranks at hand do not have: None there, or a name that was never bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.findings import Span
+from validate_ddp.interpreter import ranks
+from validate_ddp.interpreter.machine import Machine, Scope
+from validate_ddp.interpreter.values import FALSE, TRUE, Const, Instance, OnRanks, Symbol, Value, is_none
+
+Node = list[Any]
+_HOLDERS = ("zero", "local-zero", "nonzero", "local-nonzero")
+_ITSELF = frozenset({"__class__", "__name__", "__doc__", "__dict__"})
+
+
+def marked(value: Value) -> bool:
+    """Whether a value may be one that only some ranks hold. Cheap: the marks of a merge are first or last."""
+    return bool(value) and (type(value[0]) is OnRanks or type(value[-1]) is OnRanks)
+
+
+EVERY_RANK = ("all", True)
+
+
+def note(machine: Machine, node: Node, value: Value, name: str, span: list[int]) -> tuple[str, bool]:
+    """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where some ranks here have none.
+
+    Returns the ranks that have it, and so go on, and whether these are no guess from a name.
+    """
+    said = _dotted(node)
+    having = [atom for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)]
+    holder = having[0].who if having else ""
+    if holder not in _HOLDERS or not said or name in _ITSELF:
+        return EVERY_RANK
+    others, sure = ranks.opposite(holder), all(atom.sure for atom in value if isinstance(atom, OnRanks))
+    if machine.who not in ("all", others):
+        return EVERY_RANK
+    held = [atom for atom in value if not isinstance(atom, OnRanks) or ranks.both(others, atom.who) != "none"]
+    if not all(is_none(atom.atom if isinstance(atom, OnRanks) else atom) for atom in held):
+        return EVERY_RANK
+    if not held and not _is_bound_nowhere_else(machine, node):
+        return EVERY_RANK
+    if "tried" in machine.flags or "shorted" in machine.flags:
+        return holder, sure
+    site = machine.site(span)
+    whole = Span(*span) == site.statement
+    machine.record(
+        "absence",
+        name,
+        site,
+        object=tuple(having),
+        said=(Const(said),),
+        holder=(Const(holder),),
+        none=TRUE if held else FALSE,
+        whole=TRUE if whole else FALSE,
+        sure=TRUE if sure else FALSE,
+    )
+    return holder, sure
+
+
+def _dotted(node: Node) -> str:
+    """``self.writer`` as written; empty for anything but a name and its attributes."""
+    parts: list[str] = []
+    while node[0] == "attr":
+        parts.append(node[2])
+        node = node[1]
+    return ".".join([node[1], *reversed(parts)]) if node[0] == "name" else ""
+
+
+def _is_bound_nowhere_else(machine: Machine, node: Node) -> bool:
+    """Whether ranks that did not bind this name or field surely lack it: no class has it, nothing makes it up."""
+    if node[0] == "name":
+        scope: Scope | None = machine.frame.scope
+        while scope is not None and node[1] not in scope.names:
+            scope = scope.parent
+        return scope is not None and (id(scope.names), node[1]) in machine.unbound
+    base = machine.evaluate(node[1])
+    if len(base) != 1 or not isinstance(base[0], Instance):
+        return False
+    instance = base[0]
+    if (id(instance.fields), node[2]) not in machine.unbound:
+        return False
+    if instance.base is not None or any(_is_unknown(cls) for cls in instance.cls.lineage()):
+        return False
+    return all(instance.cls.find(name)[0] is None for name in (node[2], "__getattr__", "__getattribute__"))
+
+
+def _is_unknown(cls: Any) -> bool:
+    """Whether a class outside the program may have the field."""
+    return isinstance(cls, Symbol) and cls.last not in ("object", "ABC", "Module", "Generic", "Protocol")

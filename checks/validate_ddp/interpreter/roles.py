@@ -1,0 +1,161 @@
+"""Roles that a name gives to a value which is otherwise unknown, and what decorators make of a function.
+
+All guesses from names are made here, and marked: no finding that rests on one is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter.values import (
+    Const,
+    Function,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+)
+
+
+def suggested(name: str, carries: tuple[Any, ...] = (), alike: bool = False) -> Value:
+    """An unknown value called ``name``: a rank or world size where the name says so, marked as a guess."""
+    last = name.rpartition(".")[2].lower().lstrip("_")
+    return _number(last) or (Opaque(name, carries, alike and vocabulary.OF_A_RANK.isdisjoint(last.split("_"))),)
+
+
+def _number(last: str) -> Value:
+    if last in vocabulary.GLOBAL_RANK:
+        return (Rank("global", named=last),)
+    if last in vocabulary.LOCAL_RANK:
+        return (Rank("local", named=last),)
+    if last in vocabulary.GROUP_RANK:
+        return (Rank("group", named=last),)
+    if last in vocabulary.WORLD_SIZE:
+        return (WorldSize(named=True),)
+    return ()
+
+
+def called(name: str, is_method: bool = False) -> Value:
+    """What an unknown function or method called ``name`` returns, by its name alone; nothing where it says nothing."""
+    last = name.lower().lstrip("_")
+    truth = hinted(last)
+    if isinstance(truth, RankTest):
+        return (truth,)
+    if last.startswith("get_") and last.endswith("parallel_rank"):
+        return (Rank("group", named=last),)
+    of = last.removeprefix("get_")
+    if of == last and (last in vocabulary.DEVICE_NUMBER or last == "rank_id"):
+        return ()
+    if of == last and last in vocabulary.GLOBAL_RANK and last != "global_rank" and not is_method:
+        return ()
+    return _number(of)
+
+
+def hinted(name: str) -> bool | RankTest | None:
+    """What an unknown value's name says of its truth in a distributed launch.
+
+    Whether there are several ranks is what the walk presumes, so a flag of that name is true; which of them pass is a
+    guess, and marked as one.
+    """
+    last = name.rpartition(".")[2].lower().lstrip("_")
+    if last in vocabulary.ADDRESS:
+        return RankTest("unclear", exact=False, sure=False)
+    if last in vocabulary.MAIN_PROCESS:
+        return RankTest("zero", sure=False)
+    if last in vocabulary.LOCAL_MAIN_PROCESS:
+        return RankTest("local-zero", sure=False)
+    return True if last in vocabulary.DISTRIBUTED_FLAG else None
+
+
+def named(name: str, value: Value, written: bool = True) -> Value:
+    """``value`` once it has been given ``name``.
+
+    An unknown one takes the role that the name says, and keeps its own name otherwise. A constant called ``rank`` is
+    the default for a run that is not distributed: the role joins it, unless it was not ``written`` but worked out, as
+    in `world_size = tp * pp * dp`.
+    """
+    if len(value) != 1 or not isinstance(value[0], (Opaque, Const)):
+        return value
+    role = suggested(name, alike=isinstance(value[0], Opaque) and value[0].alike)
+    if isinstance(role[0], Opaque):
+        return role if isinstance(value[0], Opaque) and not value[0].name and not value[0].carries else value
+    if isinstance(value[0], Opaque):
+        return role
+    if not written:
+        return value
+    default = (0, 1) if isinstance(role[0], WorldSize) else (0, -1, None)
+    is_default = not isinstance(value[0].value, (str, bool)) and value[0].value in default
+    return (*value, *role) if is_default else value
+
+
+FILLED = "filled"
+"""The mark of a function to which a decorator may hand what it is not called with."""
+BY_NAME = "by-name"
+"""The mark of a function whose decorator is taken for one of rank zero on its name alone."""
+_TRANSPARENT_CLASS_DECORATORS = ("property", "staticmethod", "classmethod", "cached_property")
+
+
+def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
+    """What a ``def`` binds: the function with marks for the decorators that matter, or what a local one returns."""
+    value: Value = (function,)
+    for decorator in reversed(decorators):
+        called = decorator[1] if decorator[0] == "call" else decorator
+        last = called[-1] if called[0] == "name" else called[2] if called[0] == "attr" else ""
+        if last in _TRANSPARENT_CLASS_DECORATORS or (called[0] == "attr" and last in ("setter", "getter")):
+            function.marks |= {last}
+        elif last in vocabulary.RANK_ZERO_DECORATORS:
+            value = _kept_apart(machine, function, decorator, value, "rank-zero")
+        elif last in ("cache", "lru_cache"):
+            function.marks |= {"cached"}
+        elif last in ("no_grad", "inference_mode"):
+            function.marks |= {"no_grad"}
+        elif last in ("on_local_main_process", "local_main_process_only"):
+            value = _kept_apart(machine, function, decorator, value, "local-zero")
+        else:
+            value = _applied(machine, decorator, value) if called[0] == "name" else value
+            if called[0] in ("name", "attr") and _fills_arguments(machine, called):
+                function.marks |= {FILLED}
+    return value
+
+
+def _fills_arguments(machine: Any, decorator: list[Any]) -> bool:
+    """Whether a decorator may call its function with arguments from the command line or a file, as hydra's does."""
+    return any(
+        isinstance(atom, Opaque)
+        or (isinstance(atom, Symbol) and atom.name.partition(".")[0] not in vocabulary.PASSING_ON)
+        for atom in bare(machine.evaluate(decorator))
+    )
+
+
+def _kept_apart(machine: Any, function: Function, decorator: list[Any], value: Value, mark: str) -> Value:
+    """A decorator called like those that keep a function to rank zero: one of the program is judged by its body."""
+    node = decorator[1] if decorator[0] == "call" else decorator
+    called = bare(machine.evaluate(node))
+    if called and all(isinstance(atom, Function) for atom in called):
+        return _applied(machine, decorator, value)
+    holders = bare(machine.evaluate(node[1])) if node[0] == "attr" else called
+    known = holders and all(_is_of_launcher(atom) for atom in holders)
+    function.marks |= {mark} if known else {mark, BY_NAME}
+    return value
+
+
+def _is_of_launcher(atom: Any) -> bool:
+    if isinstance(atom, Resource):
+        return atom.kind in ("accelerator", "fabric")
+    return isinstance(atom, Symbol) and atom.name.partition(".")[0] in vocabulary.LAUNCHERS
+
+
+def _applied(machine: Any, decorator: list[Any], value: Value) -> Value:
+    """The result of a decorator that is a function of the program; the function itself for any other."""
+    for atom in bare(machine.evaluate(decorator)):
+        if isinstance(atom, Symbol) or not isinstance(atom, Function):
+            continue
+        returned = machine.call(atom, value)
+        if any(isinstance(result, Function) for result in bare(returned)):
+            return tuple(result for result in bare(returned) if isinstance(result, Function))
+    return value

@@ -1,0 +1,233 @@
+"""Walk one entry script as every rank of a distributed launch would run it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import MethodType
+from typing import Any
+
+from validate_ddp.findings import Span
+from validate_ddp.interpreter import calls, expressions, statements
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.machine import MAIN, BudgetSpent, Machine, Stop
+from validate_ddp.interpreter.modules import Library
+from validate_ddp.interpreter.ranks import PARTIAL
+from validate_ddp.interpreter.stack import roomy
+from validate_ddp.interpreter.values import Const, Site, constant
+
+_DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
+"""Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
+the native stack too."""
+
+
+_SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP")
+
+
+class Program:
+    """What the walk of one entry found. Rules query it.
+
+    entry: path of the script. facts: in the order of the walk. stop: where something was not looked at, if anything
+    was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left open.
+    """
+
+    def __init__(
+        self,
+        entry: str,
+        facts: list[Fact],
+        stop: Stop | None,
+        summaries: Any,
+        files: list[str],
+        *,
+        closed: int = 0,
+        unseen: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self.entry = entry
+        self.stop = stop
+        self.closed = closed
+        self.files = files
+        self._facts: dict[str, list[Fact]] = {}
+        for fact in facts:
+            self._facts.setdefault(fact.kind, []).append(fact)
+        self._unseen = unseen
+        self._summaries = summaries
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the program was walked: else what was not met may be there all the same."""
+        return self.stop is None
+
+    def without_open(self) -> Program:
+        """The program as far as the walk was done with it: without what a branch or loop holds that it left open."""
+        facts = self.facts(*self.kinds)[: self.closed]
+        return Program(self.entry, facts, self.stop, self._summaries, self.files, unseen=self._unseen)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of facts that there are."""
+        return frozenset(self._facts)
+
+    def facts(self, *kinds: str) -> list[Fact]:
+        """The facts of these kinds, in the order of the walk."""
+        return sorted((fact for kind in kinds for fact in self._facts.get(kind, ())), key=lambda fact: fact.order)
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler.
+
+        A collective alone says nothing, nor does a wrapper or a clean-up behind a condition of unknown truth: helpers
+        for both kinds of run have them behind conditions that a single process never meets. A notebook is one process,
+        but for those that it starts itself, unless it starts a process group.
+        """
+        if self._is_one_process:
+            return bool(self._starts)
+        return any(
+            fact.kind in ("launch", "sampler")
+            or (fact.kind == "process_group" and not (fact.name == "destroy" and fact.hangs_on_unknown))
+            or (fact.kind == "wrap" and fact.name != "dp" and not fact.hangs_on_unknown)
+            for kind in self._facts.values()
+            for fact in kind
+        )
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether the script is one for a single process that shares its set-up with trainers.
+
+        It trains nothing, and makes itself a world of one; or whatever could start several ranks is under some
+        condition, and nothing is shared out between ranks or left to one of them.
+        """
+        if "backward" in self._facts or "launch" in self._facts:
+            return False
+        if any(fact.site.path == self.entry for fact in self.facts("world_of_one")):
+            return True
+        sharing = self.facts("process_group", "wrap", "sampler")
+        if all(fact.kind != "process_group" and "conditional" in fact.flags for fact in sharing):
+            return True  # no group is started, and what one would be for hangs on a condition
+        for fact in self.facts("process_group", "wrap", "collective"):
+            if fact.name not in ("dp", "destroy") and "conditional" not in fact.flags:
+                return False
+            if fact.kind == "collective" and fact.name not in _SETTING_UP:
+                return False
+        samplers = self.facts("sampler")
+        if samplers and (self.facts("process_group") or any("conditional" not in fact.flags for fact in samplers)):
+            return False
+        facts = (fact for kind in self._facts.values() for fact in kind)
+        return not any(fact.who in PARTIAL and not fact.hangs_on_unknown for fact in facts)
+
+    def runs_on_many(self, fact: Fact) -> bool:
+        """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
+        if "alone" in fact.flags:
+            return False
+        return "spawned" in fact.flags or not (self._starts or self._is_one_process)
+
+    @property
+    def _is_one_process(self) -> bool:
+        """Whether it is a notebook that does not itself start a process group: what a library starts is of one rank."""
+        return self.entry.endswith(".ipynb") and not any(
+            fact.name == "init" and fact.site.path == self.entry for fact in self.facts("process_group")
+        )
+
+    @property
+    def _starts(self) -> list[Fact]:
+        """Where the script itself starts the processes of its ranks."""
+        return [fact for fact in self._facts.get("launch", ()) if fact.name in ("spawn", "Process")]
+
+    def has_seen_all(self, fact: Fact) -> bool:
+        """Whether every call that may lead to the fact was walked: another may come to it with other values."""
+        ways = {(site.path, site.function) for site in (*fact.chain, fact.site)}
+        return self.complete and ways.isdisjoint(self._unseen)
+
+    def trains(self, iterate: Fact) -> bool:
+        """Whether the batches of this iteration are trained on: a backward follows in the loop, or may elsewhere."""
+        if "no_grad" in iterate.flags:
+            return False
+        backwards = self._facts.get("backward", [])
+        serials = {loop.serial for fact in backwards for loop in fact.loops}
+        if constant(iterate.value("serial")) in serials:
+            return True
+        plain = iterate.name == "for" and "generator" not in iterate.flags
+        if not backwards:  # it is out of sight: then a plain loop over the batches counts, if there is any
+            if self._evaluates(iterate):
+                return False
+            others = self._facts.get("iterate", [])
+            return plain or not any(fact.name == "for" and "generator" not in fact.flags for fact in others)
+        if plain:
+            return False
+        # Batches drawn one by one: the nearest caller that runs a model tells.
+        running = {fact.site.function for fact in self._facts.get("forward", ())}
+        training = {fact.site.function for fact in backwards}
+        callers = [iterate.site.function, *(site.function for site in iterate.chain[-1:])]
+        nearest = next((name for name in callers if name in running or name in training), None)
+        return nearest in training
+
+    def _evaluates(self, iterate: Fact) -> bool:
+        """Whether a model only runs without gradients in this loop, or was put into evaluation mode ahead of it."""
+        serial = constant(iterate.value("serial"))
+        inside = [fact for fact in self._facts.get("forward", ()) if any(loop.serial == serial for loop in fact.loops)]
+        if inside and all("no_grad" in fact.flags for fact in inside):
+            return True
+        place = iterate.site
+        modes = [
+            fact
+            for fact in self._facts.get("mode", ())
+            if (fact.site.path, fact.site.function) == (place.path, place.function)
+            and fact.site.span.line < place.span.line
+        ]
+        return bool(modes) and max(modes, key=lambda fact: fact.site.span.line).name == "eval"
+
+    def body(self, path: str) -> list[Any]:
+        """The lowered statements of a file of the program, by the path that sites name."""
+        body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
+        return body
+
+    def code(self, path: str, span: Span) -> str:
+        """The text of a span in a file of the program."""
+        file = os.path.abspath(path)
+        source = self._summaries.source(file)
+        if source is None:
+            return ""
+        from validate_ddp.source.positions import offset_of
+
+        text: str = source.text
+        starts = self._summaries.starts_of_lines(file)
+        return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
+
+    def mentions(self, *words: bytes) -> bool:
+        """Whether a file of the program holds one of these bytes."""
+        return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)
+
+    def times(self, *words: bytes) -> int:
+        """How often the files of the program hold these bytes."""
+        return sum((self._summaries.data(file) or b"").count(word) for file in self.files for word in words)
+
+    def text(self, site: Site) -> str:
+        """The source text at a place, on one line; for a condition or a loop that of its header."""
+        return " ".join(self.code(site.path, site.span).split())
+
+
+@roomy
+def trace(summaries: Any, entry: str) -> Program:
+    """Walk the script at the absolute path ``entry``."""
+    library = Library(summaries, entry)
+    machine = Machine(library)
+    machine.evaluate = MethodType(expressions.evaluate, machine)
+    machine.walk = MethodType(statements.walk, machine)
+    machine.call = MethodType(calls.call_values, machine)
+    module = library.module(entry)
+    module.state = "loading"
+    module.scope.names["__name__"] = MAIN
+    module.scope.names["__file__"] = (Const(entry),)
+    deepest = sys.getrecursionlimit()
+    try:
+        body = library.body(module)  # under the usual limit: the parser recurses natively
+        sys.setrecursionlimit(max(deepest, _DEEPEST))
+        library.run(machine, module, body)
+    except (BudgetSpent, RecursionError):
+        pass  # `machine.stops` says where
+    finally:
+        sys.setrecursionlimit(deepest)
+    files = [file for file in library.modules if summaries.is_file(file)]
+    stop = machine.stops[0] if machine.stops else None
+    closed = machine.closed if machine.is_open else len(machine.facts)
+    unseen = frozenset(machine.unseen)
+    return Program(summaries.shown(entry), machine.facts, stop, summaries, files, closed=closed, unseen=unseen)

@@ -1,0 +1,395 @@
+"""Abstract values: what the walk knows of a Python value. A value is a tuple of alternatives, called atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, NamedTuple
+
+from validate_ddp.findings import Span
+from validate_ddp.interpreter.ranks import opposite
+
+# These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
+# constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
+_MOST_ATOMS = 8
+_MOST_CARRIED = 12
+_MOST_FIELDS = 40
+
+
+class Site(NamedTuple):
+    """A place in the program, with its enclosing statement."""
+
+    path: str
+    span: Span
+    statement: Span
+    function: str
+
+
+class Lazy:
+    """What a name of a module is bound to until somebody looks: an import, or the node of a definition."""
+
+    __slots__ = ("dotted", "module", "name", "node", "target")
+
+    def __init__(self, dotted: str, name: str, target: str | None, node: Any = None, module: Any = None) -> None:
+        self.dotted = dotted
+        self.name = name
+        self.target = target
+        self.node = node
+        self.module = module
+
+
+class Const:
+    """A Python constant."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Opaque:
+    """Something unknown. ``name`` is how the code calls it; ``carries`` what went into it.
+
+    alike: equal on every rank by construction, as ``sameness`` knows it.
+    """
+
+    __slots__ = ("alike", "carries", "name")
+
+    def __init__(self, name: str = "", carries: tuple[Any, ...] = (), alike: bool = False) -> None:
+        self.name = name
+        self.carries = carries
+        self.alike = alike
+
+
+class Symbol:
+    """An object of a module that is not part of the program, by its dotted name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def last(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+class ModuleRef:
+    """A module of the program."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+
+class Function:
+    """A function of the program, with its closure; ``bound`` is the object that a method was taken from."""
+
+    __slots__ = ("bound", "marks", "module", "node", "owner", "scope")
+
+    def __init__(self, module: Any, node: list[Any], scope: Any, owner: Any = None) -> None:
+        self.module = module
+        self.node = node
+        self.scope = scope
+        self.owner = owner
+        self.bound: Any = None
+        self.marks: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return "<lambda>" if self.node[0] == "lambda" else str(self.node[2])
+
+    def bind(self, instance: Any) -> Function:
+        bound = Function(self.module, self.node, self.scope, self.owner)
+        bound.bound, bound.marks = instance, self.marks
+        return bound
+
+
+class Class:
+    """A class of the program; ``members`` are its body's names, ``bases`` Class and Symbol atoms."""
+
+    __slots__ = ("bases", "members", "module", "node")
+
+    def __init__(self, module: Any, node: list[Any], members: dict[str, Value], bases: list[Any]) -> None:
+        self.module = module
+        self.node = node
+        self.members = members
+        self.bases = bases
+
+    @property
+    def name(self) -> str:
+        return str(self.node[2])
+
+    def lineage(self) -> list[Any]:
+        """This class and its bases, nearest first; Symbols stand for classes outside the program."""
+        found: list[Any] = []
+        queue: list[Any] = [self]
+        while queue:
+            current = queue.pop(0)
+            if current in found:
+                continue
+            found.append(current)
+            if isinstance(current, Class):
+                queue.extend(current.bases)
+        return found
+
+    def find(self, name: str) -> tuple[Value | None, Any]:
+        for current in self.lineage():
+            if isinstance(current, Class) and name in current.members:
+                return current.members[name], current
+        return None, None
+
+
+class Instance:
+    """An object of a class of the program.
+
+    base: what a class outside the program made of it (a loader, say). given: what its constructor got, and its
+    methods that were not walked.
+    """
+
+    __slots__ = ("base", "cls", "fields", "given", "site")
+
+    def __init__(self, cls: Class, site: Site) -> None:
+        self.cls = cls
+        self.fields: dict[str, Value] = {}
+        self.site = site
+        self.given: Value = ()
+        self.base: Resource | None = None
+
+
+class Resource:
+    """An object of a library that the rules know: its kind, where it was made, what it was made of."""
+
+    __slots__ = ("fields", "kind", "site")
+
+    def __init__(self, kind: str, site: Site, fields: dict[str, Value] | None = None) -> None:
+        self.kind = kind
+        self.site = site
+        self.fields: dict[str, Value] = fields if fields is not None else {}
+
+    def get(self, name: str) -> Value:
+        return self.fields.get(name, ())
+
+
+class Rank:
+    """A number that differs between ranks. scope: global, local, node, spawn (both where one node spawns all), or group
+    (of a tensor, pipeline or data parallel group).
+
+    sure: read from the process group or the launcher, with this scope. named: the name, where nothing else says that
+    it is a rank. option: the command line option that it comes from, if it does.
+    """
+
+    __slots__ = ("named", "option", "scope", "sure")
+
+    def __init__(self, scope: str, sure: bool = True, option: str = "", named: str = "") -> None:
+        self.scope = scope
+        self.sure = sure and not named
+        self.option = option
+        self.named = named
+
+    def unlike(self, scope: str = "", sure: bool = False) -> Rank:
+        """A number computed from this one: of another scope, or of a scope that is not sure."""
+        return Rank(scope or self.scope, sure, named=self.named)
+
+
+class WorldSize:
+    """The number of ranks, or of devices of one node (``local``). named: nothing but a name says so."""
+
+    __slots__ = ("local", "named")
+
+    def __init__(self, local: bool = False, named: bool = False) -> None:
+        self.local = local
+        self.named = named
+
+
+class RankTest:
+    """A truth value that depends on the rank: true only on ranks ``who``; on all of those where ``exact``.
+
+    rest: the ranks on which it may be false. sure: not a guess from a name.
+    """
+
+    __slots__ = ("exact", "rest", "sure", "who")
+
+    def __init__(self, who: str, exact: bool = True, rest: str = "", sure: bool = True) -> None:
+        self.who = who
+        self.exact = exact
+        self.sure = sure
+        self.rest = rest or (opposite(who) if exact else "unclear")
+
+
+class OnRanks:
+    """An alternative that a name has on ranks ``who`` only. sure: which ranks those are is no guess from a name."""
+
+    __slots__ = ("atom", "sure", "who")
+
+    def __init__(self, atom: Any, who: str, sure: bool = True) -> None:
+        self.atom = atom
+        self.who = who
+        self.sure = sure
+
+
+Value = tuple[Any, ...]
+"""Any of the classes above, as alternatives."""
+
+UNKNOWN: Value = (Opaque(),)
+NONE: Value = (Const(None),)
+TRUE: Value = (Const(True),)
+FALSE: Value = (Const(False),)
+
+
+def bare(value: Value) -> list[Any]:
+    """The atoms, with the marks of the ranks taken off."""
+    if len(value) == 1 and type(value[0]) is not OnRanks:
+        return [value[0]]
+    return [atom.atom if isinstance(atom, OnRanks) else atom for atom in value]
+
+
+def is_none(atom: Any) -> bool:
+    """Whether the atom is surely None."""
+    return isinstance(atom, Const) and atom.value is None
+
+
+def constant(value: Value) -> Any:
+    """The constant that a value surely is, else Ellipsis."""
+    if len(value) == 1 and isinstance(value[0], Const):
+        return value[0].value
+    return ...
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    compare = _COMPARISONS.get(type(a))
+    return compare is not None and compare(a, b)
+
+
+_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
+    Const: lambda a, b: type(a.value) is type(b.value) and bool(a.value == b.value),
+    Symbol: lambda a, b: bool(a.name == b.name),
+    Rank: lambda a, b: (a.scope, a.sure, a.option, a.named) == (b.scope, b.sure, b.option, b.named),
+    RankTest: lambda a, b: (a.who, a.exact, a.rest, a.sure) == (b.who, b.exact, b.rest, b.sure),
+    WorldSize: lambda a, b: (a.local, a.named) == (b.local, b.named),
+    OnRanks: lambda a, b: (a.who, a.sure) == (b.who, b.sure) and _same(a.atom, b.atom),
+    Function: lambda a, b: a.node is b.node and a.bound is b.bound,
+    ModuleRef: lambda a, b: a.module is b.module,
+}
+"""What makes two atoms of a kind one; the other kinds are objects with an identity of their own."""
+
+
+def join(first: Value, second: Value) -> Value:
+    """The alternatives of both. A wrapper swallows what it wraps: the walk is of the distributed launch."""
+    if first is second or not second:
+        return first
+    if not first:
+        return second
+    atoms = list(first)
+    for atom in second:
+        for other in first:
+            if atom is other or _same(atom, other):
+                break
+        else:
+            atoms.append(atom)
+    if len(atoms) == len(first):
+        return first
+    wrapped = [
+        inner
+        for atom in atoms
+        if isinstance(atom, Resource) and atom.kind in WRAPPERS
+        for inner in bare(atom.get("inner"))
+    ]
+    if wrapped:
+        atoms = [atom for atom in atoms if not any(_same(atom, inner) for inner in wrapped)] or atoms
+    if any(type(atom) is Rank and not atom.named for atom in atoms):  # what is known replaces what was guessed
+        atoms = [atom for atom in atoms if type(atom) is not Rank or not atom.named]
+    opaque = [atom for atom in atoms if isinstance(atom, Opaque)]
+    if len(opaque) > 1:
+        merged = Opaque(opaque[0].name, carried_by(opaque), all(atom.alike for atom in opaque))
+        atoms = [atom for atom in atoms if not isinstance(atom, Opaque)] + [merged]
+    if len(atoms) > _MOST_ATOMS:
+        atoms.sort(key=lambda atom: isinstance(unmarked(atom), (Const, Opaque)))
+        atoms = atoms[:_MOST_ATOMS]
+    return tuple(atoms)
+
+
+WRAPPERS = ("ddp", "fsdp", "dp", "engine")
+
+
+def unmarked(atom: Any) -> Any:
+    return atom.atom if isinstance(atom, OnRanks) else atom
+
+
+def on_ranks(value: Value, who: str, sure: bool = True) -> Value:
+    """``value`` as one which only ranks ``who`` hold."""
+    return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who, sure) for atom in value)
+
+
+def completed(value: Value, default: Value) -> Value:
+    """A value that may be there on some ranks only, with the default that the others get."""
+    held = {atom.who if isinstance(atom, OnRanks) else "all" for atom in value}
+    if len(held) != 1 or "all" in held:
+        return value
+    return join(value, on_ranks(default, opposite(held.pop()), all(atom.sure for atom in value)))
+
+
+def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any, ...]:
+    """The atoms worth following through a computation that the walk does not understand."""
+    found: list[Any] = []
+    for atom in atoms:
+        atom = unmarked(atom)
+        if type(atom) is Opaque:  # most are, with nothing in it: this is one of the walk's busiest places
+            parts: tuple[Any, ...] = atom.carries
+            if not parts:
+                continue
+        elif type(atom) in _PLAIN:
+            continue
+        elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
+            seen = set() if seen is None else seen
+            if id(atom) in seen:  # containers hold each other, and themselves
+                continue
+            seen.add(id(atom))
+            held = islice(atom.fields.values(), _MOST_FIELDS)
+            parts = carried_by((part for value in held for part in value), seen)
+        elif isinstance(atom, Resource) and atom.kind == "state":
+            parts = (atom, *carried_by(atom.get("of"), seen))
+        elif isinstance(atom, (Resource, Instance, Rank, RankTest, WorldSize)):
+            parts = (atom,)
+        else:
+            continue
+        for part in parts:
+            for other in found:
+                if part is other or _same(part, other):
+                    break
+            else:
+                found.append(part)
+        if len(found) >= _MOST_CARRIED:
+            break
+    return tuple(found[:_MOST_CARRIED])
+
+
+_PLAIN = (Const, Symbol, Function)
+
+
+def reaching(value: Value) -> tuple[Any, ...]:
+    """Every resource, instance and rank that the value is, holds, or was computed from."""
+    return carried_by(value)
+
+
+def contents(value: Value, seen: set[int] | None = None) -> list[Any]:
+    """The atoms in the containers that the value is, all the way down."""
+    found: list[Any] = []
+    seen = set() if seen is None else seen
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple") and id(atom) not in seen:
+            seen.add(id(atom))
+            for part in atom.fields.values():
+                found += [*bare(part), *contents(part, seen)]
+    return found
+
+
+def counted(resource: Resource, what: str) -> None:
+    """Count one more of something that happened to a resource."""
+    number = constant(resource.get(what))
+    resource.fields[what] = (Const(number + 1 if isinstance(number, int) else 1),)

@@ -1,0 +1,64 @@
+"""Which functions of the program are worth a walk, and how many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.values import Class, Const, Function, Opaque, Rank, Resource, bare
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+_MOST_WALKS = 5
+_MOST_WALKS_OF_SHORT = 40
+"""How often one function is walked; after that, its earlier results stand for it. Surroundings (which ranks, in a loop
+or not) in which it was never walked get their walk all the same: five guarded calls of `save` must not hide the sixth
+that every rank makes. What differs in arguments alone may be lost, which is not said: every larger program has such."""
+ENOUGH = 2
+"""After so many walks in such surroundings that met nothing new, a function's earlier results stand for it. Not said:
+what was not met twice is hardly met the third time."""
+_LIGHT = ("list", "dict", "tuple", "batch", "namespace", "settings", "scheduler")
+_SHORT = 2
+"""Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
+
+
+def most_walks(function: Function) -> int:
+    """How often a function is walked at most."""
+    body = function.node[4] if function.node[0] == "def" else []
+    return _MOST_WALKS_OF_SHORT if len(body) <= 4 else _MOST_WALKS
+
+
+def is_short(function: Function) -> bool:
+    """Whether it is a getter or the like, whose result may hang on its arguments alone."""
+    return function.node[0] == "def" and len(function.node[4]) <= _SHORT
+
+
+def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
+    """Whether a walk of the function with these arguments can meet anything that rules ask about."""
+    if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:
+        return True
+    if machine.library.interesting(function.module, function.node[7]):
+        return True
+    return _is_notable(machine, call)
+
+
+def passes_on(machine: Machine, call: Call) -> bool:
+    """Whether an argument is, or was computed from, something that the result may depend on."""
+    return _is_notable(machine, call) or any(isinstance(atom, Opaque) and atom.carries for atom in bare(call.given))
+
+
+def _is_notable(machine: Machine, call: Call) -> bool:
+    if machine.gathers and gradients.marks(call.given):
+        return True
+    return any(isinstance(atom, (Resource, Rank, Function, Class)) for atom in _weighty(call))
+
+
+def _weighty(call: Call) -> list[Any]:
+    """The arguments' atoms worth a walk into a function that seems to do nothing of note."""
+    return [
+        atom
+        for atom in bare(call.given)
+        if not (isinstance(atom, Resource) and atom.kind in _LIGHT) and not isinstance(atom, Const)
+    ]

@@ -1,0 +1,193 @@
+"""What attributes and items of values are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.interpreter import gradients, roles, vocabulary
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.sameness import OPTIONS
+from validate_ddp.interpreter.values import (
+    UNKNOWN,
+    WRAPPERS,
+    Class,
+    Const,
+    Function,
+    Instance,
+    ModuleRef,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    join,
+)
+from validate_ddp.interpreter.vocabulary import LIBRARIES
+from validate_ddp.models import configuration, metrics
+
+_ACCELERATOR = {
+    "is_main_process": (RankTest("zero"),),
+    "is_global_zero": (RankTest("zero"),),
+    "is_world_process_zero": (RankTest("zero"),),
+    "is_last_process": (RankTest("some"),),
+    "is_local_main_process": (RankTest("local-zero"),),
+    "process_index": (Rank("global"),),
+    "global_rank": (Rank("global"),),
+    "local_process_index": (Rank("local"),),
+    "local_rank": (Rank("local"),),
+    "num_processes": (WorldSize(),),
+    "world_size": (WorldSize(),),
+    "node_rank": (Rank("node"),),
+    "device": (Opaque("device"),),
+}
+
+
+def bound(member: Value, instance: Any) -> Value:
+    """A class's member as seen on an instance: functions become methods."""
+    result: Value = ()
+    for atom in bare(member):
+        if isinstance(atom, Function) and "staticmethod" not in atom.marks and atom.owner is not None:
+            atom = atom.bind(
+                instance.cls if isinstance(instance, Instance) and "classmethod" in atom.marks else instance
+            )
+        result = join(result, (atom,))
+    return result
+
+
+def get(machine: Machine, atom: Any, name: str) -> Value:
+    """``atom.name``."""
+    if isinstance(atom, Symbol):
+        return _symbol(machine, atom, name)
+    if isinstance(atom, ModuleRef):
+        return machine.library.member(machine, atom.module, name)  # type: ignore[no-any-return]
+    if isinstance(atom, Instance):
+        return _instance(machine, atom, name)
+    if isinstance(atom, Resource):
+        return _resource(machine, atom, name)
+    if isinstance(atom, Class):
+        member, _ = atom.find(name)
+        if member is None:
+            return (Symbol(f"{atom.name}.{name}"),) if name == "__name__" else roles.suggested(name)
+        return bound(member, atom) if _is_classmethod(member) else member
+    if isinstance(atom, Opaque):
+        carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
+        found = roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
+        return join(machine.settings[name], found) if atom.alike and name in machine.settings else found
+    if isinstance(atom, Function):
+        return roles.suggested(f"{atom.name}.{name}")  # `rank_zero_only.rank`, which a launcher sets
+    return (Opaque(name, carried_by((atom,))),)
+
+
+def _is_classmethod(member: Value) -> bool:
+    return any(isinstance(atom, Function) and "classmethod" in atom.marks for atom in bare(member))
+
+
+def _symbol(machine: Machine, atom: Symbol, name: str) -> Value:
+    full = f"{atom.name}.{name}"
+    if full in machine.environment:
+        return machine.environment[full]
+    if atom.name.partition(".")[0] not in LIBRARIES:
+        role = roles.suggested(name)
+        if not isinstance(role[0], Opaque):
+            return role
+    return (Symbol(full),)
+
+
+def _instance(machine: Machine, atom: Instance, name: str) -> Value:
+    if name in atom.fields:
+        held = atom.fields[name]
+        if "*given" in atom.fields and len(held) == 1 and isinstance(held[0], Const):
+            return join(held, metrics.told(atom, name))
+        return held
+    member, _ = atom.cls.find(name)
+    if member is not None:
+        result: Value = ()
+        for function in bare(bound(member, atom)):
+            if isinstance(function, Function) and function.marks & {"property", "cached_property"}:
+                result = join(result, machine.call(function))
+            else:
+                known = configuration.of_open(atom, name, (function,)) if configuration.is_open(atom) else (function,)
+                result = join(result, known)
+                if type(function) is not Function:  # `rank: int = 0` in a configuration
+                    role = roles.suggested(name)
+                    result = result if isinstance(role[0], Opaque) else join(result, role)
+        return result
+    if atom.base is not None:
+        return _resource(machine, atom.base, name)
+    if name == "__class__":
+        return (atom.cls,)
+    if "*given" in atom.fields:
+        return metrics.told(atom, name)
+    if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
+        return roles.suggested(name)
+    return roles.suggested(name)
+
+
+def _resource(machine: Machine, atom: Resource, name: str) -> Value:
+    if name in atom.fields and atom.kind not in ("list", "tuple", "dict"):
+        return (
+            configuration.overridable(name, atom.fields[name]) if atom.kind == configuration.KIND else atom.fields[name]
+        )
+    kind = atom.kind
+    if kind in WRAPPERS and name == "module":
+        return atom.get("inner")
+    if kind in WRAPPERS:  # other attributes are the wrapper's own: DDP forwards none
+        return (Opaque(name, ()),)
+    if kind in ("accelerator", "fabric", "trainer", "launcher") and name in _ACCELERATOR:
+        return _ACCELERATOR[name]
+    if kind == "accelerator" and name in ("state", "distributed_type"):
+        return (atom,) if name == "state" else UNKNOWN
+    if kind == "loader":
+        if name == "sampler":
+            return atom.get("sampler") or atom.get("batch_sampler") or UNKNOWN
+        if name in ("dataset", "batch_sampler"):
+            return atom.get(name) or UNKNOWN
+        return roles.suggested(name)
+    if kind == "batch_sampler" and name == "sampler":
+        return atom.get("sampler") or UNKNOWN
+    if kind == "dict" and name in atom.fields:
+        return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
+    if kind == "dict" or kind in OPTIONS:
+        return roles.suggested(name, alike=kind in OPTIONS)
+    return roles.suggested(name, carried_by((atom,)))
+
+
+def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
+    """``atom[index]`` for what is neither a container nor unknown."""
+    if isinstance(atom, Instance):
+        member, _ = atom.cls.find("__getitem__")
+        if member is not None:
+            result: Value = ()
+            for target in bare(bound(member, atom)):
+                if isinstance(target, Function):
+                    result = join(result, machine.call(target, index))
+            return result or UNKNOWN
+        return roles.suggested(key or "")
+    if isinstance(atom, Resource) and atom.kind == "mesh":
+        return (atom,)  # one or some of its dimensions
+    if isinstance(atom, (Symbol, WorldSize, Rank)):
+        return roles.suggested(key or "")
+    return roles.suggested(key or "", carried_by((atom,)))
+
+
+def environment(machine: Machine, key: Value, alike: bool = False) -> Value:
+    """``os.environ[key]``: what the script has set, else what launchers mean by it; ``alike``, if a setting else."""
+    result: Value = ()
+    for atom in bare(key):
+        name = str(atom.value) if isinstance(atom, Const) else ""
+        result = join(result, _variable(machine, name, alike))
+    return result or UNKNOWN
+
+
+def _variable(machine: Machine, key: str, alike: bool) -> Value:
+    if key in machine.environment:
+        return machine.environment[key]
+    if key in vocabulary.RANK_VARIABLES:
+        return (Rank(vocabulary.RANK_VARIABLES[key]),)
+    if key in vocabulary.WORLD_VARIABLES:
+        return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
+    return (Opaque(key, (), alike and vocabulary.OF_A_PROCESS.isdisjoint(key.lower().split("_"))),)

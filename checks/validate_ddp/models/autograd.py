@@ -1,0 +1,35 @@
+"""Functions of the program's own for autograd: ``class Gather(torch.autograd.Function)``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.values import Class, Function, Opaque, Value, bare, carried_by
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+
+def applied(machine: Machine, cls: Class, call: Call) -> Value:
+    """``Gather.apply(x)``: its forward runs, but the gradient is what its backward says.
+
+    So the result is as good as the arguments, whatever collectives did in between, and those leave the arguments alone.
+    """
+    member, _ = cls.find("forward")
+    own_context = cls.find("setup_context")[0] is not None
+    for atom in bare(member or ()):
+        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node[7]):
+            given = [_apart(value) for value in call.args]
+            with machine.flagged("no_grad"):
+                machine.call(atom, *given if own_context else ((Opaque("ctx"),), *given))
+    return (Opaque("apply()", carried_by(call.given)),)
+
+
+def _apart(value: Value) -> Value:
+    """A value of which nothing that happens to it is seen elsewhere, and through which no gradient flows."""
+    return tuple(
+        Opaque(atom.name, gradients.cut_parts(atom.carries)) if isinstance(atom, Opaque) else atom
+        for atom in bare(value)
+    )

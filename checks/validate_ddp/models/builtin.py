@@ -1,0 +1,341 @@
+"""Builtins and small parts of the standard library, as far as values flow through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.interpreter import conditions, gradients
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.values import (
+    FALSE,
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Class,
+    Const,
+    Instance,
+    ModuleRef,
+    OnRanks,
+    Opaque,
+    Rank,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    completed,
+    constant,
+    join,
+    on_ranks,
+    unmarked,
+)
+from validate_ddp.models import attributes, configuration, distributed, iteration, lengths
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+
+def find(name: str) -> Model | None:
+    root, _, rest = name.partition(".")
+    if root == "builtins":
+        return _BUILTINS.get(rest)
+    if root == "tqdm" or name.endswith(".tqdm"):
+        return _range if name.endswith("trange") else _through
+    if configuration.is_made_by(name):
+        return configuration.made
+    return _STANDARD.get(name)
+
+
+def _through(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return call.argument(0, "iterable") or UNKNOWN
+
+
+def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    ranks = [atom for atom in bare(value) if isinstance(atom, (Rank, WorldSize))]
+    if ranks:
+        return tuple(ranks)
+    for atom in bare(value):  # int(str(rank))
+        if isinstance(atom, Opaque) and not atom.name and len(atom.carries) == 1 and isinstance(atom.carries[0], Rank):
+            return atom.carries
+    number = constant(value)
+    if isinstance(number, (int, str)):
+        try:
+            return (Const(int(number)),)
+        except ValueError:
+            return UNKNOWN
+    return gradients.cut(tuple(atom for atom in value if isinstance(atom, Opaque))) or UNKNOWN
+
+
+def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    known = constant(value)
+    if known is not ...:
+        return (Const(str(known)),)
+    name = next((atom.name for atom in bare(value) if isinstance(atom, Opaque)), "")
+    return (Opaque(name, carried_by(value), is_alike(value)),)
+
+
+def _bool(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return conditions.as_value(conditions.truth_of(call.argument(0)))
+
+
+def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    name = constant(call.argument(1))
+    if not isinstance(name, str):
+        return _prefixed(machine, call.argument(0), call.argument(1))
+    if name == "module" and len(call.args) == 3:
+        result: Value = ()
+        for atom in bare(call.args[0]):
+            inner = atom.get("inner") if conditions.is_wrapper(atom) else ()
+            result = join(result, inner or (atom,))
+        return result
+    result = ()
+    for atom in bare(call.argument(0)):
+        result = join(result, attributes.get(machine, atom, name))
+    if len(call.args) == 3:
+        result = completed(result, call.args[2])
+    return result or UNKNOWN
+
+
+def _prefixed(machine: Machine, value: Value, name: Value) -> Value:
+    """``getattr(module, "init_%s" % how)``: the names with that prefix."""
+    result: Value = ()
+    for atom in bare(value):
+        for text in bare(name):
+            prefix = text.name.partition("%")[0].partition("{")[0] if isinstance(text, Opaque) else ""
+            if isinstance(atom, ModuleRef) and len(prefix) > 3 and prefix.isidentifier():
+                machine.library.load(machine, atom.module)
+                for known in [key for key in atom.module.scope.names if key.startswith(prefix)]:
+                    result = join(result, attributes.get(machine, atom, known))
+    return result or UNKNOWN
+
+
+def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    name = constant(call.argument(1))
+    atoms = bare(call.argument(0))
+    if name == "module" and atoms:
+        wrapped = [conditions.is_wrapper(atom) for atom in atoms]
+        if all(wrapped):
+            return TRUE
+        if not any(wrapped) and all(isinstance(atom, Instance) for atom in atoms):
+            return FALSE
+        return UNKNOWN
+    if name in ("state_dict", "parameters") and atoms and all(conditions.is_wrapper(atom) for atom in atoms):
+        return TRUE
+    if name == "set_epoch" and any(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
+        return TRUE
+    return (Opaque("", (), is_alike(call.argument(0))),)
+
+
+def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    wanted = {atom.last for atom in _flat(call.argument(1)) if isinstance(atom, Symbol)}
+    atoms = bare(call.argument(0))
+    if any("Parallel" in name or name in ("DDP", "FSDP") for name in wanted) and atoms:
+        kinds = [atom.kind if conditions.is_wrapper(atom) else "" for atom in atoms]
+        verdicts = [
+            bool(kind) and any(_CLASSES.get(kind, "").endswith("." + w) or w in ("DDP", "FSDP") for w in wanted)
+            for kind in kinds
+        ]
+        if all(verdicts):
+            return TRUE
+        if not any(verdicts) and not any(isinstance(atom, Opaque) for atom in atoms):
+            return FALSE
+        if "dp" in kinds and wanted <= _THREADED and not {"ddp", "fsdp"}.isdisjoint(kinds):
+            return FALSE  # DataParallel is for a run of one process, and the walk is of the distributed launch
+    if "DistributedSampler" in wanted and atoms:
+        if all(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
+            return TRUE
+    return UNKNOWN
+
+
+def _flat(value: Value) -> list[Any]:
+    found: list[Any] = []
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+            found.extend(part for item in atom.fields.values() for part in _flat(item))
+        else:
+            found.append(atom)
+    return found
+
+
+def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    name = constant(call.argument(1))
+    if isinstance(name, str):
+        for atom in bare(call.argument(0)):
+            if isinstance(atom, (Instance, Resource)):
+                machine.write(atom.fields, name, call.argument(2))
+            elif isinstance(atom, Class):
+                machine.write(atom.members, name, call.argument(2))
+        return NONE
+    configuration.override(machine, call.argument(0), call.argument(2))  # by names that a run knows
+    return NONE
+
+
+def _enumerate(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("enumerate", call.site, {"inner": call.argument(0, "iterable")}),)
+
+
+def _zip(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("zip", call.site, {str(index): value for index, value in enumerate(call.args)}),)
+
+
+def _iter(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    found = iteration.loaders(value)
+    if found:
+        iteration.note(machine, value, call.site, "iter")
+        return (Resource("iterator", call.site, {"*": iteration.element(value)}),)
+    return value or UNKNOWN
+
+
+def _next(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return iteration.element(call.argument(0))
+
+
+def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    if not any(isinstance(atom, OnRanks) for atom in value):
+        return _listed(call, value)
+    # What differs between ranks still does as a list.
+    each = [(_listed(call, (unmarked(atom),)), atom) for atom in value]
+    return tuple(
+        part
+        for listed, atom in each
+        for part in (on_ranks(listed, atom.who, atom.sure) if isinstance(atom, OnRanks) else listed)
+    )
+
+
+def _listed(call: Call, value: Value) -> Value:
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
+            return (Resource("list", call.site, dict(atom.fields)),)
+    return (Resource("list", call.site, {"*": iteration.element(value)} if value else {}),)
+
+
+def _dict(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    fields = dict(call.keywords)
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Resource):
+            fields.update(atom.fields)
+    return (Resource("dict", call.site, fields),)
+
+
+def _range(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("range", call.site, {str(index): value for index, value in enumerate(call.args)}),)
+
+
+def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Opaque):
+            last = atom.name.rpartition(".")[2].lower()
+            if any(word in last for word in ("gpu", "device_ids", "devices", "local_ranks")):
+                return (WorldSize(),)
+    return gradients.cut(lengths.of(call.argument(0), call.site))
+
+
+def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    for frame in reversed(machine.frames):
+        if frame.function is not None and frame.function.bound is not None:
+            if not isinstance(frame.function.bound, Instance):
+                return UNKNOWN
+            fields: dict[str, Value] = {"of": (frame.function.bound,), "owner": (frame.function.owner,)}
+            return (Resource("super", call.site, fields),)
+    return UNKNOWN
+
+
+_THREADED = frozenset({"DataParallel"})
+_CLASSES = {
+    "ddp": "torch.nn.parallel.DistributedDataParallel",
+    "dp": "torch.nn.DataParallel",
+    "fsdp": "torch.distributed.fsdp.FullyShardedDataParallel",
+    "sampler": "torch.utils.data.DistributedSampler",
+}
+
+
+def _type(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    result: Value = ()
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Resource) and atom.kind in _CLASSES:
+            result = join(result, (Symbol(_CLASSES[atom.kind]),))
+        else:
+            result = join(result, (atom.cls,) if isinstance(atom, Instance) else (Opaque("type"),))
+    return result or (Opaque("type"),)
+
+
+def _vars(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return call.argument(0) or UNKNOWN
+
+
+def _partial(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return call.argument(0) or UNKNOWN
+
+
+def _set_default(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    distributed.note_world(machine, call.argument(0), call.argument(1))
+    return attributes.environment(machine, call.argument(0))
+
+
+def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A variable with a default is a setting of the job; one that must be there may be the launcher's or the node's."""
+    default = call.argument(1, "default")
+    return attributes.environment(machine, call.argument(0), constant(default) not in (..., None))
+
+
+def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("namespace", call.site, dict(call.keywords)),)
+
+
+def _wraps(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Symbol("functools.wrapper"),)
+
+
+def _any_all(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Opaque(symbol.last, carried_by(call.given)),)
+
+
+_BUILTINS: dict[str, Model] = {
+    "int": _int,
+    "float": _int,
+    "str": _str,
+    "bool": _bool,
+    "getattr": _getattr,
+    "hasattr": _hasattr,
+    "isinstance": _isinstance,
+    "setattr": _setattr,
+    "enumerate": _enumerate,
+    "zip": _zip,
+    "iter": _iter,
+    "next": _next,
+    "list": _list,
+    "tuple": _list,
+    "reversed": _through,
+    "sorted": _through,
+    "dict": _dict,
+    "range": _range,
+    "len": _len,
+    "super": _super,
+    "type": _type,
+    "vars": _vars,
+    "exec": configuration.executed,
+    "any": _any_all,
+    "all": _any_all,
+}
+_STANDARD: dict[str, Model] = {
+    "collections.OrderedDict": _dict,
+    "os.getenv": _getenv,
+    "os.environ.get": _getenv,
+    "os.environ.setdefault": _set_default,
+    "os.environ.pop": _getenv,
+    "functools.partial": _partial,
+    "functools.wraps": _wraps,
+    "argparse.Namespace": _namespace,
+    "types.SimpleNamespace": _namespace,
+    "itertools.chain": _zip,
+    "copy.deepcopy": _through,
+}

@@ -1,0 +1,370 @@
+"""torch.distributed and its kin: process groups, ranks, collectives, launchers, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.values import (
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Const,
+    Function,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    constant,
+    is_none,
+)
+from validate_ddp.models import metrics, uses
+from validate_ddp.models.out_of_place import TORCH, is_out_of_place
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+_ROOTS = ("torch", "horovod", "mpi4py", "torch_xla", "deepspeed", "apex", "accelerate", "oneflow", "colossalai")
+
+
+def find(name: str) -> Model | None:
+    """The model of ``name``, if it is one of this file's."""
+    root, _, rest = name.partition(".")
+    last = name.rpartition(".")[2]
+    if root == "torch" and rest.startswith("distributed"):
+        if last in vocabulary.COLLECTIVES or last in TORCH.get(name.rpartition(".")[0], ()):
+            return collective
+        return _TORCH.get(last)
+    if root == "torch" and rest.startswith(("cuda.", "accelerator.")):
+        return _CUDA.get(last)
+    if root == "torch" and rest.startswith("multiprocessing"):
+        return _LAUNCH.get(last)
+    if root in ("multiprocessing", "torch_xla"):
+        return _LAUNCH.get(last) or (_XLA.get(last) if root == "torch_xla" else None)
+    if root == "horovod":
+        return collective if last in vocabulary.HOROVOD_COLLECTIVES else _HOROVOD.get(last)
+    if root == "mpi4py":
+        return collective if last in vocabulary.MPI_COLLECTIVES else _MPI.get(last)
+    if root == "deepspeed" and last in ("init_distributed", "destroy_process_group"):
+        return _initialise if last == "init_distributed" else _destroy
+    if root == "atexit" and last == "register":
+        return _at_exit
+    if (root not in _ROOTS or root == "deepspeed") and last == "destroy_process_group":
+        return _destroy
+    return None
+
+
+def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A function that every rank of its group must call."""
+    values: dict[str, Value] = {"arguments": call.given, "function": (symbol,)}
+    for name in ("group", "device_ids", "timeout"):
+        if name in call.keywords:
+            values[name] = call.keywords[name]
+    if "group" in values:
+        values["group"] = _none_for_default(values["group"])
+    if symbol.last == "new_group":
+        values["ranks"] = call.argument(0, "ranks")
+    if "timeout" in values:
+        values["timeout_text"] = _written(call, "timeout")
+    if uses.is_dropped(call):
+        values["dropped"] = _lost(machine, symbol, call)
+    elif "async_op" in call.keywords and constant(call.keywords["async_op"]) is True:
+        values["dropped"] = (Const("handle"),) if uses.is_unwaited(machine, call) else ()
+    machine.record("collective", symbol.last, call.site, **values)
+    if symbol.name.rpartition(".")[0] in _BLIND:
+        if symbol.last in _GATHERING:
+            tensor = call.argument(1, "tensor") or call.argument(-1, "input_tensor")
+            destination = call.argument(0, "tensor_list") or call.argument(-1, "output_tensor")
+            gradients.receive(machine, destination, gradients.collect(machine, call, symbol.last, tensor))
+        elif symbol.last == "all_reduce":
+            gradients.reduce_in_place(machine, call, symbol.last)
+        elif symbol.last == "all_gather_object":
+            gradients.receive(machine, call.argument(0), gradients.cut_parts(carried_by(call.given)))
+    if symbol.last in ("broadcast_object_list", "scatter_object_list"):
+        _share(machine, call)
+    carries = carried_by(call.given)
+    if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
+        carries = (metrics.REDUCED, *carries)[:12]  # out of place
+    elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
+        metrics.items_reduced(machine, call)
+        carries = metrics.reduced(call, carries)
+        metrics.collective_in_method(machine)
+    if symbol.last == "new_group":
+        return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+    if symbol.last == "init_device_mesh":
+        return _mesh(machine, symbol, call)
+    return (Opaque(symbol.last + "()", carries),)
+
+
+def mesh_method(mesh: Resource, call: Call) -> Value | None:
+    """A method of a device mesh, or of a part of one; None for one without a model."""
+    if call.name == "get_rank":
+        return (Rank("global"),)
+    if call.name == "get_group":
+        return (Resource("group", call.site),)
+    return (mesh,) if call.name == "_flatten" else None
+
+
+def _share(machine: Machine, call: Call) -> None:
+    """After a broadcast of objects every rank has what one had."""
+    for value in (*call.args, *call.keywords.values()):
+        for atom in bare(value):
+            if isinstance(atom, Resource) and atom.kind == "list":
+                for key, held in list(atom.fields.items()):
+                    machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
+
+
+def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Resource("mesh", call.site),)
+
+
+_BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
+"""Whose collectives autograd does not see."""
+_GATHERING = frozenset({"all_gather", "all_gather_into_tensor", "_all_gather_base"})
+
+
+def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """What is lost with the result of a call that is a statement of its own: a ``handle``, a ``result``, or nothing."""
+    if constant(call.argument(-1, "async_op")) is True or "_async" in symbol.last:
+        return (Const("handle"),) if uses.is_unwaited(machine, call) else ()
+    return out_of_place(machine, call) if is_out_of_place(symbol) else ()
+
+
+def out_of_place(machine: Machine, call: Call) -> Value:
+    """``result`` where the tensor that went in is used again, as though it held the result.
+
+    An argument that nobody uses again is one way to write a barrier.
+    """
+    used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
+    return (Const("result"),) if used else ()
+
+
+def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    deepspeed = symbol.name.startswith("deepspeed")
+    world_size = call.argument(-1 if deepspeed else 3, "world_size")
+    if constant(world_size or machine.environment.get("WORLD_SIZE", ())) in (1, "1"):
+        return NONE
+    values: dict[str, Value] = {
+        "rank": call.argument(-1 if deepspeed else 4, "rank"),
+        "world_size": world_size,
+        "backend": call.argument(0, "dist_backend" if deepspeed else "backend"),
+        "deepspeed": TRUE if deepspeed else (),
+    }
+    for name in ("timeout", "device_id"):
+        if name in call.keywords:
+            values[name] = call.keywords[name]
+    if not deepspeed and len(call.args) > 2:
+        values["timeout"] = call.args[2]
+    if "timeout" in values:
+        values["timeout_text"] = _written(call, "timeout")
+    if _is_loop_back(machine, constant(call.argument(-1 if deepspeed else 1, "init_method"))):
+        values["one_node"] = TRUE
+    values["world_size_text"] = _written(call, "world_size")
+    values["rank_text"] = _written(call, "rank")
+    machine.starts += 1
+    machine.record("process_group", "init", call.site, **values)
+    return NONE
+
+
+def note_world(machine: Machine, key: Value, value: Value) -> None:
+    """Record that the script makes itself a world of one: `os.environ.setdefault("WORLD_SIZE", "1")`."""
+    if constant(key) == "WORLD_SIZE" and constant(value) in (1, "1"):
+        machine.record("world_of_one", "WORLD_SIZE", machine.site())
+
+
+def _is_loop_back(machine: Machine, method: Any) -> bool:
+    """Whether the ranks meet at an address that other machines cannot reach."""
+    if isinstance(method, str) and method.startswith("tcp:"):
+        return method.startswith(("tcp://127.0.0.1", "tcp://localhost"))
+    return constant(machine.environment.get("MASTER_ADDR", ())) in ("127.0.0.1", "localhost")
+
+
+def _written(call: Call, name: str) -> Value:
+    """The source text of a keyword argument, where it is no more than a name, a field or a number."""
+    for keyword, node in call.node[3] if call.node else ():
+        if keyword == name:
+            field = ""
+            while node[0] == "attr":
+                node, field = node[1], f".{node[2]}{field}"
+            if node[0] == "name" or (node[0] == "const" and type(node[1]) in (int, float)):
+                return (Const(f"{node[1]}{field}"),)
+    return ()
+
+
+def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("process_group", "destroy", call.site)
+    return NONE
+
+
+def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    for atom in bare(call.argument(0)):
+        if isinstance(atom, Symbol) and atom.last == "destroy_process_group":
+            machine.record("process_group", "destroy", call.site)
+        elif isinstance(atom, Function):
+            machine.call(atom)
+    return NONE
+
+
+def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    started = any(fact.kind in ("process_group", "wrap") and fact.name != "destroy" for fact in machine.facts)
+    return TRUE if started else (Opaque("is_initialized_yet"),)
+
+
+def _constant_model(value: Value) -> Model:
+    return lambda machine, symbol, call: value
+
+
+def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    group = _none_for_default(call.argument(0, "group"))
+    if not group or constant(group) is None:
+        return (Rank("global"),)
+    machine.record("group_rank", symbol.last, call.site)
+    return (Rank("group"),)
+
+
+def rank_in(atom: Any, call: Call) -> Value:
+    """``mesh.get_local_rank(dimension)``, which is not that of the node, and ``group.rank()``; empty for other calls.
+
+    Only a mesh takes the dimension; a mesh or a group that came from elsewhere is known by its name.
+    """
+    last = call.name.lower().lstrip("_").removeprefix("get_")
+    holder = {"local_rank": "mesh", "rank": "group"}.get(last, "")
+    if isinstance(atom, Resource) and atom.kind == holder:
+        return (Rank("group"),)
+    if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and "mesh" in atom.name)):
+        return (Rank("group", named=last),)
+    if holder == "group" and isinstance(atom, Opaque):
+        if atom.name.rpartition(".")[2].endswith(("group", "_pg")) or "get_group" in atom.name:
+            return (Rank("group", named=last),)
+    return ()
+
+
+_DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
+
+
+def _none_for_default(group: Value) -> Value:
+    """A group as a collective takes it, to which ``group.WORLD`` and None are the same; elsewhere it is no None."""
+    return tuple(
+        Const(None) if isinstance(atom, Symbol) and atom.name in _DEFAULT_GROUP else atom for atom in bare(group)
+    )
+
+
+_TORCH: dict[str, Model] = {
+    "init_process_group": _initialise,
+    "destroy_process_group": _destroy,
+    "is_available": _constant_model(TRUE),
+    "is_nccl_available": _constant_model(TRUE),
+    "is_initialized": _is_initialized,
+    "is_torchelastic_launched": _constant_model(UNKNOWN),
+    "get_rank": _get_rank,
+    "DeviceMesh": _mesh,
+    "get_group_rank": _constant_model((Rank("group"),)),
+    "get_node_local_rank": _constant_model((Rank("local"),)),
+    "get_world_size": _constant_model((WorldSize(),)),
+}
+
+
+def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("device", symbol.last, call.site, device=call.argument(0, "device"))
+    return NONE
+
+
+_CUDA: dict[str, Model] = {
+    "set_device": _set_device,
+    "set_device_index": _set_device,
+    "device_count": _constant_model((WorldSize(local=True),)),
+    "is_available": _constant_model(TRUE),
+}
+
+
+def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``mp.spawn(fn, args, nprocs)``: fn(index, *args) in each process."""
+    from validate_ddp.interpreter import calls
+
+    nprocs = call.argument(2, "nprocs")
+    if constant(nprocs) == 1:
+        return NONE
+    machine.record("launch", "spawn", call.site, nprocs=nprocs)
+    calls.spawned(machine, call.argument(0, "fn"), [(Rank("spawn"),), *_arguments(call.argument(1, "args"))], call.site)
+    return NONE
+
+
+def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``notebook_launcher(fn, args, num_processes)`` of Accelerate: fn(*args) in each process."""
+    from validate_ddp.interpreter import calls
+
+    number = call.argument(2, "num_processes")
+    if constant(number) != 1:
+        machine.record("launch", "spawn", call.site, nprocs=number)
+        calls.spawned(machine, call.argument(0, "function"), _arguments(call.argument(1, "args")), call.site)
+    return NONE
+
+
+def _arguments(value: Value) -> list[Value]:
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+            return list(atom.fields.values())
+    return []
+
+
+def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``Process(target=fn, args=(i, ...))`` in a loop: one process a rank, the loop's number its rank."""
+    from validate_ddp.interpreter import calls
+
+    given = _arguments(call.argument(3, "args"))
+    counters = {loop.target for loop in machine.loops if loop.target}
+    if machine.loops:
+        machine.record("launch", "Process", call.site)
+    arguments = [
+        (Rank("spawn"),) if any(isinstance(a, Opaque) and a.name in counters for a in bare(value)) else value
+        for value in given
+    ]
+    calls.spawned(machine, call.argument(1, "target"), arguments, call.site)
+    return (Opaque("process"),)
+
+
+_LAUNCH: dict[str, Model] = {
+    "spawn": _spawn,
+    "start_processes": _spawn,
+    "Process": _process,
+}
+
+
+def _horovod(value: Value) -> Model:
+    """A rank or size of Horovod: who asks for it means to run on several."""
+
+    def ask(machine: Machine, symbol: Symbol, call: Call) -> Value:
+        machine.record("launch", "horovod", call.site)
+        return value
+
+    return ask
+
+
+_HOROVOD: dict[str, Model] = {
+    "init": _constant_model(NONE),
+    "rank": _horovod((Rank("global"),)),
+    "local_rank": _horovod((Rank("local"),)),
+    "size": _horovod((WorldSize(),)),
+    "local_size": _horovod((WorldSize(local=True),)),
+}
+_MPI: dict[str, Model] = {
+    "Get_rank": _constant_model((Rank("global"),)),
+    "Get_size": _constant_model((WorldSize(),)),
+}
+_XLA: dict[str, Model] = {
+    "is_master_ordinal": _constant_model((RankTest("zero"),)),
+    "get_ordinal": _constant_model((Rank("global"),)),
+    "global_ordinal": _constant_model((Rank("global"),)),
+    "get_local_ordinal": _constant_model((Rank("local"),)),
+    "xrt_world_size": _constant_model((WorldSize(),)),
+    "rendezvous": collective,
+    "mesh_reduce": collective,
+}

@@ -1,0 +1,216 @@
+"""Accelerate, Lightning Fabric and DeepSpeed: objects that wrap, shard and save for the script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.values import (
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Const,
+    Function,
+    Instance,
+    Opaque,
+    Resource,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    constant,
+    join,
+)
+from validate_ddp.models import distributed, metrics, sharded, uses
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+
+def find(name: str) -> Model | None:
+    root, _, _ = name.partition(".")
+    last = name.rpartition(".")[2]
+    if root == "accelerate":
+        if last in ("Accelerator", "PartialState", "AcceleratorState"):
+            return _made("accelerator")
+        if last in vocabulary.ACCELERATE_UTILITIES:
+            return _collective
+        if last in ("notebook_launcher", "debug_launcher"):
+            return distributed.launched_in_notebook
+    if root in ("lightning", "lightning_fabric", "pytorch_lightning", "lite") and last == "Fabric":
+        return _made("fabric")
+    if root == "deepspeed" and last == "initialize":
+        return _deepspeed
+    return None
+
+
+_WORKING = frozenset(
+    """prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders launch split_between_processes
+    gather gather_for_metrics reduce wait_for_everyone accumulate backward save_state main_process_first all_gather
+    all_reduce barrier broadcast on_main_process pad_across_processes local_main_process_first""".split()
+)
+"""Methods of a launcher that a script calls which means to run on several ranks."""
+
+
+def _made(kind: str) -> Model:
+    def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
+        made = Resource(kind, call.site)
+        if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
+            made.fields["split"] = TRUE  # its loaders may cut batches up instead of dealing them out
+        if "step_scheduler_with_optimizer" in call.keywords:
+            made.fields["own_schedule"] = TRUE
+        turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
+        if turns and constant(turns) != 1:
+            made.fields["accumulating"] = turns
+        if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
+            made.fields["single"] = TRUE
+        sharded.note_plugins(made, call)
+        return (made,)
+
+    return make
+
+
+def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    dropped = _lost(machine, symbol.last, call)
+    machine.record("collective", symbol.last, call.site, arguments=call.given, function=(symbol,), dropped=dropped)
+    return (Opaque(symbol.last + "()", metrics.reduced(call, _collected(machine, symbol.last, call))),)
+
+
+def _collected(machine: Machine, name: str, call: Call) -> tuple[Any, ...]:
+    """What the result of a collective of Accelerate or Fabric carries."""
+    if name in ("gather", "gather_for_metrics", "all_gather"):
+        if constant(call.argument(-1, "sync_grads")) is True:
+            return carried_by(call.given)
+        return gradients.collect(machine, call, name, call.argument(0, "tensor") or call.given)
+    if name == "reduce":
+        return gradients.collect(machine, call, name, call.argument(0, "tensor"), reduces=True)
+    return carried_by(call.given)
+
+
+_OUT_OF_PLACE = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across_processes", "all_gather"})
+"""Collectives of Accelerate and Fabric that only return their result; Fabric's ``all_reduce`` also works in place."""
+
+
+def _lost(machine: Machine, name: str, call: Call) -> Value:
+    if name in _OUT_OF_PLACE and uses.is_dropped(call):
+        return distributed.out_of_place(machine, call)
+    return ()
+
+
+def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    inner = call.argument(1, "model")
+    engine = Resource("engine", call.site, {"inner": inner})
+    machine.record("launch", "deepspeed", call.site)
+    machine.record("wrap", "engine", call.site, wrapper=(engine,), inner=inner)
+    loader: Value = (Resource("loader", call.site, {"prepared": (Const(True),)}),)
+    fields: dict[str, Value] = {"0": (engine,), "1": (Opaque("optimizer"),), "2": loader, "3": (Opaque("scheduler"),)}
+    return (Resource("tuple", call.site, fields),)
+
+
+def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value | None:
+    """A method of an Accelerator or a Fabric; None for one without a model."""
+    name = call.name
+    if name in _WORKING and not launcher.get("single"):
+        # Only now: an application that makes an Accelerator for its device alone runs in one process.
+        machine.record("launch", launcher.kind, launcher.site, launcher=(launcher,))
+    if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
+        if launcher.get("single"):
+            return call.args[0] if len(call.args) == 1 else None
+        prepared = [_prepared(machine, value, call) for value in call.args]
+        if call.open and not call.args:
+            launcher.fields["unseen"] = TRUE
+        if len(prepared) == 1 and not call.open:
+            return prepared[0]
+        fields = {str(index): value for index, value in enumerate(prepared)}
+        if call.open:
+            fields = {"*": (Opaque("prepared"),)}
+        return (Resource("tuple", call.site, fields),)
+    sharded.launcher_method(machine, launcher, call)
+    if name in ("unwrap_model", "extract_model_from_parallel"):
+        return unwrapped(call.argument(0, "model"))
+    if name == "get_state_dict":
+        return (Opaque("state"),)
+    if name in ("save", "save_model"):
+        return NONE  # writes on the main process only
+    if name == "backward":
+        machine.record("backward", "backward", call.site, loss=call.argument(0, "loss"))
+        return NONE
+    if name in (
+        "no_sync",
+        "accumulate",
+        "autocast",
+        "main_process_first",
+        "local_main_process_first",
+        "no_backward_sync",
+    ):
+        return (Resource("context", call.site, {"name": (Const(name),)}),)
+    collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
+    if name in collectives:
+        dropped = _lost(machine, name, call)
+        values: dict[str, Value] = {"arguments": call.given, "launcher": (launcher,), "dropped": dropped}
+        machine.record("collective", name, call.site, **values)
+        return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
+    if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
+        held = Resource("list", call.site, {"*": call.args[0]})
+        machine.write(launcher.fields, name, join(launcher.get(name), (held,)))
+        return NONE
+    if name in ("save_state", "load_state"):
+        return _hooked(machine, launcher, call)
+    if name == "launch" and call.args:
+        from validate_ddp.interpreter import calls
+
+        calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
+        return NONE
+    if name in ("print", "log"):
+        with machine.guarded("zero"):
+            metrics.report(machine, call)
+    if name in ("print", "log", "wait_for_everyone", "free_memory", "end_training", "clear"):
+        return NONE
+    return None
+
+
+def _hooked(machine: Machine, launcher: Resource, call: Call) -> Value:
+    """Run the hooks that were registered for saving or loading the state."""
+    for held in bare(launcher.get(f"register_{call.name}_pre_hook")):
+        for hook in bare(held.get("*")):
+            if isinstance(hook, Function):
+                machine.call(hook, UNKNOWN, UNKNOWN, UNKNOWN)
+    return NONE
+
+
+def _prepared(machine: Machine, value: Value, call: Call) -> Value:
+    """What ``prepare`` makes of its argument: wrapped models, sharded loaders."""
+    result: Value = ()
+    for atom in bare(value):
+        base = atom.base if isinstance(atom, Instance) else None
+        if base is not None and base.kind == "loader":
+            atom = base
+        if isinstance(atom, Resource) and atom.kind == "loader":
+            sharded = Resource("loader", atom.site, {**atom.fields, "prepared": (Const(True),)})
+            result = join(result, (sharded,))
+        elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
+            wrapper = Resource("ddp", call.site, {"inner": (atom,), "flavour": (Const("accelerate"),)})
+            machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
+            result = join(result, (wrapper,))
+        elif isinstance(atom, Resource):
+            if atom.kind == "scheduler":
+                atom.fields["prepared"] = (Const(True),)
+            result = join(result, (atom,))
+        else:
+            result = join(result, (Resource("prepared", call.site, {"inner": (atom,)}),))
+    return result or UNKNOWN
+
+
+def unwrapped(value: Value) -> Value:
+    """The models inside wrappers."""
+    result: Value = ()
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("ddp", "dp", "fsdp", "engine", "prepared"):
+            result = join(result, atom.get("inner") or UNKNOWN)
+        else:
+            result = join(result, (atom,))
+    return result or UNKNOWN

@@ -1,0 +1,187 @@
+"""Numbers that sum up what a model did on the batches of a loader: where they come from, and where they end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.findings import Span
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.values import (
+    Const,
+    Instance,
+    Opaque,
+    Resource,
+    Site,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+_NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
+SUMMED = Resource("summed", _NOWHERE)
+"""Carried by what was added up over the batches of a loop."""
+REDUCED = Resource("reduced", _NOWHERE)
+"""Carried by what a collective, or something that may be one, was applied to."""
+
+_REPORTS = frozenset(
+    """print info warning log add_scalar add_scalars log_metric log_metrics log_dict write report track
+    add_hparams""".split()
+)
+_AGGREGATES = frozenset(
+    """mean sum average nanmean fmean accuracy_score f1_score roc_auc_score average_precision_score
+    mean_squared_error mean_absolute_error r2_score""".split()
+)
+_REDUCING = ("reduce", "gather", "sync", "average_across", "aggregate", "merge", "collect", "bcast", "broadcast")
+_known: dict[str, bool] = {}
+
+
+def _is_of_batches(carries: tuple[Any, ...]) -> bool:
+    for part in carries:  # noqa: SIM110 - on the way of every call, where a generator costs thrice as much
+        if type(part) is Resource and part.kind == "batch":
+            return True
+    return False
+
+
+def marked(value: Value, mark: Resource) -> Value:
+    """``value``, where it comes from batches, with a mark on it."""
+    return tuple(
+        Opaque(atom.name, (mark, *atom.carries)[:12])
+        if isinstance(atom, Opaque) and mark not in atom.carries and _is_of_batches(atom.carries)
+        else atom
+        for atom in value
+    )
+
+
+def with_item(holder: Value, value: Value) -> Value:
+    """An array one of whose items is now ``value``, a sum over batches; empty where it is nothing of the kind."""
+    carries = carried_by(value)
+    if SUMMED not in carries or not all(isinstance(atom, Opaque) for atom in holder):
+        return ()
+    return (Opaque(holder[0].name, (*carries, *carried_by(holder))[:12]),)
+
+
+def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the result of an unknown function carries: the mean of a list is a sum over its batches."""
+    if not carries or not _is_of_batches(carries):
+        return carries
+    if call.name == "append":  # of numpy: all batches so far
+        return carries if SUMMED in carries else (SUMMED, *carries)[:12]
+    if call.name in _AGGREGATES and any(isinstance(a, Resource) and a.kind == "list" for a in bare(call.given)):
+        return (SUMMED, *carries)[:12]
+    return carries
+
+
+def reduced(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What comes out of a collective carries, whose arguments it may have changed in place."""
+    for atom in _held(call.given):
+        if isinstance(atom, Opaque) and REDUCED not in atom.carries and _is_of_batches(atom.carries):
+            atom.carries = (REDUCED, *atom.carries)[:12]
+    return (REDUCED, *carries)[:12] if _is_of_batches(carries) else carries
+
+
+def items_reduced(machine: Machine, call: Call) -> None:
+    """A loop hands the items of a list to a collective, one value standing for all: each is changed in place."""
+    if not machine.loops:
+        return
+    given = {id(part) for atom in bare(call.given) if isinstance(atom, Opaque) for part in atom.carries}
+    for value in tuple(machine.frame.scope.names.values()) if given else ():
+        for holder in bare(value):
+            if isinstance(holder, Resource) and holder.kind in ("list", "tuple", "dict"):
+                items = [atom for atom in _held((holder,)) if isinstance(atom, Opaque) and _is_of_batches(atom.carries)]
+                if all(id(part) in given for item in items for part in item.carries):
+                    for item in items:
+                        item.carries = (REDUCED, *(part for part in item.carries if part is not REDUCED))[:12]
+
+
+def put_together(call: Call, value: Value) -> Value:
+    """What a function gives back whose name says that it puts the ranks' values together, by files say: the walk has
+    then lost sight of what went in."""
+    if not _is_of_batches(carried_by(call.given)) or _is_of_batches(carried_by(value)):
+        return value
+    return join(value, (Opaque("", (REDUCED,)),))
+
+
+def _held(value: Value) -> list[Any]:
+    found = []
+    for atom in bare(value):
+        if isinstance(atom, Resource) and atom.kind in ("list", "tuple", "dict"):
+            found += [part for field in atom.fields.values() for part in bare(field)]
+        found.append(atom)
+    return found
+
+
+def may_reduce(name: str) -> bool:
+    """Whether something unknown of that name may put the ranks' values together."""
+    if name not in _known:
+        _known[name] = any(word in name.lower() for word in _REDUCING)
+    return _known[name]
+
+
+def collective_in_method(machine: Machine) -> None:
+    """A collective runs: the objects in whose methods it does may hold the numbers of all ranks from here on."""
+    for frame in machine.frames:
+        bound = frame.function.bound if frame.function is not None else None
+        if isinstance(bound, Instance) and "*given" in bound.fields:
+            machine.write(bound.fields, "*given", marked(bound.fields["*given"], REDUCED))
+
+
+def taken_in(machine: Machine, holder: Any, carries: tuple[Any, ...], mark: Resource = SUMMED) -> None:
+    """A method that is not walked was given something of a batch: what its object says afterwards comes from it."""
+    if not isinstance(holder, Instance) or not _is_of_batches(carries):
+        return
+    if any(isinstance(base, Symbol) and base.last.endswith("Module") for base in holder.cls.lineage()):
+        return  # a model forgets
+    given = (Opaque("", carries if mark in carries else (mark, *carries)[:12]),)
+    machine.write(holder.fields, "*given", join(holder.fields.get("*given", ()), given))
+
+
+def told(holder: Instance, name: str) -> Value:
+    """The field ``name`` of an object whose methods took in what came of batches."""
+    return (Opaque(name, carried_by(holder.fields["*given"])),)
+
+
+def report(machine: Machine, call: Call, value: Value = ()) -> None:
+    """Record that a number summed up over batches is printed, logged, or steers a schedule."""
+    if value:
+        noted(machine, "report", call.name, value, call.site)
+    elif call.name in _REPORTS:
+        parts = _parts(machine, call) if SUMMED in carried_by(call.given) else ()
+        if len(parts) < _SEVERAL:
+            noted(machine, "report", call.name, call.given, call.site)
+            return
+        for index, part in enumerate(parts):
+            noted(machine, "report", call.name, part, call.site, index)
+
+
+_SEVERAL = 2
+
+
+def _parts(machine: Machine, call: Call) -> list[Value]:
+    """The values told of in one line, one by one: the arguments, and what stands in an f-string."""
+    found: list[Value] = []
+    for node, value in zip(call.node[2] if call.node else (), call.args, strict=False):
+        if node[0] == "fstr":
+            found += [machine.evaluate(part) for part in node[1]]
+        else:
+            found.append(value)
+    return [part for part in [*found, *call.keywords.values()] if SUMMED in carried_by(part)]
+
+
+def decided(machine: Machine, value: Value) -> None:
+    """Record that a condition which cannot be settled hangs on a number summed up over batches."""
+    for atom in value:
+        if type(atom) is Opaque and SUMMED in atom.carries:
+            machine.record("decision", "if", machine.site(), value=value)
+            return
+
+
+def noted(machine: Machine, kind: str, name: str, value: Value, site: Site, part: int = 0) -> None:
+    """Record a fact on ``value`` if it is a sum over batches; ``part`` tells several of one place apart."""
+    carries = carried_by(value)
+    if SUMMED in carries or any(isinstance(part, Instance) and "*given" in part.fields for part in carries):
+        machine.record(kind, name, site, value=value, part=(Const(part),))

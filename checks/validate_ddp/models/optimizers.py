@@ -1,0 +1,203 @@
+"""Optimizers, and the layers whose parameters they hold: steps, zeroed gradients, parameters outside a wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.values import (
+    NONE,
+    WRAPPERS,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Opaque,
+    Resource,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    constant,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+_OPTIMIZERS = frozenset(
+    """SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop LBFGS ASGD SparseAdam Adafactor Muon LARS LAMB
+    Lamb Lion AdaBelief Adan FusedAdam FusedSGD FusedLAMB FusedNovoGrad Adam8bit AdamW8bit PagedAdamW8bit Lion8bit
+    DeepSpeedCPUAdam ZeroRedundancyOptimizer RMSpropTF Lookahead Ranger RectifiedAdam""".split()
+)
+_LAYERS = frozenset(
+    """Linear LazyLinear Bilinear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Embedding
+    EmbeddingBag LSTM GRU RNN LSTMCell GRUCell BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LayerNorm GroupNorm
+    InstanceNorm2d PReLU MultiheadAttention TransformerEncoderLayer TransformerDecoderLayer TransformerEncoder
+    TransformerDecoder Transformer Sequential ModuleList ModuleDict Parameter ParameterList ParameterDict""".split()
+)
+"""Modules of torch.nn that have parameters, or may hold such modules."""
+_HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
+_MOST_PARTS = 200
+"""Parameters given to one optimizer; more are of one model, of which the first tell enough. Not said: values merge."""
+_PARAMETRISED = _LAYERS - _HOLDERS
+
+
+def find(name: str) -> Model | None:
+    root, _, rest = name.partition(".")
+    last = name.rpartition(".")[2]
+    if last in _OPTIMIZERS and root != "program":
+        return _optimizer
+    if root == "torch" and last in _LAYERS and rest.startswith("nn."):
+        return _layer
+    return None
+
+
+def _optimizer(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (made(machine, symbol, call),)
+
+
+def made(machine: Machine, symbol: Symbol, call: Call) -> Resource:
+    """An optimizer over the parameters that its first argument gives."""
+    parameters = call.argument(0, "params")
+    optimizer = Resource("optimizer", call.site, {"parameters": parameters})
+    machine.record("optimizer", symbol.last, call.site, optimizer=(optimizer,), parameters=parameters)
+    return optimizer
+
+
+def is_base(symbol: Symbol) -> bool:
+    """Whether classes derived from it are optimizers."""
+    return symbol.name in ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer") or (
+        symbol.name.startswith("torch.optim.") and symbol.last in _OPTIMIZERS
+    )
+
+
+def _layer(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """Still something unknown, but told from other layers: with its kind, parts and place in the walk's order."""
+    parts = tuple(part for part in carried_by(call.given) if isinstance(part, (Resource, Instance)))
+    fields: dict[str, Value] = {"name": (Const(symbol.last),), "order": (Const(len(machine.facts)),)}
+    if call.open:
+        parts = (*parts, Resource("open", call.site))
+    if parts:
+        fields["parts"] = parts
+    return (Opaque(symbol.name + "()", (Resource("layer", call.site, fields),)),)
+
+
+def holding(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``layers.append(layer)``: a container of modules, or a module, gets parts."""
+    if isinstance(atom, Opaque):
+        put_into(atom, called.given)
+    elif isinstance(atom, Instance):
+        atom.given = (*atom.given, *carried_by(called.given))
+    return None
+
+
+def put_into(holder: Opaque, value: Value) -> None:
+    """Make ``value`` a part of the layers that the holder is."""
+    for part in holder.carries:
+        if isinstance(part, Resource) and part.kind == "layer":
+            part.fields["parts"] = (*part.get("parts"), *carried_by(value))[:_MOST_PARTS]
+
+
+def step(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``optimizer.step()``, or the step of a gradient scaler which is given the optimizer."""
+    for closure in bare(called.argument(0, "closure")):  # LBFGS runs forward and backward itself
+        if isinstance(closure, Function):
+            machine.call(closure)
+    target = _target(atom, called) or next((part for part in bare(called.argument(0)) if _is_optimizer(part)), None)
+    if target is None:
+        return None
+    machine.record("step", called.name, called.site, optimizer=(target,))
+    return NONE
+
+
+def zero_grad(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``zero_grad()`` of an optimizer, or of a model."""
+    target = _target(atom, called) or atom
+    machine.record("zero_grad", called.name, called.site, target=(target,), receiver=(Const(spelled(called)),))
+    return NONE
+
+
+def spelled(called: Call) -> str:
+    """The last name of what the method is called on, as the code writes it."""
+    function = called.node[1] if called.node else ["other"]
+    if function[0] != "attr":
+        return ""
+    receiver = function[1]
+    return str(receiver[1] if receiver[0] == "name" else receiver[2] if receiver[0] == "attr" else "")
+
+
+def _target(atom: Any, called: Call) -> Any:
+    if _is_optimizer(atom):
+        return atom
+    return atom if isinstance(atom, Opaque) and named_like_one(spelled(called)) else None
+
+
+def _is_optimizer(atom: Any) -> bool:
+    if isinstance(atom, Instance):
+        atom = atom.base
+    if isinstance(atom, Opaque):
+        return named_like_one(atom.name.rpartition(".")[2])
+    return isinstance(atom, Resource) and (atom.kind == "optimizer" or (atom.kind == "prepared" and _is_prepared(atom)))
+
+
+def _is_prepared(atom: Resource) -> bool:
+    return any(_is_optimizer(inner) for inner in bare(atom.get("inner")))
+
+
+def named_like_one(name: str) -> bool:
+    """Whether a name says that it is an optimizer's."""
+    last = name.lower().lstrip("_").removesuffix("()")
+    return "optim" in last or last in ("opt", "opt_g", "opt_d", "g_opt", "d_opt", "opt_ae", "opt_disc")
+
+
+def parts_of(value: Value) -> list[Any]:
+    """Every layer and instance that a module is or holds, itself included, and the modules inside wrappers.
+
+    A resource ``open`` among them says that there are others, which the walk has not seen.
+    """
+    found: list[Any] = []
+    pending = list(value)
+    seen: set[int] = set()
+    while pending and len(seen) < 2000:
+        atom = bare((pending.pop(),))[0]
+        if id(atom) in seen:
+            continue
+        seen.add(id(atom))
+        if isinstance(atom, Instance):
+            found.append(atom)
+            pending.extend(part for field in atom.fields.values() for part in field)
+            pending.extend(atom.given)
+        elif isinstance(atom, Opaque):
+            pending.extend(atom.carries)
+        elif isinstance(atom, Resource):
+            if atom.kind == "layer":
+                found.append(atom)
+                pending.extend(atom.get("parts"))
+            elif atom.kind == "open":
+                found.append(atom)
+            elif atom.kind in (*WRAPPERS, "prepared"):
+                pending.extend(atom.get("inner"))
+            elif atom.kind in ("list", "tuple", "dict"):
+                pending.extend(part for field in atom.fields.values() for part in field)
+    return found
+
+
+def has_parameters(module: Any) -> bool:
+    """Whether a module surely has parameters of its own or of a part."""
+    return any(
+        part.kind == "layer" and constant(part.get("name")) not in _HOLDERS
+        if isinstance(part, Resource)
+        else _makes_layers(part.cls)
+        for part in parts_of((module,))
+    )
+
+
+def _makes_layers(cls: Class) -> bool:
+    """Whether a module of the program uses a layer by name."""
+    bases = cls.lineage()
+    return any(isinstance(base, Symbol) and base.name == "torch.nn.Module" for base in bases) and any(
+        isinstance(base, Class) and not _PARAMETRISED.isdisjoint(base.node[6]) for base in bases
+    )

@@ -1,0 +1,164 @@
+"""Random numbers: seeds, what a training step draws, and random transforms of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.values import (
+    FALSE,
+    NONE,
+    TRUE,
+    Const,
+    Function,
+    Opaque,
+    Resource,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    constant,
+    join,
+)
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.calls import Call
+
+Model = Callable[[Machine, Symbol, "Call"], Value]
+
+SEEDING = frozenset("seed_everything set_seed set_random_seed seed_torch random_seed".split())
+_DRAWS = frozenset("randn randn_like rand rand_like randint randint_like normal".split())
+_TRANSFORMS = frozenset(
+    """RandomResizedCrop RandomCrop RandomHorizontalFlip RandomAffine RandomRotation RandomErasing ColorJitter
+    AutoAugment RandAugment TrivialAugmentWide""".split()
+)
+AUGMENTING = frozenset(
+    """flip hflip vflip horizontal_flip vertical_flip random_flip flip_prob hflip_prob vflip_prob random_crop rand_crop
+    crop_scale multi_scale augment augmentation augmentations data_augmentation do_augment use_augmentation aug
+    color_jitter color_distortion colorjitter gaussian_blur random_erase random_erase_prob random_erasing reprob
+    re_prob auto_augment auto_augment_policy aa rand_augment randaugment autoaugment augmix_severity random_rotation
+    random_rotate random_scale random_mirror cutout horizontal_flip_prob local_crops_number local_crops_scale
+    global_crops_scale""".split()
+)
+"""Names of parameters by which data sets and their transforms are told to change samples at random."""
+_SAYING = tuple(
+    """randomcrop randomresize randomflip randomhorizontal randomrot randomscale randomaffine randomeras randaug
+    randomaug multicrop autoaugment trivialaugment augmix colorjitter dataaugment trainaugment""".split()
+)
+"""What the name of a transform or data set holds that does."""
+_SURE = 2
+"""So many parameters of that kind leave no doubt."""
+
+
+def find(name: str) -> Model | None:
+    root, _, _ = name.partition(".")
+    last = name.rpartition(".")[2]
+    if root == "torch" and last in ("manual_seed", "manual_seed_all", "seed"):
+        return _seed
+    if root in ("random", "numpy") and last == "seed":
+        return _seed
+    if last in SEEDING:
+        return _seed
+    if root == "torch" and last in _DRAWS and name.count(".") == 1:
+        return _draw
+    if name == "torch.Generator":
+        return _generator
+    if root == "torchvision" and last in _TRANSFORMS:
+        return _transform
+    if root not in vocabulary.LIBRARIES and _says_random(last):
+        return _named
+    return None
+
+
+def _says_random(name: str) -> bool:
+    plain = name.lower().replace("_", "")
+    return any(word in plain for word in _SAYING)
+
+
+def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    library = "torch.cuda" if symbol.name.startswith("torch.cuda.") else symbol.name.partition(".")[0]
+    values = {"seed": call.argument(0), "library": (Const(library),)}
+    if "device_specific" in call.keywords or len(call.args) > 1:
+        values["device_specific"] = call.argument(1, "device_specific")
+    machine.record("seed", symbol.last, call.site, **values)
+    return NONE
+
+
+def _generator(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (Opaque("torch.Generator()", (Resource("rng", call.site),)),)
+
+
+def generator_seeded(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``generator.manual_seed(seed)``: the generator remembers its seeds, and where the last one is set."""
+    for part in carried_by((atom,)):
+        if isinstance(part, Resource) and part.kind == "rng" and call.args:
+            machine.write(part.fields, "seed", join(part.get("seed"), call.args[0]))
+            machine.write(part.fields, "at", (Resource("call", call.site),))
+            machine.record("seed", "generator", call.site, seed=call.args[0], library=(Const("generator"),))
+    return None
+
+
+def _draw(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """Noise, time steps and latents: what is drawn outside of loops initialises something."""
+    if machine.loops and "no_grad" not in machine.flags and not _is_single(call):
+        sized = tuple(part for part in carried_by(call.given) if isinstance(part, Resource) and part.kind == "batch")
+        machine.record("draw", symbol.last, call.site, generator=call.argument(-1, "generator"), sized=sized)
+    value: Value = (Opaque(f"torch.{symbol.last}()", carried_by(call.given)),)
+    return gradients.cut(value) if machine.gathers else value
+
+
+def _is_single(call: Call) -> bool:
+    """Whether one number is drawn, as for a decision: ranks had better agree on that."""
+    sizes = [call.keywords["size"]] if "size" in call.keywords else call.args[-1:]
+    for atom in bare(sizes[0]) if sizes else ():
+        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+            return all(constant(part) == 1 for part in atom.fields.values())
+    return all(constant(value) == 1 for value in call.args)
+
+
+def _transform(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("draw", symbol.last, call.site, transform=(Const(True),))
+    return (Opaque(f"{symbol.name}()", carried_by(call.given)),)
+
+
+def _named(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A transform or data set out of sight, whose name says that it changes samples at random."""
+    held = Resource("augmentation", call.site, {"sure": TRUE, "said": (Const(f"`{symbol.last}`"),)})
+    return (Opaque(f"{symbol.name}()", (held, *carried_by(call.given))[:12]),)
+
+
+def noted(call: Call, carries: tuple[object, ...]) -> tuple[object, ...]:
+    """What the result of something out of sight carries which was given a parameter of AUGMENTING, or several.
+
+    One that is off says nothing; one of unknown value does, but not for sure.
+    """
+    named = [name for name in call.keywords if name in AUGMENTING and _may_be_on(call.keywords[name])]
+    if not named:
+        return carries
+    sure = len(named) >= _SURE or constant(call.keywords[named[0]]) is not ...
+    said = (Const(" and ".join(f"`{name}=`" for name in named[:2])),)
+    return (Resource("augmentation", call.site, {"sure": TRUE if sure else FALSE, "said": said}), *carries)[:12]
+
+
+def _may_be_on(value: Value) -> bool:
+    return any(not isinstance(atom, Const) or bool(atom.value) for atom in bare(value))
+
+
+def seed_workers(machine: Machine, call: Call) -> None:
+    """Walk the function that a loader's workers start with, if it seeds them: its facts are marked ``worker``."""
+    from validate_ddp.interpreter import calls
+
+    keywords: dict[str, Value] = {}
+    for name, node in call.node[3] if call.node else ():
+        if name == "worker_init_fn" and node[0] == "call" and node[1][-1] == "partial":
+            keywords = {key: machine.evaluate(given) for key, given in node[3] if key is not None}
+    for atom in bare(call.keywords["worker_init_fn"]):
+        if isinstance(atom, Function) and (atom.node[0] == "lambda" or not _SEEDS.isdisjoint(atom.node[7])):
+            keywords["*"] = (Resource("worker", call.site),)  # a call with that is always walked
+            with machine.flagged("worker"):
+                calls.call_atom(machine, atom, calls.Call("", [(Const(1),)], keywords, call.site))
+
+
+_SEEDS = SEEDING | {"seed", "manual_seed"}

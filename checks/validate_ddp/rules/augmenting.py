@@ -1,0 +1,134 @@
+"""Where the samples that are trained on are changed at random, and who seeds the workers that do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from validate_ddp.findings import Place, Span
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import (
+    Class,
+    Const,
+    Function,
+    Instance,
+    Opaque,
+    Resource,
+    Value,
+    bare,
+    constant,
+    reaching,
+)
+from validate_ddp.interpreter.vocabulary import LIBRARIES
+from validate_ddp.rules.proposing import place
+
+_SEED_NAMES = frozenset(
+    "seed manual_seed manualseed random_seed rng_seed rand_seed train_seed global_seed _global_seed".split()
+)
+"""Options and constants of these names are the same on every rank."""
+_DRAWN = frozenset("randint uniform choice choices randrange sample randn rand normal random shuffle".split())
+_DEEPEST = 3
+
+
+class Augmentation(NamedTuple):
+    """Places that change samples at random; ``sure`` where nothing has to be guessed from one option's name."""
+
+    places: list[Place]
+    sure: bool = True
+
+
+def augmentations(program: Program) -> Augmentation:
+    """Random changes of the samples that are trained on, drawn in workers which nobody else seeds."""
+    found: list[Place] = []
+    named: list[Resource] = []
+    for loader in _trained_on(program):
+        if loader.get("worker_init_fn") or loader.get("generator") or loader.get("prepared"):
+            return Augmentation([])  # its workers are seeded in their own way
+        found.extend(_random_methods(loader.get("dataset")))
+        named.extend(_told_to_augment(loader.get("dataset")))
+        if not found:
+            drawn = [fact for fact in program.facts("draw") if fact.value("transform") and fact.who == "all"]
+            found.extend(place(fact.site, "drawn here") for fact in drawn)
+    if found:
+        return Augmentation(found)
+    places = [
+        place(part.site, f"samples change at random here, as {constant(part.get('said'))} says") for part in named
+    ]
+    return Augmentation(list(dict.fromkeys(places)), any(constant(part.get("sure")) is True for part in named))
+
+
+def seeds_of_workers(program: Program) -> list[Fact]:
+    """The seeds of workers that draw for the training, where they are surely the same for one worker of each rank."""
+    sites = {loader.site for loader in _trained_on(program) if _may_draw(program, loader.get("dataset"))}
+    seeds = [fact for fact in program.facts("seed") if "worker" in fact.flags and sites & set(fact.chain)]
+    return seeds if all(is_alike(fact.value("seed")) for fact in seeds) else []
+
+
+def _may_draw(program: Program, dataset: Value) -> bool:
+    """Whether workers draw random numbers for samples: in sight, by name, or in a class of the project out of sight.
+
+    What libraries make of a table of texts draws nothing, though its workers are seeded as a habit.
+    """
+    if _random_methods(dataset) or any(_told_to_augment(dataset)):
+        return True
+    if any(fact.value("transform") for fact in program.facts("draw")):
+        return True
+    made = [atom.name for atom in bare(dataset) if isinstance(atom, Opaque)]
+    return any(name.endswith("()") and name.partition(".")[0] not in (*LIBRARIES, "") for name in made)
+
+
+def is_alike(seed: Value) -> bool:
+    """Whether the seed is a constant, or an option for seeds, with constants added perhaps: the same on every rank."""
+    return bool(seed) and all(
+        (isinstance(atom, Const) and type(atom.value) is int)
+        or (isinstance(atom, Opaque) and not reaching((atom,)) and _is_told(atom.name))
+        for atom in bare(seed)
+    )
+
+
+def _is_told(name: str) -> bool:
+    """Whether a value's name is that of an option for seeds; what is computed from one has a name such as `seed1`."""
+    return name.strip("0123456789").rpartition(".")[2].lower() in _SEED_NAMES
+
+
+def _trained_on(program: Program) -> Iterator[Resource]:
+    for fact in program.facts("iterate"):
+        for loader in bare(fact.value("loader")):
+            if program.trains(fact) and isinstance(loader, Resource) and not loader.get("open"):
+                yield loader
+
+
+def _told_to_augment(dataset: Any, depth: int = 0) -> Iterator[Resource]:
+    """What says that a data set, or what it was made of, changes samples at random, although it is out of sight."""
+    for part in reaching(dataset) if depth < _DEEPEST else ():
+        if isinstance(part, Resource) and part.kind == "augmentation":
+            yield part
+        elif isinstance(part, Resource) and part.kind == "subset":
+            yield from _told_to_augment(part.get("dataset"), depth + 1)
+        elif isinstance(part, Instance):
+            for value in part.fields.values():
+                yield from _told_to_augment(value, depth + 1)
+
+
+def _random_methods(dataset: Any, depth: int = 0) -> list[Place]:
+    """Methods of a data set's class that draw random numbers for a sample."""
+    found: list[Place] = []
+    for atom in bare(dataset):
+        if isinstance(atom, Resource) and atom.kind == "subset" and depth < _DEEPEST:
+            found.extend(_random_methods(atom.get("dataset"), depth + 1))
+        elif isinstance(atom, Instance):
+            for cls in atom.cls.lineage():
+                if isinstance(cls, Class):
+                    found.extend(_of_class(cls))
+    return found
+
+
+def _of_class(cls: Class) -> Iterator[Place]:
+    for name, value in cls.members.items():
+        for function in bare(value):
+            if isinstance(function, Function) and function.node[0] == "def" and name != "__init__":
+                names = set(function.node[7])
+                if ("random" in names and names & _DRAWN - {"random"}) or {"torch", "randint"} <= names:
+                    span = Span(*function.node[1])
+                    yield Place(function.module.path, span, f"`{name}` draws random numbers for a sample")

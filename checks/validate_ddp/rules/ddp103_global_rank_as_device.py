@@ -1,0 +1,212 @@
+"""The global rank is used as a device index.
+
+## What it does
+Looks for a value of `RANK` or `get_rank()` that becomes a device: in `set_device`, `.to()`, `.cuda()`,
+`torch.device()` or `device_ids`, without `% device_count()`.
+
+## Why is this bad?
+On one node the global and the local rank are equal, so it works. On the second node of two with eight GPUs each, rank 8
+asks for `cuda:8`, and the job dies there with `invalid device ordinal`.
+
+## Example
+```python
+rank = dist.get_rank()
+model = DistributedDataParallel(model.to(rank), device_ids=[rank])
+```
+
+## Use instead
+```python
+local_rank = int(os.environ["LOCAL_RANK"])
+model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
+```
+
+## Fix safety
+The fix uses a local rank that the code has there, else `int(os.environ["LOCAL_RANK"])`, which torchrun sets. It is
+unsafe, since other launchers set other variables.
+
+## References
+- [torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Rank, WorldSize, bare, reaching
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "device"
+SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
+EVIDENCE = "SR"
+FIX = "unsafe"
+
+VALID = (
+    """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank % torch.cuda.device_count())
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def worker(rank, world_size):
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(rank)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+""",
+)
+INVALID = (
+    """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)  # expect
+dist.destroy_process_group()
+""",
+    """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main():
+    dist.init_process_group("nccl")
+    rank = int(os.environ["RANK"])
+    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+""",
+    """
+import torch
+import torch.distributed as dist
+
+def device_of(rank):
+    return torch.device(f"cuda:{rank}")  # expect
+
+def main():
+    dist.init_process_group("nccl")
+    model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
+    dist.destroy_process_group()
+
+main()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each function in which it happens, at its first place."""
+    groups: dict[tuple[str, str], list[Fact]] = {}
+    for fact in program.facts("device"):
+        if _is_global_rank(fact):
+            groups.setdefault((fact.site.path, fact.site.function), []).append(fact)
+    if not groups or _one_node(program):
+        return
+    for facts in groups.values():
+        first, *others = sorted(facts, key=lambda fact: fact.site.span)
+        evidence = [place(fact.site, "and here") for fact in others if fact.site.span.line != first.site.span.line]
+        yield propose(
+            program,
+            first,
+            WARNING,
+            "the global rank is used as a device index: from the second node on there is no such device; "
+            "use the local rank",
+            evidence=evidence,
+            fix=_fix(program, [first, *others]),
+        )
+
+
+def _fix(program: Program, facts: list[Fact]) -> Fix | None:
+    """Every use of the rank in the function's calls becomes the local rank; none where one is not plainly written."""
+    from validate_ddp.interpreter.surroundings import call_at, held_by_names, written
+    from validate_ddp.rules.edits import is_local_rank
+
+    path, place = facts[0].site.path, facts[0].site.statement
+    body = program.body(path)
+    local = next(held_by_names(body, facts[0], is_local_rank), None)
+    imports: tuple[Edit, ...] = ()
+    if local is None:
+        if program.mentions(b"SLURM_", b"OMPI_", b"PMI_", b"horovod", b"mpi4py"):
+            return None  # these launchers set no LOCAL_RANK
+        environ = written(body, "os.environ", place)
+        if environ is None:
+            environ, imports = "os.environ", (Edit("add_import", path, place, "import os"),)
+        local = f'int({environ}["LOCAL_RANK"])'
+    edits: list[Edit] = []
+    several = len({fact.site for fact in facts}) > 1
+    if several and "(" in local and _dominates(program, facts) is not None:
+        edits.append(Edit("insert_before", path, place, f"local_rank = {local}"))
+        local = "local_rank"
+    for site in dict.fromkeys(fact.site for fact in facts):
+        call = call_at(body, site.span)
+        name = None if call is None else _rank_argument(call)
+        if name is None:
+            return None
+        edits.append(Edit("rename_in_arguments", path, site.span, f"{name}, {local}"))
+    return Fix(f"use the local rank, `{local}`", False, (*imports, *edits))
+
+
+def _dominates(program: Program, facts: list[Fact]) -> Span | None:
+    """The function's span, where its first such statement runs before the others and it has no `local_rank` yet."""
+    from validate_ddp.interpreter.surroundings import end_of, levels
+
+    path = facts[0].site.path
+    body = program.body(path)
+    first, *others = (levels(body, fact.site.statement) for fact in facts)
+    owners = [level.owner for level in first if level.owner is not None and level.owner[0] == "def"]
+    if not owners or any(len(held) < len(first) or held[len(first) - 1].body is not first[-1].body for held in others):
+        return None
+    whole = Span(owners[-1][1][0], owners[-1][1][1], *end_of(owners[-1]))
+    return None if "local_rank" in program.code(path, whole) else whole
+
+
+def _rank_argument(call: list[Any]) -> str | None:
+    """The name that is given as a device: by its position, or in ``device_ids``."""
+    from validate_ddp.interpreter.surroundings import dotted
+
+    for name, value in call[3]:
+        if name == "device_ids" and value[0] == "seq" and len(value[2]) == 1:
+            return dotted(value[2][0])
+        if name in ("device", "index"):
+            return dotted(value)
+    return dotted(call[2][-1]) if call[2] else None
+
+
+def _is_global_rank(fact: Fact) -> bool:
+    parts = [*bare(fact.value("device")), *reaching(fact.value("device"))]
+    ranks = [part for part in parts if isinstance(part, Rank)]
+    return bool(ranks) and all(rank.scope == "global" and rank.sure for rank in ranks)
+
+
+def _one_node(program: Program) -> bool:
+    """Whether the script itself says that its world is the devices, or the spawned processes, of one machine."""
+    return any(
+        (isinstance(atom, WorldSize) and atom.local) or (isinstance(atom, Rank) and atom.scope == "spawn")
+        for fact in program.facts("process_group")
+        for atom in (*bare(fact.value("world_size")), *bare(fact.value("rank")))
+    ) or any(fact.value("one_node") for fact in program.facts("process_group"))

@@ -1,0 +1,228 @@
+"""The local rank is passed where the global rank belongs.
+
+## What it does
+Looks for `LOCAL_RANK` as `rank=` of `init_process_group` or of `DistributedSampler`, beside a world size of all nodes;
+and for a global rank beside `device_count()` as world size.
+
+## Why is this bad?
+On one node the global and the local rank are equal, so it works. On two nodes every rank exists twice: the processes of
+the second node claim the ranks of the first, and the job fails or hangs while it starts. A sampler given the local rank
+trains the second node on the first node's share; the rest of the data is never seen.
+
+It is an error where the program itself reads its node's number.
+
+## Example
+```python
+dist.init_process_group("nccl", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+```
+
+## Use instead
+```python
+dist.init_process_group("nccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+```
+Under torchrun neither needs to be given.
+
+## References
+- [torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare, constant
+from validate_ddp.rules.proposing import propose, unless_guessed
+
+TRIGGER = "process_group"
+SEVERITIES = (WARNING, ERROR, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+VALID = (
+    """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.destroy_process_group()
+""",
+    """
+import os
+import torch
+import torch.distributed as dist
+
+# One node by design: the ranks are its devices.
+local_rank = int(os.environ["LOCAL_RANK"])
+dist.init_process_group("nccl", rank=local_rank, world_size=torch.cuda.device_count())
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def worker(local_rank, world_size):
+    dist.init_process_group("nccl", rank=local_rank, world_size=world_size)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+""",
+    """
+import os
+import torch.distributed as dist
+
+local_rank = int(os.environ["LOCAL_RANK"])
+node = int(os.environ["GROUP_RANK"])
+rank = node * int(os.environ["LOCAL_WORLD_SIZE"]) + local_rank
+dist.init_process_group("nccl", rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    """
+import os
+import torch.distributed as dist
+
+local_rank = int(os.environ["LOCAL_RANK"])
+world_size = int(os.environ["WORLD_SIZE"])
+dist.init_process_group("nccl", rank=local_rank, world_size=world_size)  # expect
+dist.destroy_process_group()
+""",
+    """
+import os
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+
+def main():
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    dist.init_process_group("nccl")
+    sampler = DistributedSampler(  # expect
+        range(8), num_replicas=dist.get_world_size(), rank=local_rank, shuffle=False
+    )
+    print(list(sampler))
+    dist.destroy_process_group()
+
+main()
+""",
+    """
+import os
+import torch
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+nodes = int(os.environ["NNODES"])
+dist.init_process_group("nccl", rank=rank, world_size=torch.cuda.device_count())  # expect
+dist.destroy_process_group()
+""",
+    """
+import argparse
+import os
+import torch.distributed as dist
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
+args = parser.parse_args()
+dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ["WORLD_SIZE"]))  # expect
+dist.destroy_process_group()
+""",
+)
+_OF_NODES = (
+    b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
+    b"SLURM_JOB_NODELIST", b"SLURM_NODELIST",
+)  # fmt: skip
+
+_ENDS = (b" ", b"\n", b"\r", b"'", b'"', b"`", b"\\", b"]", b")", b",")
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each call that mixes the two."""
+    if not program.facts("process_group") or any(
+        fact.name in ("spawn", "Process", "horovod") for fact in program.facts("launch")
+    ):
+        return
+    for fact in program.facts("process_group", "sampler"):
+        if fact.name == "destroy":
+            continue
+        size = fact.value("world_size" if fact.kind == "process_group" else "num_replicas")
+        message = _mixed(program, fact, fact.value("rank"), size)
+        if message is None:
+            continue
+        severity = (
+            unless_guessed(ERROR, _is_guessed(fact.value("rank"), size)) if _of_several_nodes(program) else WARNING
+        )
+        if fact.hangs_on_unknown:
+            severity = INFO
+        yield propose(program, fact, severity, message)
+
+
+def _is_guessed(*values: Value) -> bool:
+    """Whether only its name says that one of the two numbers is a rank, or the number of ranks."""
+    return any(isinstance(atom, (Rank, WorldSize)) and atom.named for value in values for atom in bare(value))
+
+
+def _of_several_nodes(program: Program) -> bool:
+    """Whether the files speak of nodes; a usage line with `--nnodes=1` does not."""
+    if program.mentions(*(word for word in _OF_NODES if word != b"nnodes")):
+        return True
+    single = [b"nnodes" + between + b"1" + after for between in (b"=", b" ") for after in _ENDS]
+    return program.times(b"nnodes") > program.times(*single)
+
+
+def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None:
+    """What is wrong with this rank beside this world size; None where both are of one kind, or one is not known."""
+    known = _has_global_rank_beside(fact)
+    scopes = {atom.scope if atom.sure or atom.option or known else "" for atom in bare(rank) if isinstance(atom, Rank)}
+    sizes = {atom.local for atom in bare(size) if isinstance(atom, WorldSize)}
+    text = str(constant(fact.value("world_size_text"))).lower()
+    if any(word in text for word in ("gpu", "device", "local", "nproc")):
+        return None  # a world of one node, as it seems
+    whole = sizes == {False} if size else True  # the default is the world of the launcher, or of the group
+    if scopes == {"local"} and whole:
+        if fact.kind == "sampler":
+            return (
+                "the local rank is passed as `rank`: on several nodes every node trains on the share of the first, "
+                "and the rest is never seen"
+            )
+        return (
+            "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
+        )
+    if fact.kind == "process_group" and scopes == {"global"} and sizes == {True} and _of_several_nodes(program):
+        return "`device_count()` is passed as `world_size` beside a global rank: the second node's ranks are too high"
+    return None
+
+
+def _has_global_rank_beside(fact: Fact) -> bool:
+    """Whether what is passed is called a local rank, and a global rank has its own name in the same place.
+
+    `args.local_rank, args.rank = get_envs()`: then the two are not one number, wherever they come from.
+    """
+    text = constant(fact.value("rank_text"))
+    holder, _, last = text.rpartition(".") if isinstance(text, str) else ("", "", "")
+    if "local" not in last.lower():
+        return False
+    for names in _names_at(fact, holder):
+        for name in _GLOBAL:
+            if any(isinstance(atom, Rank) and atom.scope == "global" for atom in bare(names.get(name, ()))):
+                return True
+    return False
+
+
+_GLOBAL = ("rank", "global_rank", "world_rank")
+
+
+def _names_at(fact: Fact, holder: str) -> Iterator[dict[str, Value]]:
+    """The names beside the one that is passed: of the scopes around it, or the fields of its holder."""
+    scope = fact.scope
+    while scope is not None:
+        if not holder:
+            yield scope.names
+        for atom in bare(scope.names.get(holder, ())) if holder else ():
+            if isinstance(atom, (Instance, Resource)):
+                yield atom.fields
+        scope = scope.parent

@@ -1,0 +1,130 @@
+"""A number is passed where a process group wants a timedelta.
+
+## What it does
+Looks for a number given as `timeout` to `init_process_group`, `new_group` or `deepspeed.init_distributed`.
+
+## Why is this bad?
+PyTorch refuses it: `TypeError: Expected timeout argument to be of type datetime.timedelta`. The job dies when it
+starts, on every rank, after it has waited for its GPUs.
+
+## Example
+```python
+dist.init_process_group("nccl", timeout=1800)
+```
+
+## Use instead
+```python
+dist.init_process_group("nccl", timeout=timedelta(seconds=1800))
+```
+
+## Fix safety
+The fix is safe: the script cannot run as it is. It takes the number for seconds.
+
+## References
+- [init_process_group](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.init_process_group)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, Edit, Fix, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import constant
+from validate_ddp.rules.proposing import propose
+
+TRIGGER = "process_group"
+SEVERITIES = (ERROR, INFO)
+EVIDENCE = "S"
+FIX = "safe"
+
+VALID = (
+    """
+from datetime import timedelta
+import torch.distributed as dist
+
+dist.init_process_group("nccl", timeout=timedelta(seconds=1800))
+dist.destroy_process_group()
+""",
+    """
+import argparse
+import datetime
+import torch.distributed as dist
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--timeout", type=int, default=30)
+args = parser.parse_args()
+timeout = datetime.timedelta(minutes=args.timeout) if args.timeout else None
+dist.init_process_group("nccl", timeout=timeout)
+dist.destroy_process_group()
+""",
+    """
+import torch.distributed as dist
+
+dist.init_process_group("gloo", None, None)
+dist.monitored_barrier(timeout=30.0)
+store = dist.TCPStore("localhost", 29500, timeout=30)
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    """
+import torch.distributed as dist
+
+dist.init_process_group("nccl", timeout=1800)  # expect
+dist.destroy_process_group()
+""",
+    """
+import torch.distributed as dist
+
+TIMEOUT = 2 * 60 * 60
+
+def main():
+    dist.init_process_group("nccl", timeout=TIMEOUT)  # expect
+    dist.destroy_process_group()
+
+main()
+""",
+    """
+from datetime import timedelta
+import torch.distributed as dist
+
+dist.init_process_group("nccl", timeout=timedelta(hours=1))
+group = dist.new_group([0, 1], timeout=60.0, backend="gloo")  # expect
+dist.destroy_process_group()
+""",
+)
+_STARTING = ("new_group", "new_subgroups", "new_subgroups_by_enumeration")
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such call."""
+    starting = [fact for fact in program.facts("process_group", "collective") if fact.value("timeout")]
+    for fact in starting:
+        if fact.kind == "collective" and fact.name not in _STARTING:
+            continue
+        number = constant(fact.value("timeout"))
+        if type(number) not in (int, float):
+            continue
+        name = fact.name if fact.kind == "collective" else "init_process_group"
+        name = "deepspeed.init_distributed" if fact.value("deepspeed") else name
+        yield propose(
+            program,
+            fact,
+            INFO if fact.hangs_on_unknown else ERROR,
+            f"`timeout={number}` is a number: `{name}` raises a TypeError at start, it takes a `timedelta`",
+            fix=_fix(fact),
+        )
+
+
+def _fix(fact: Fact) -> Fix | None:
+    text = constant(fact.value("timeout_text"))
+    if not isinstance(text, str):
+        return None
+    path, span = fact.site.path, fact.site.span
+    edits = (
+        Edit("add_import", path, span, "from datetime import timedelta"),
+        Edit("replace_argument", path, span, f"timeout, timeout=timedelta(seconds={text})"),
+    )
+    return Fix(f"pass `timedelta(seconds={text})`", True, edits)

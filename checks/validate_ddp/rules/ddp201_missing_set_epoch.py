@@ -1,0 +1,239 @@
+"""A shuffling DistributedSampler serves several epochs, and its epoch is never set.
+
+## What it does
+Looks for a `DistributedSampler` that shuffles, whose loader is iterated over in a loop of epochs, and on which
+`set_epoch` is never called. Where no backward is in sight, so that the loop may be one of inference, it is a warning.
+
+Not reported: a loop in which models only run without gradients, or in evaluation mode, and a class derived from
+`DistributedSampler` with an iterator of its own that never looks at the epoch.
+
+## Why is this bad?
+The sampler seeds its permutation with `seed + epoch`. Without `set_epoch` the epoch stays 0: each epoch repeats the
+same order, the same batches and the same split between ranks, and the model sees far less variety than was paid for.
+
+## Example
+```python
+sampler = DistributedSampler(dataset)
+loader = DataLoader(dataset, sampler=sampler)
+for epoch in range(epochs):
+    for batch in loader:
+        ...
+```
+
+## Use instead
+```python
+for epoch in range(epochs):
+    sampler.set_epoch(epoch)
+    for batch in loader:
+        ...
+```
+
+## Fix safety
+The fix inserts `loader.sampler.set_epoch(epoch)` as the first statement of the epoch loop. It is offered where the
+loop's variable counts epochs and the loader or its sampler has a name there; it is safe because the sampler's type is
+known.
+
+## References
+- [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
+from validate_ddp.interpreter.facts import Fact, Loop
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Resource, Value, bare, constant, reaching
+from validate_ddp.models.data import distributed_samplers
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "sampler"
+SEVERITIES = (ERROR, WARNING)
+EVIDENCE = "SR"
+FIX = "safe"
+
+_HEAD = """
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+"""
+VALID = (
+    _HEAD
+    + """
+sampler = DistributedSampler(range(8))
+loader = DataLoader(range(8), sampler=sampler)
+for epoch in range(3):
+    loader.sampler.set_epoch(epoch)
+    for batch in loader:
+        print(batch)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def train_one_epoch(loader, epoch):
+    if hasattr(loader.sampler, "set_epoch"):
+        loader.sampler.set_epoch(epoch)
+    for batch in loader:
+        print(batch)
+
+loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))
+for epoch in range(3):
+    train_one_epoch(loader, epoch)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=False))
+for epoch in range(3):
+    for batch in loader:
+        print(batch)
+single = DataLoader(range(8), sampler=DistributedSampler(range(8)))
+for batch in single:
+    print(batch)
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+sampler = DistributedSampler(range(8))  # expect
+loader = DataLoader(range(8), sampler=sampler)
+for epoch in range(3):
+    for batch in loader:
+        print(batch)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+class Trainer:
+    def __init__(self):
+        self.loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))  # expect
+
+    def run_epoch(self, epoch):
+        for step, batch in enumerate(self.loader):
+            print(epoch, step, batch)
+
+    def fit(self):
+        for epoch in range(3):
+            self.run_epoch(epoch)
+
+Trainer().fit()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def endless(loader):
+    while True:
+        for batch in loader:
+            yield batch
+
+batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+for step in range(100):
+    print(next(batches))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def endless(loader):
+    while True:
+        yield from loader
+
+batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+for step in range(100):
+    print(next(batches))
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each sampler, at the place where it is made."""
+    served = _iterated_by_sampler(program)
+    for fact in program.facts("sampler"):
+        sampler = fact.value("sampler")[0]
+        if constant(fact.value("shuffle")) is False or not fact.value("shuffle") or sampler.get("own_order"):
+            continue
+        loops = served.get(id(sampler))
+        if loops is None or _epoch_is_set(program, sampler):
+            continue
+        outer = next(loop for loop in loops.loops if loop.counts and not loop.once)
+        evidence = [place(outer.site, "this loop runs it again and again"), place(loops.site, "iterated over here")]
+        asked = next((atom.site for atom in sampler.get("asked_for")), fact.site)
+        if asked.path != fact.site.path:  # a helper of another file makes it; only the caller knows of epochs
+            evidence.insert(0, place(fact.site, "the sampler is made here"))
+            fact = fact.moved(asked)
+        yield propose(
+            program,
+            fact,
+            ERROR if program.facts("backward") else WARNING,
+            "`set_epoch` is never called on this shuffling `DistributedSampler`: every epoch repeats the order "
+            "of the first",
+            evidence=evidence,
+            fix=_fix(program, sampler, outer),
+        )
+
+
+def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
+    """For each sampler, an iteration over its loader inside a loop of epochs."""
+    served: dict[int, Fact] = {}
+    for fact in program.facts("iterate"):
+        if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(fact.value("loader"))):
+            continue  # Accelerate's and Fabric's loaders set the epoch of their sampler themselves
+        if fact.in_epoch_loop and program.trains(fact):
+            loaders = fact.value("loader")
+            if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(loaders)):
+                continue  # Accelerate and Fabric set the epoch of the sampler in it
+            for sampler in distributed_samplers(loaders):
+                served.setdefault(id(sampler), fact)
+    return served
+
+
+def _epoch_is_set(program: Program, sampler: Any) -> bool:
+    """Whether ``set_epoch`` is called on the sampler, or on something that may be it."""
+    for fact in program.facts("set_epoch"):
+        target = fact.value("target")
+        samplers = distributed_samplers(target)
+        if any(found is sampler for found in samplers):
+            return True
+        if not samplers and _may_hold(target, sampler):
+            return True
+    return False
+
+
+def _may_hold(target: Value, sampler: Any) -> bool:
+    parts = [part for atom in bare(target) for part in reaching((atom,))]
+    known = [part for part in parts if getattr(part, "kind", "") in ("sampler", "loader", "batch_sampler")]
+    return not known or any(found is sampler for part in known for found in distributed_samplers((part,)))
+
+
+def _fix(program: Program, sampler: Resource, outer: Loop) -> Fix | None:
+    """Set the epoch first thing in the loop, by a name which the sampler or its loader has there."""
+    for fact in program.facts("epoch_loop"):
+        if fact.site != outer.site:
+            continue
+        target = _name_of(fact, sampler)
+        if target is None:
+            continue
+        statement = f"{target}.set_epoch({outer.target})"
+        if sampler.get("conditional"):  # without it, the same name may be None, or a sampler that has no epoch
+            statement = f'if hasattr({target}, "set_epoch"):\n    {statement}'
+        edit = Edit("insert_before", fact.site.path, Span(*constant(fact.value("body"))), statement)
+        return Fix(f"insert `{target}.set_epoch({outer.target})` at the start of the epoch loop", True, (edit,))
+    return None
+
+
+def _name_of(fact: Fact, sampler: Resource) -> str | None:
+    """What the sampler is called in the loop: its own name rather than one of a loader."""
+    names = [name for name in fact.values if name != "body"]
+    for name in names:
+        if fact.value(name) == (sampler,):
+            return name
+    for name in names:
+        value = fact.value(name)
+        if len(value) == 1 and value[0].kind == "loader" and distributed_samplers(value) == [sampler]:
+            return f"{name}.sampler" if value[0].get("sampler") else f"{name}.batch_sampler.sampler"
+    return None

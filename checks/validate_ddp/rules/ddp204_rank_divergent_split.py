@@ -1,0 +1,53 @@
+"""A split of the data that differs between ranks, so that they train on each other's validation data.
+
+## What it does
+Compares what `random_split` gave on each rank of a rehearsal.
+
+## Why is this bad?
+Without a shared seed each rank draws its own split. A sample that one rank holds back for validation is trained on by
+another: the validation loss is that of training data.
+
+## Example
+```python
+train_set, val_set = random_split(dataset, [0.9, 0.1])
+```
+
+## Use instead
+```python
+generator = torch.Generator().manual_seed(42)
+train_set, val_set = random_split(dataset, [0.9, 0.1], generator=generator)
+```
+
+## References
+- [random_split](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.random_split)
+"""
+
+from __future__ import annotations
+
+from validate_ddp.findings import ERROR
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+
+SEVERITIES = (ERROR,)
+EVIDENCE = "R"
+FIX = "-"
+
+
+def judge(run: Run) -> Verdict:
+    """Compares the splits of the ranks, in their order."""
+    if run.world_size < 2 or len(run.ranks) < 2:
+        return NOT_OBSERVED
+    looked = False
+    equally_many = len({len(run.of(rank, "split")) for rank in run.ranks}) == 1
+    first = run.of(run.ranks[0], "split")
+    for rank in run.ranks[1:]:
+        for one, two in zip(first, run.of(rank, "split"), strict=False):
+            if one["site"].place != two["site"].place or one["lengths"] != two["lengths"]:
+                continue
+            looked = True
+            if one["digests"] != two["digests"]:
+                message = (
+                    f"ranks {run.ranks[0]} and {rank} split the data differently: seed the split alike on all ranks"
+                )
+                return Verdict(True, (Observation("DDP204", ERROR, one["site"], message, (), (run.ranks[0], rank)),))
+    return HELD if looked and equally_many else NOT_OBSERVED

@@ -1,0 +1,368 @@
+"""Every rank is seeded alike and then draws the same noise, time steps or augmentations.
+
+## What it does
+Looks for a PyTorch seed that is the same on every rank, in a script whose training step draws random tensors, or whose
+samples are augmented at random, from the generators that were seeded so. Where the data set is out of sight, its name
+or two of its parameters must say that it augments (`flip=`, `random_crop=`); on one parameter alone, this is advice.
+Also looks for workers of a DataLoader that seed themselves with their own number and no rank, and for a generator of
+the script's own that has one seed on all ranks and draws noise for batches.
+
+## Why is this bad?
+The ranks hold different samples but the same random numbers: with eight ranks, a diffusion model sees an eighth of the
+noise and time steps that the batch size promises, and eight samples are cropped and flipped alike. Workers of a
+DataLoader are seeded from the main process's generator, so they repeat each other too. Nothing fails; the
+gradient's noise is larger than the batch size says.
+
+To seed alike before the model is built is right. What is missing is a second seed, with the rank, before training.
+Where the seed hangs on an option which is off by default, this is advice.
+
+## Example
+```python
+torch.manual_seed(seed)
+model = DDP(build_model())
+for x in loader:
+    noise = torch.randn_like(x)
+```
+
+## Use instead
+```python
+torch.manual_seed(seed)
+model = DDP(build_model())
+torch.manual_seed(seed + dist.get_rank())
+for x in loader:
+    noise = torch.randn_like(x)
+```
+With Accelerate: `set_seed(seed, device_specific=True)`.
+
+## References
+- [Reproducibility: DataLoader](https://docs.pytorch.org/docs/stable/notes/randomness.html#dataloader)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import INFO, WARNING, Place, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import NONE, bare, constant, reaching
+from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "seed"
+SEVERITIES = (WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import random
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+class Data(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.ones(1)
+
+class Cropped(Data):
+    def __getitem__(self, index):
+        shift = random.randint(0, 4)
+        return torch.ones(8)[shift : shift + 1]
+
+def loader_of(data):
+    return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+
+def train(loader, noisy=False):
+    model = DDP(torch.nn.Linear(1, 1))
+    for batch in loader:
+        model(batch).sum().backward()
+
+def train_with_noise(loader, generator=None):
+    model = DDP(torch.nn.Linear(1, 1))
+    for batch in loader:
+        noise = torch.randn(batch.shape, generator=generator)
+        model(batch + noise).sum().backward()
+
+dist.init_process_group("gloo")
+"""
+VALID = (
+    _HEAD
+    + """
+torch.manual_seed(0)
+train(loader_of(Data()))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+torch.manual_seed(0 + dist.get_rank())
+train_with_noise(loader_of(Data()))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+torch.manual_seed(0)
+model = torch.nn.Linear(1, 1)
+torch.manual_seed(1000 + dist.get_rank())
+train_with_noise(loader_of(Cropped()))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+torch.manual_seed(0)
+generator = torch.Generator().manual_seed(dist.get_rank())
+train_with_noise(loader_of(Data()), generator)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def seed_worker(worker):
+    random.seed(1000 * dist.get_rank() + worker)
+
+torch.manual_seed(0)
+data = Cropped()
+train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from accelerate.utils import set_seed
+
+set_seed(0, device_specific=True)
+train_with_noise(loader_of(Data()))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+torch.manual_seed(0)
+order = torch.randperm(8)
+model = DDP(torch.nn.Linear(1, 1))
+for step in range(8):
+    if torch.rand(1) < 0.5:
+        model(torch.ones(1, 1)).sum().backward()
+with torch.no_grad():
+    for step in range(2):
+        model(torch.randn(4, 1))
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+torch.manual_seed(0)  # expect
+train_with_noise(loader_of(Data()))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import numpy
+
+def fix_random_seeds(seed=31):
+    torch.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)
+    numpy.random.seed(seed)
+
+def main(args):
+    fix_random_seeds(args.seed)  # expect
+    train(loader_of(Cropped()))
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    import argparse
+    main(argparse.ArgumentParser().parse_args())
+""",
+    _HEAD
+    + """
+from torchvision import transforms
+
+class Pictures(Data):
+    def __init__(self, transform):
+        self.transform = transform
+
+torch.manual_seed(42)  # expect
+train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from pictures import Pictures
+
+torch.manual_seed(0)  # expect
+train(loader_of(Pictures("train", random_crop=224, flip=True)))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def seed_worker(worker):
+    random.seed(1234 + worker)  # expect
+
+torch.manual_seed(dist.get_rank())
+data = Cropped()
+train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+dist.destroy_process_group()
+""",
+    """
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+
+accelerator = Accelerator()
+set_seed(7)  # expect
+model = accelerator.prepare(torch.nn.Linear(4, 4))
+for step in range(10):
+    steps = torch.randint(0, 1000, (16,))
+    accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
+""",
+)
+_LIBRARIES = ("torch", "accelerate", "transformers", "diffusers")
+"""Whose seeding functions are known to seed PyTorch alike on every rank, unless told otherwise."""
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding, at a seed that all ranks share."""
+    if not _trains_on_many(program):
+        return
+    for find in (_of_processes, _of_generators, _of_workers):
+        fact, evidence, severity, what = find(program)
+        if fact is not None:
+            break
+    else:
+        return
+    yield propose(
+        program,
+        fact,
+        severity,
+        f"every rank has this seed, so the {what} are the same on all of them; {_CURES[what]}",
+        evidence=evidence,
+    )
+
+
+_NOISE, _CHANGES = "random tensors of a training step", "random augmentations"
+_OWN, _WORKERS = "random tensors drawn from this generator", "random numbers of its workers"
+_CURES = dict.fromkeys((_NOISE, _CHANGES), "seed again with the rank before training")
+_CURES |= dict.fromkeys((_OWN, _WORKERS), "add the rank to it")
+_Found = tuple[Fact | None, list[Place], str, str]
+_NOTHING: _Found = (None, [], INFO, _NOISE)
+
+
+def _of_processes(program: Program) -> _Found:
+    """The last seed of the ranks before they draw, what they draw after it, a severity, and what to call it."""
+    seeds = [
+        fact
+        for fact in program.facts("seed")
+        if constant(fact.value("library")) not in ("random", "numpy", "generator") and "worker" not in fact.flags
+    ]
+    if not seeds or not all(_is_alike(fact) for fact in seeds):
+        return _NOTHING
+    running = [
+        fact
+        for fact in seeds
+        if fact.who == "all" and _is_of_ranks(program, fact) and constant(fact.value("library")) != "torch.cuda"
+    ]
+    training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
+    if not running or any(loop.serial in training for fact in seeds for loop in fact.loops):
+        return _NOTHING  # a step that seeds itself means to be repeated
+    drawn = _draws_in_steps(program)
+    augmented = Augmentation([]) if drawn else augmentations(program)
+    end = drawn[0].order if drawn else program.facts("backward")[-1].order
+    before = [fact for fact in running if fact.order < end]
+    evidence = [place(fact.site, "drawn here") for fact in drawn] or augmented.places
+    if not before or not evidence:
+        return _NOTHING
+    usual = [fact for fact in before if not fact.hangs_on_unknown or _is_default(program, fact)]
+    severity = WARNING if augmented.sure and usual else INFO
+    return _asked_for((usual or before)[-1]), evidence[:2], severity, _NOISE if drawn else _CHANGES
+
+
+def _of_generators(program: Program) -> _Found:
+    """A generator of the script's own with one seed on all ranks, from which a step draws noise for its batch.
+
+    What is not of a batch's size may be meant to be equal: a resolution for this step, a random projection.
+    """
+    for fact in _draws_in_steps(program, own=True):
+        made = [part for part in reaching(fact.value("generator")) if getattr(part, "kind", "") == "rng"]
+        if len(made) == 1 and fact.value("sized") and is_alike(made[0].get("seed")):
+            site = bare(made[0].get("at"))[0].site
+            optional = fact.hangs_on_unknown
+            return fact.moved(site), [place(fact.site, "drawn here")], INFO if optional else WARNING, _OWN
+    return _NOTHING
+
+
+def _of_workers(program: Program) -> _Found:
+    """The first seed of a loader's workers, where it hangs on the worker's number alone: never right on two ranks."""
+    seeds = seeds_of_workers(program)
+    if not seeds:
+        return _NOTHING
+    return seeds[0], [place(seeds[0].chain[-1], "the workers of this loader start with it")], WARNING, _WORKERS
+
+
+def _trains_on_many(program: Program) -> bool:
+    if not program.complete or not program.is_distributed or not program.facts("backward"):
+        return False
+    names = {fact.name for fact in program.facts("wrap", "launch")}
+    return not names.isdisjoint(("ddp", "fsdp", "engine", "prepare", "accelerator", "fabric", "horovod"))
+
+
+def _is_of_ranks(program: Program, fact: Fact) -> bool:
+    """Whether every rank has the seed: one that an imported module sets is set in spawned processes too."""
+    if program.runs_on_many(fact):
+        return True
+    return not fact.chain and not fact.site.function and fact.site.path != program.entry and "alone" not in fact.flags
+
+
+def _is_default(program: Program, fact: Fact) -> bool:
+    """Whether a seed that hangs on the option for it is set with the option's default: `if args.seed is not None:`."""
+    options = [option for option in program.facts("option") if option.name == "seed"]
+    guards = [guard for guard in fact.guards if guard.who == "all" and not guard.exact]
+    if len(options) != 1 or len(guards) != 1:
+        return False
+    default = constant(options[0].value("default"))
+    words = program.text(guards[0].site).partition(":")[0].split()
+    if type(default) is not int or len(words) < _SHORTEST or words[0] != "if":
+        return False
+    if words[1].rpartition(".")[2] != options[0].name:
+        return False
+    test = " ".join(words[2:])
+    return test in ("is not None", "!= None") or {"": default != 0, "> 0": default > 0, ">= 0": default >= 0}.get(
+        test, False
+    )
+
+
+_SHORTEST = 2
+
+
+def _is_alike(fact: Fact) -> bool:
+    """Whether the seed is surely the same on every rank: a constant, or an option with a name that says so."""
+    if constant(fact.value("library")) not in (*_LIBRARIES, "torch.cuda"):
+        return False
+    if fact.value("device_specific") and constant(fact.value("device_specific")) is not False:
+        return False
+    return is_alike(fact.value("seed"))
+
+
+def _asked_for(fact: Fact) -> Fact:
+    """The fact where the script asks for it: at the call of the helper that only seeds."""
+    site = fact.site
+    for call in reversed(fact.chain):
+        if "seed" not in site.function.lower() and "determinis" not in site.function.lower():
+            break
+        site = call
+    return fact.moved(site)
+
+
+def _draws_in_steps(program: Program, own: bool = False) -> list[Fact]:
+    """What every rank draws in a loop that trains, from the default generator or from one of the script's own."""
+    training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
+    return [
+        fact
+        for fact in program.facts("draw")
+        if not fact.value("transform")
+        and fact.who == "all"
+        and not fact.flags & {"handler", "dataset"}
+        and fact.site.function != "__init__"
+        and (constant(fact.value("generator") or NONE) is not None) is own
+        and any(loop.serial in training for loop in fact.loops)
+    ]

@@ -1,0 +1,68 @@
+"""An IterableDataset that gives every rank the same samples.
+
+## What it does
+Compares the first batches that ranks of a rehearsal take from the loader of an `IterableDataset` they train on.
+
+## Why is this bad?
+No sampler shards an iterable dataset: it has to skip the samples of other ranks itself. Otherwise every rank trains on
+the same batches, and N GPUs do the work of one.
+
+## Example
+```python
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from read(self.files)
+```
+
+## Use instead
+```python
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from read(self.files[dist.get_rank() :: dist.get_world_size()])
+```
+
+## References
+- [IterableDataset](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset)
+"""
+
+from __future__ import annotations
+
+from validate_ddp.findings import ERROR
+from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+
+SEVERITIES = (ERROR,)
+EVIDENCE = "R"
+FIX = "-"
+
+
+def judge(run: Run) -> Verdict:
+    """Compares contents: of an iterable dataset there are no indices."""
+    if run.world_size < 2 or len(run.replicas) < 2 or not list(run.each("ddp")):
+        return NOT_OBSERVED
+    per_rank = [_iterable(run, rank) for rank in run.replicas]
+    looked = overlap = False
+    for number, turn in per_rank[0].items():
+        mine = [batch.event.get("rows") for batch in turn.batches]
+        for rank, turns in zip(run.replicas[1:], per_rank[1:], strict=True):
+            theirs = [batch.event.get("rows") for batch in turns[number].batches] if number in turns else []
+            pairs = [(one, two) for one, two in zip(mine, theirs, strict=False) if one and two]
+            if not pairs:
+                continue
+            looked, overlap = True, overlap or any(one == two for one, two in pairs)
+            loader = loader_of(run, run.ranks[0], number)
+            if loader and all(one == two for one, two in pairs):
+                message = f"ranks {run.ranks[0]} and {rank} get the same {len(pairs)} batches of this iterable dataset"
+                found = Observation("DDP206", ERROR, loader["site"], message, (), (run.ranks[0], rank))
+                return Verdict(True, (found,))
+    return HELD if looked and not overlap else NOT_OBSERVED
+
+
+def _iterable(run: Run, rank: int) -> dict[int, Turn]:
+    found: dict[int, Turn] = {}
+    for turn in training_turns(run, rank):
+        loader = loader_of(run, rank, turn.loader)
+        if loader and loader["iterable"]:
+            found.setdefault(turn.loader, turn)
+    return found

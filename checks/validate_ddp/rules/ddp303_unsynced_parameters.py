@@ -1,0 +1,238 @@
+"""The optimizer holds parameters whose gradients no DistributedDataParallel reduces.
+
+## What it does
+Looks for modules whose parameters are given to an optimizer beside those of a wrapped model, while they are part of no
+wrapper themselves; and for layers that are put into a model after it was wrapped.
+
+A rehearsal compares the parameters of the ranks after each step. It also shows ranks without a wrapper that share the
+data out and never average their gradients, leave some of them out, or step on equal gradients at rates of their own.
+
+## Why is this bad?
+DistributedDataParallel reduces the gradients of the parameters that the model has when it is wrapped. All others are
+stepped with the gradients of each rank's own batch: they drift apart from the first step, without any error, and the
+checkpoint holds those of one rank.
+
+## Example
+```python
+model = DistributedDataParallel(backbone)
+head = nn.Linear(512, 10).to(device)
+optimizer = SGD([*model.parameters(), *head.parameters()], lr=0.1)
+```
+
+## Use instead
+```python
+model = DistributedDataParallel(nn.Sequential(backbone, nn.Linear(512, 10)).to(device))
+optimizer = SGD(model.parameters(), lr=0.1)
+```
+
+## References
+- [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Class, Instance, Opaque, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
+from validate_ddp.models.optimizers import has_parameters, parts_of
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "optimizer"
+SEVERITIES = (ERROR, WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Net(nn.Module):
+    def __init__(self, head=None):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.head = head
+
+    def forward(self, x):
+        return self.layer(x)
+
+dist.init_process_group("gloo")
+"""
+_TAIL = """
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+VALID = (
+    _HEAD
+    + """
+model = DDP(Net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.module.scale = nn.Parameter(torch.ones(1))
+"""
+    + _TAIL,
+    _HEAD
+    + """
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+model = DDP(net)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+head = nn.Linear(4, 1)
+net = Net(head)
+model = DDP(net)
+groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
+optimizer = torch.optim.SGD(groups, lr=0.1)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+model, head = DDP(Net()), DDP(nn.Linear(4, 1))
+optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+class ShardedHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 4 // dist.get_world_size()))
+
+    def forward(self, x):
+        gathered = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(gathered, x)
+        return torch.cat(gathered) @ self.weight
+
+model, head = DDP(Net()), ShardedHead()
+optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters()}], lr=0.1)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+model, criterion = DDP(Net()), nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.1)
+"""
+    + _TAIL,
+)
+INVALID = (
+    _HEAD
+    + """
+model, head = DDP(Net()), nn.Linear(4, 1)
+optimizer = torch.optim.SGD(list(model.parameters()) + list(head.parameters()), lr=0.1)  # expect
+"""
+    + _TAIL,
+    _HEAD
+    + """
+model, projector = DDP(Net()), Net()
+groups = [{"params": model.parameters()}, {"params": projector.parameters(), "lr": 1.0}]
+optimizer = torch.optim.AdamW(groups)  # expect
+"""
+    + _TAIL,
+    _HEAD
+    + """
+net = Net()
+model = DDP(net)
+net.head = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
+"""
+    + _TAIL,
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each optimizer, at its first module that is not reduced."""
+    wraps = program.facts("wrap")
+    if not program.facts("backward") or not _is_plain(program, wraps) or gradients_reduced_by_hand(program):
+        return
+    wrapped = {id(part) for wrap in wraps for part in parts_of(wrap.value("wrapper"))}
+    reported = set()
+    for fact in program.facts("optimizer"):
+        if fact.site in reported:
+            continue
+        outside = next((module for module in _modules(fact.value("parameters")) if _is_outside(module, wrapped)), None)
+        late = None if outside is not None else _made_late(fact, wraps)
+        module = outside if outside is not None else late
+        if module is None:
+            continue
+        reported.add(fact.site)
+        note = "made here, and part of no wrapper" if late is None else "put into the model after it was wrapped"
+        yield propose(
+            program,
+            fact,
+            INFO if fact.hangs_on_unknown else ERROR,
+            f"this optimizer trains parameters of `{_name(module)}` that `DistributedDataParallel` does not reduce: "
+            "they drift apart between ranks",
+            evidence=[place(module.site, note), *(place(wrap.site, "wrapped here") for wrap in wraps[:1])],
+        )
+
+
+def _is_plain(program: Program, wraps: list[Fact]) -> bool:
+    """Whether the script wraps by itself, only with DistributedDataParallel, and only models that are known."""
+    if not wraps or any(fact.name != "ddp" for fact in wraps):
+        return False
+    if any(fact.name not in ("spawn", "Process") for fact in program.facts("launch")):
+        return False
+    for wrap in wraps:
+        for atom in bare(wrap.value("inner")):
+            if isinstance(atom, Opaque) and not any(getattr(part, "kind", "") == "layer" for part in atom.carries):
+                return False
+        for part in parts_of(wrap.value("inner")):
+            if isinstance(part, Resource) and part.kind == "open":
+                return False
+            if isinstance(part, Instance) and any(
+                {"add_module", "register_module", "setattr", "__dict__"} & set(base.node[6])
+                for base in part.cls.lineage()
+                if isinstance(base, Class)
+            ):
+                return False
+    return True
+
+
+def _modules(parameters: Value) -> list[Any]:
+    """The modules whose parameters these are."""
+    return [part for part in reaching(parameters) if isinstance(part, Instance) or getattr(part, "kind", "") == "layer"]
+
+
+def _is_outside(module: Any, wrapped: set[int]) -> bool:
+    parts = parts_of((module,))
+    if any(id(part) in wrapped for part in parts) or not has_parameters(module):
+        return False
+    words = COLLECTIVES | GLOBAL_RANK | {"world_size", "get_world_size", "get_rank"}
+    return not any(
+        isinstance(base, Class) and not words.isdisjoint(base.node[6])
+        for part in parts
+        if isinstance(part, Instance)
+        for base in part.cls.lineage()
+    )
+
+
+def _made_late(fact: Fact, wraps: list[Fact]) -> Any:
+    """A layer of the wrapped model which the optimizer holds, made after its last wrapping."""
+    for wrap in wraps:
+        wrapper = wrap.value("wrapper")[0]
+        if not any(
+            part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.value("parameters"))
+        ):
+            continue
+        for part in parts_of((wrapper,)):
+            if not isinstance(part, Resource) or not has_parameters(part) or constant(part.get("order")) > fact.order:
+                continue
+            holding = [other for other in wraps if any(own is part for own in parts_of(other.value("wrapper")))]
+            if all(constant(part.get("order")) > other.order for other in holding):
+                return part
+    return None
+
+
+def _name(module: Any) -> str:
+    return module.cls.name if isinstance(module, Instance) else f"nn.{constant(module.get('name'))}"

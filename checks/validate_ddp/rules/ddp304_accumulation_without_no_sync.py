@@ -1,0 +1,212 @@
+"""Gradients are accumulated over several backwards, and every one of them reduces over all ranks.
+
+## What it does
+Looks for a loop in which a DistributedDataParallel model runs backward several times for one step of the optimizer,
+in a program without `no_sync()`.
+
+## Why is this bad?
+Each backward reduces all gradients over all ranks. Only the last before the step has to: with k backwards a step, k-1
+of k reductions are wasted. The result is right; the time is lost, most of all between nodes.
+
+## Example
+```python
+loss.backward()
+if (i + 1) % k == 0:
+    optimizer.step()
+    optimizer.zero_grad()
+```
+
+## Use instead
+```python
+last = (i + 1) % k == 0
+with nullcontext() if last else model.no_sync():
+    loss = criterion(model(x), y) / k  # the forward too: it decides whether the backward reduces
+    loss.backward()
+if last:
+    optimizer.step()
+    optimizer.zero_grad()
+```
+
+## References
+- [DistributedDataParallel.no_sync](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import INFO, Proposal
+from validate_ddp.interpreter.accumulation import (
+    accumulations,
+    seen_from_loop,
+    wrapped_forward,
+    wrappers_behind,
+    zeroed_every_turn,
+)
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "backward"
+SEVERITIES = (INFO,)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+discriminator = DDP(torch.nn.Linear(1, 1))
+other = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+batches = [torch.ones(2, 4)] * 8
+k = 4
+"""
+_TAIL = """
+dist.destroy_process_group()
+"""
+VALID = (
+    _HEAD
+    + """
+from contextlib import nullcontext
+
+for i, batch in enumerate(batches):
+    with nullcontext() if (i + 1) % k == 0 else model.no_sync():
+        model(batch).sum().backward()
+    if (i + 1) % k == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    model.require_backward_grad_sync = (i + 1) % k == 0
+    model(batch).sum().backward()
+    if (i + 1) % k == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    other.zero_grad()
+    discriminator(model(batch).detach()).sum().backward()
+    other.step()
+    if i % k == 0:
+        optimizer.zero_grad()
+        discriminator(model(batch)).sum().backward()
+        optimizer.step()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+    if (i + 1) % k == 0:
+        print(i)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for batch in batches:
+    noise = torch.zeros_like(batch, requires_grad=True)
+    for attack in range(3):
+        model(batch + noise).sum().backward()
+        noise = (noise + noise.grad.sign()).detach().requires_grad_()
+    optimizer.zero_grad()
+    model(batch + noise).sum().backward()
+    optimizer.step()
+"""
+    + _TAIL,
+)
+INVALID = (
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    model(batch).sum().backward()  # expect
+    if (i + 1) % k == 0 or i + 1 == len(batches):
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for step in range(3):
+    optimizer.zero_grad()
+    for micro_step in range(k):
+        loss = model(batches[micro_step]).mean() / k
+        loss.backward()  # expect
+    optimizer.step()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+class Scaler:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler("cpu")
+
+    def __call__(self, loss, optimizer, update):
+        self.scaler.scale(loss).backward()
+        if update:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+
+scaler = Scaler()
+for i, batch in enumerate(batches):
+    loss = model(batch).sum()
+    scaler(loss, optimizer, update=(i + 1) % k == 0)  # expect
+    if (i + 1) % k == 0:
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    model(batch).sum().backward()  # expect
+    if (i + 1) % k != 0:
+        continue
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    + _TAIL,
+)
+
+_BY_HAND = (
+    b".no_sync",
+    b"require_backward_grad_sync",
+    b"set_requires_gradient_sync",
+    b"no_backward_sync",
+    b"delay_allreduce",
+    b"disable_allreduce",
+)
+_MARKS = frozenset({"no_sync", "perhaps_no_sync", "accumulate"})
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such loop, told from the function with the loop."""
+    found = accumulations(program)
+    if not found or program.mentions(*_BY_HAND):
+        return
+    reported = set()
+    for row in found:
+        backward = row.backward
+        site = seen_from_loop(backward, row.loop)
+        if row.loop.site in reported or backward.flags & _MARKS or zeroed_every_turn(program, row) is not None:
+            continue
+        if not wrappers_behind(backward) and wrapped_forward(program, backward) is None:
+            continue
+        reported.add(row.loop.site)  # a backward each for mixed and full precision is one finding
+        yield propose(
+            program,
+            backward.moved(site),
+            INFO,
+            "every backward of this accumulation reduces gradients over all ranks; only the last has to: run the "
+            "others under `no_sync()`",
+            evidence=(place(row.loop.site, "in each turn of this loop"), place(row.step.site, "one step for several")),
+        )

@@ -1,0 +1,225 @@
+"""`no_sync()` around the backward alone does nothing; around every forward it stops all reduction.
+
+## What it does
+Looks for a backward under `no_sync()` whose forward ran outside of it, and for a program whose every training forward
+of a DistributedDataParallel model is under `no_sync()`.
+
+## Why is this bad?
+DistributedDataParallel decides in its `forward` whether the backward that follows reduces gradients. `no_sync()` that
+holds only the backward saves nothing: each backward still reduces. And where no forward ever runs outside of
+`no_sync()`, gradients are never reduced: the ranks train models of their own, without any error.
+
+## Example
+```python
+loss = criterion(model(x), y)
+with model.no_sync():
+    loss.backward()
+```
+
+## Use instead
+```python
+with model.no_sync():
+    loss = criterion(model(x), y)
+    loss.backward()
+```
+
+## References
+- [DistributedDataParallel.no_sync](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import bare
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "backward"
+SEVERITIES = (ERROR, WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_UNDER = frozenset({"no_sync", "perhaps_no_sync"})
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [torch.ones(2, 4)] * 8
+k = 4
+"""
+_TAIL = """
+dist.destroy_process_group()
+"""
+VALID = (
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    if (i + 1) % k:
+        with model.no_sync():
+            model(batch).sum().backward()
+        continue
+    model(batch).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+from contextlib import nullcontext
+
+def loss_of(batch):
+    return model(batch).sum()
+
+for i, batch in enumerate(batches):
+    last = (i + 1) % k == 0
+    with nullcontext() if last else model.no_sync():
+        loss_of(batch).backward()
+    if last:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+def loss_of(batch):
+    return model(batch).sum()
+
+for i, batch in enumerate(batches):
+    if (i + 1) % k == 0:
+        loss_of(batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    else:
+        with model.no_sync():
+            loss_of(batch).backward()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for batch in batches:
+    with model.no_sync():
+        model(batch).sum().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+"""
+    + _TAIL,
+)
+INVALID = (
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    loss = model(batch).sum()
+    if (i + 1) % k:
+        with model.no_sync():
+            loss.backward()  # expect
+    else:
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for batch in batches:
+    with model.no_sync():
+        loss = model(batch).sum()  # expect
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+def accumulate(net, batch):
+    output = net(batch)
+    with net.no_sync():
+        output.sum().backward()  # expect
+
+for step in range(4):
+    accumulate(model, batches[0])
+    model(batches[1]).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+from contextlib import nullcontext
+
+for i, batch in enumerate(batches):
+    loss = model(batch).sum()
+    last = (i + 1) % k == 0
+    with nullcontext() if last else model.no_sync():
+        loss.backward()  # expect
+    if last:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+from contextlib import nullcontext
+
+for i, batch in enumerate(batches):
+    with nullcontext() if i % k == k else model.no_sync():
+        model(batch).sum().backward()  # expect
+    if (i + 1) % k == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such backward, or for the first forward of a wrapper that is never reduced."""
+    backwards = [fact for fact in program.facts("backward") if "no_grad" not in fact.flags]
+    forwards = [fact for fact in program.facts("forward") if fact.name == "ddp" and "no_grad" not in fact.flags]
+    if not backwards or not forwards:
+        return
+    yield from _without_effect(program, backwards, forwards)
+    if gradients_reduced_by_hand(program) or not program.facts("step"):
+        return
+    for wrap in program.facts("wrap"):
+        wrapper = wrap.value("wrapper")[0]
+        own = [fact for fact in forwards if any(atom is wrapper for atom in bare(fact.value("model")))]
+        if wrap.name == "ddp" and own and all("no_sync" in fact.flags for fact in own):
+            yield propose(
+                program,
+                own[0],
+                INFO if own[0].hangs_on_unknown else ERROR,
+                "every training forward of this model is under `no_sync()`: its gradients are never averaged over "
+                "ranks",
+                evidence=(place(wrap.site, "the model is wrapped here"),),
+            )
+
+
+def _without_effect(program: Program, backwards: list[Fact], forwards: list[Fact]) -> Iterator[Proposal]:
+    reported = set()
+    for backward in backwards:
+        if not backward.flags & _UNDER or backward.site in reported:
+            continue
+        serials = [loop.serial for loop in backward.loops]
+        same = [fact for fact in forwards if [loop.serial for loop in fact.loops] == serials]
+        if not same or any(fact.flags & _UNDER for fact in same):
+            continue
+        if not any(fact.order < backward.order for fact in same):
+            continue
+        reported.add(backward.site)
+        yield propose(
+            program,
+            backward,
+            WARNING,
+            "`no_sync()` around the backward alone has no effect: the forward decides, and it ran outside",
+            evidence=(place(same[0].site, "this forward has told the backward to reduce"),),
+        )

@@ -1,0 +1,206 @@
+"""Gradients that are accumulated for a later step are zeroed before it.
+
+## What it does
+Looks for `zero_grad()` in every turn of a loop whose optimizer steps only once in several turns, and for a
+`zero_grad()` ahead of the backward inside `accelerator.accumulate`, where the number of turns can be above one.
+
+## Why is this bad?
+What the earlier backwards have summed is thrown away: each step sees the last micro-batch alone. The run costs k times
+as much as the batch that it trains on, and the learning rate fits another batch size. Inside `accelerator.accumulate`
+the prepared optimizer zeroes only in the turn that steps, which is why zeroing *first* there drops just what was
+accumulated.
+
+## Example
+```python
+with accelerator.accumulate(model):
+    optimizer.zero_grad()
+    accelerator.backward(criterion(model(x), y))
+    optimizer.step()
+```
+
+## Use instead
+```python
+with accelerator.accumulate(model):
+    accelerator.backward(criterion(model(x), y))
+    optimizer.step()
+    optimizer.zero_grad()
+```
+
+## References
+- [Gradient accumulation with Accelerate](https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, Place, Proposal
+from validate_ddp.interpreter.accumulation import accumulations, zeroed_every_turn
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "zero_grad"
+SEVERITIES = (ERROR, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [torch.ones(2, 4)] * 8
+k = 4
+"""
+_TAIL = """
+dist.destroy_process_group()
+"""
+_ACCELERATE = """
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(gradient_accumulation_steps={})
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = [torch.ones(2, 4)] * 8
+model, optimizer = accelerator.prepare(model, optimizer)
+"""
+VALID = (
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    model(batch).sum().backward()
+    if (i + 1) % k == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    if i % k == 0:
+        optimizer.zero_grad()
+    model(batch).sum().backward()
+    if (i + 1) % k == 0:
+        optimizer.step()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+    if i % k == 0:
+        print(i)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+second = DDP(torch.nn.Linear(4, 1))
+other = torch.optim.SGD(second.parameters(), lr=0.1)
+for i, batch in enumerate(batches):
+    other.zero_grad()
+    second(batch).sum().backward()
+    other.step()
+    model(batch).sum().backward()
+    if (i + 1) % k == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    + _TAIL,
+    _ACCELERATE.format(4)
+    + """
+for batch in batches:
+    with accelerator.accumulate(model):
+        accelerator.backward(model(batch).sum())
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+    _ACCELERATE.format(1)
+    + """
+for batch in batches:
+    with accelerator.accumulate(model):
+        optimizer.zero_grad()
+        accelerator.backward(model(batch).sum())
+        optimizer.step()
+""",
+)
+INVALID = (
+    _ACCELERATE.format(4)
+    + """
+for batch in batches:
+    with accelerator.accumulate(model):
+        optimizer.zero_grad()  # expect
+        accelerator.backward(model(batch).sum())
+        optimizer.step()
+""",
+    _HEAD
+    + """
+for i, batch in enumerate(batches):
+    optimizer.zero_grad()  # expect
+    model(batch).sum().backward()
+    if (i + 1) % k == 0:
+        optimizer.step()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for step in range(3):
+    for micro_step in range(k):
+        optimizer.zero_grad()  # expect
+        loss = model(batches[micro_step]).mean() / k
+        loss.backward()
+    optimizer.step()
+"""
+    + _TAIL,
+)
+
+_MESSAGE = "gradients accumulated for a later step are zeroed {}: each step trains on the last micro-batch alone"
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such ``zero_grad``."""
+    reported = set()
+    for row in accumulations(program):
+        zeroed = None if "accumulate" in row.backward.flags else zeroed_every_turn(program, row)
+        if zeroed is not None and zeroed.site not in reported:
+            reported.add(zeroed.site)
+            evidence = [place(row.backward.site, "accumulates here"), place(row.step.site, "one step for several")]
+            yield _finding(program, zeroed, "in every turn", evidence)
+    accumulating = any(
+        launcher.get("accumulating") for fact in program.facts("launch") for launcher in fact.value("launcher")
+    )
+    if not accumulating:
+        return
+    for zeroed in program.facts("zero_grad"):
+        backward = _following(program, zeroed)
+        if backward is not None and zeroed.site not in reported:
+            reported.add(zeroed.site)
+            evidence = [place(backward.site, "the last of several backwards comes only now")]
+            yield _finding(program, zeroed, "inside `accumulate` before the last backward", evidence)
+
+
+def _finding(program: Program, zeroed: Fact, when: str, evidence: list[Place]) -> Proposal:
+    severity = INFO if zeroed.hangs_on_unknown else ERROR
+    return propose(program, zeroed, severity, _MESSAGE.format(when), evidence=evidence)
+
+
+def _following(program: Program, zeroed: Fact) -> Fact | None:
+    """The backward after a ``zero_grad`` in a turn of ``accumulate``, where no step stands before it."""
+    if "accumulate" not in zeroed.flags or not zeroed.loops:
+        return None
+    turn = [
+        fact
+        for fact in program.facts("backward", "step", "zero_grad")
+        if "accumulate" in fact.flags and fact.loops and fact.loops[-1].serial == zeroed.loops[-1].serial
+    ]
+    before = [fact for fact in turn if fact.order < zeroed.order and fact.kind != "zero_grad"]
+    after = [fact for fact in turn if fact.order > zeroed.order and fact.kind != "zero_grad"]
+    if before or [fact.kind for fact in after] != ["backward", "step"]:
+        return None
+    return after[0]

@@ -1,0 +1,77 @@
+"""A moving average on one side of the wrapping, and the model on the other: their names differ by `module.`.
+
+## What it does
+Compares the dictionaries of tensors in each file that a rehearsal saves: two of them that hold the same names, but for
+`module.` in front of all names of one. Also a `KeyError` of a name that is there with or without `module.`.
+
+## Why is this bad?
+An EMA that was made before the model was wrapped in DistributedDataParallel has the model's names; what is read from
+the wrapper has `module.` in front of each. An update by name fails, or, where missing names are skipped, averages
+nothing. A file with both kinds of names loads in one place and not in the other.
+
+## Example
+```python
+ema = copy.deepcopy(model)
+model = DistributedDataParallel(model)
+torch.save({"model": model.state_dict(), "ema": ema.state_dict()}, "last.pt")
+```
+
+## Use instead
+```python
+ema = copy.deepcopy(model)
+model = DistributedDataParallel(model)
+torch.save({"model": model.module.state_dict(), "ema": ema.state_dict()}, "last.pt")
+```
+
+## References
+- [An EMA made before wrapping](https://github.com/m2lines/Samudra/pull/324)
+- [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+"""
+
+from __future__ import annotations
+
+from validate_ddp.findings import INFO, WARNING
+from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.run import Frame, Run, Site
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+
+SEVERITIES = (WARNING, INFO)
+EVIDENCE = "R"
+FIX = "-"
+
+
+def judge(run: Run) -> Verdict:
+    """Held where a file holds two dictionaries of the same names. A run that also loads into a wrapper means it so:
+    info."""
+    severity = INFO if list(run.each("load")) else WARNING
+    found: dict[tuple[str, int], Observation] = {}
+    looked = False
+    for rank, event in run.each("save"):
+        for key, wrapped, former, before, count in event.get("twins") or ():
+            looked = True
+            if wrapped != before:
+                names = (key, former) if wrapped else (former, key)
+                found.setdefault(event["site"].place, _at(severity, event["site"], _apart(*names, count), rank))
+    for rank, event in run.each("exception"):
+        if event.get("present"):
+            site = Site(tuple(Frame(*entry) for entry in event["stack"]))
+            found.setdefault(site.place, _at(WARNING, site, _missing(event), rank))
+    return Verdict(True, tuple(found.values())) if found else (HELD if looked else NOT_OBSERVED)
+
+
+def _apart(wrapper: str, inner: str, count: int) -> str:
+    return (
+        f"`{wrapper}` and `{inner}` hold the same {count} names in this file, but `{wrapper}` with `module.` in front: "
+        "it is the wrapper's state, the other one the model's, and neither loads where the other does"
+    )
+
+
+def _missing(event: Event) -> str:
+    return (
+        f"there is no `{event['missing']}` here, but `{event['present']}`: the names of one are those of the wrapper, "
+        "of the other those of the model"
+    )
+
+
+def _at(severity: str, site: Site, message: str, rank: int) -> Observation:
+    return Observation("DDP310", severity, site, message, (), (rank,))

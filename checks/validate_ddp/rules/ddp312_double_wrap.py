@@ -1,0 +1,194 @@
+"""A model is wrapped in DistributedDataParallel twice, or wrapped before it is made ready.
+
+## What it does
+Looks for `DistributedDataParallel` around a model that is one already, for a model that is put on its GPU only after
+it was wrapped, and for `convert_sync_batchnorm` after wrapping.
+
+## Why is this bad?
+Two wrappers reduce every gradient twice, and its parameters are called `module.module.` in checkpoints. A model that
+is still on the CPU cannot be wrapped with nccl at all: the constructor compares its parameters over ranks, on the GPU.
+`convert_sync_batchnorm` belongs before wrapping, as its documentation says.
+
+## Example
+```python
+model = DistributedDataParallel(model)
+model.cuda(local_rank)
+```
+
+## Use instead
+```python
+model.cuda(local_rank)
+model = DistributedDataParallel(model, device_ids=[local_rank])
+```
+
+## References
+- [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+- [SyncBatchNorm.convert_sync_batchnorm](https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html#torch.nn.SyncBatchNorm.convert_sync_batchnorm)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
+from validate_ddp.models.networks import MOVED
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "wrap"
+SEVERITIES = (ERROR, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+model = Net()
+"""
+_TAIL = """
+dist.destroy_process_group()
+"""
+VALID = (
+    _HEAD
+    + """
+model.cuda(local_rank)
+model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+model = DDP(model, device_ids=[local_rank])
+model.cuda(local_rank)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+model = DDP(model.cuda(), device_ids=[local_rank])
+if not isinstance(model, DDP):
+    model = DDP(model)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for fold in range(3):
+    model = DDP(Net().to(local_rank))
+model = DDP(model.module)
+"""
+    + _TAIL,
+    _HEAD.replace("nccl", "gloo")
+    + """
+model = DDP(model)
+model.to("cpu")
+"""
+    + _TAIL,
+)
+INVALID = (
+    _HEAD
+    + """
+model = DDP(model.cuda(), device_ids=[local_rank])
+ddp = DDP(model)  # expect
+"""
+    + _TAIL,
+    _HEAD
+    + """
+model = DDP(model, device_ids=[local_rank])  # expect
+model.cuda(local_rank)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+model = DDP(model.cuda(), device_ids=[local_rank])
+model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
+"""
+    + _TAIL,
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each wrapper around another, and for each thing done too late."""
+    wraps = [fact for fact in program.facts("wrap") if fact.name == "ddp"]
+    sites = set()
+    for wrap in wraps:
+        inner = bare(wrap.value("inner"))
+        if not inner or not all(isinstance(atom, Resource) and atom.kind == "ddp" for atom in inner):
+            continue
+        if any(atom.site == wrap.site for atom in inner) or wrap.site in sites:
+            continue  # the same line, walked again
+        sites.add(wrap.site)
+        yield propose(
+            program,
+            wrap,
+            INFO if wrap.hangs_on_unknown else ERROR,
+            "this model is wrapped in `DistributedDataParallel` already: gradients are reduced twice, and its "
+            "parameters become `module.module.`",
+            evidence=[place(atom.site, "wrapped here") for atom in inner],
+        )
+    told = set()
+    for late in program.facts("rework"):
+        wrapper = late.value("wrapper")[0]
+        wrapped = next((fact for fact in wraps if fact.value("wrapper")[0] is wrapper), None)
+        if wrapped is None or (wrapped.site, late.name) in told:
+            continue
+        told.add((wrapped.site, late.name))
+        yield from _too_late(program, wrapped, late)
+
+
+def _too_late(program: Program, wrap: Fact, late: Fact) -> Iterator[Proposal]:
+    if late.name.startswith("convert"):
+        yield propose(
+            program,
+            late,
+            INFO,
+            "`convert_sync_batchnorm` belongs before wrapping: convert the model, then wrap it",
+            evidence=(place(wrap.site, "wrapped here"),),
+        )
+    elif _was_on_cpu(wrap.value("inner")) and _to_gpu(late) and _with_nccl(program):
+        yield propose(
+            program,
+            wrap,
+            INFO if wrap.hangs_on_unknown or late.hangs_on_unknown else ERROR,
+            "this model is still on the CPU when it is wrapped, which fails with nccl: put it on its GPU first",
+            evidence=(place(late.site, "put on the GPU only here"),),
+        )
+
+
+def _was_on_cpu(inner: Value) -> bool:
+    """Whether the model surely was: one of this program, made of nothing that speaks of devices, never moved."""
+    atoms = bare(inner)
+    return bool(atoms) and all(
+        isinstance(atom, Instance)
+        and MOVED not in atom.fields
+        and all(
+            base.name in ("torch.nn.Module", "torch.nn.modules.Module", "builtins.object")
+            if isinstance(base, Symbol)
+            else not {"cuda", "device", "to"} & set(base.node[6])
+            for base in atom.cls.lineage()
+        )
+        and not any(isinstance(part, (Resource, Instance)) for field in atom.fields.values() for part in bare(field))
+        for atom in atoms
+    )
+
+
+def _to_gpu(late: Fact) -> bool:
+    if late.name == "cuda":
+        return True
+    return any(
+        isinstance(atom, Rank)
+        or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
+        or (isinstance(atom, Resource) and atom.kind == "device" and bool(atom.get("index")))
+        for atom in bare(late.value("device"))
+    )
+
+
+def _with_nccl(program: Program) -> bool:
+    groups = [fact for fact in program.facts("process_group") if fact.name == "init"]
+    return bool(groups) and all("nccl" in str(constant(fact.value("backend"))) for fact in groups)

@@ -1,0 +1,47 @@
+"""Gradients are clipped while they are still multiplied by the loss scale.
+
+## What it does
+Looks for `clip_grad_norm_` or `clip_grad_value_` after `GradScaler.scale` and before `GradScaler.unscale_`.
+
+## Why is this bad?
+The norm is that of the scaled gradients, tens of thousands of times too large, so each step is clipped to almost
+nothing, and how much depends on the scale of the moment.
+
+## Example
+```python
+scaler.scale(loss).backward()
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+scaler.step(optimizer)
+```
+
+## Use instead
+```python
+scaler.scale(loss).backward()
+scaler.unscale_(optimizer)
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+scaler.step(optimizer)
+```
+
+## References
+- [Gradient clipping with a scaler](https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping)
+"""
+
+from __future__ import annotations
+
+from validate_ddp.findings import ERROR
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+
+SEVERITIES = (ERROR,)
+EVIDENCE = "R"
+FIX = "-"
+
+
+def judge(run: Run) -> Verdict:
+    """Looks at every clipping."""
+    clips = list(run.each("clip"))
+    for rank, event in clips:
+        if event["scaled"]:
+            message = "gradients are clipped before `scaler.unscale_(optimizer)`: their norm is that of the scaled loss"
+            return Verdict(True, (Observation("DDP314", ERROR, event["site"], message, (), (rank,)),))
+    return HELD if clips else NOT_OBSERVED

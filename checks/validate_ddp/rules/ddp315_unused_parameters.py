@@ -1,0 +1,61 @@
+"""Parameters under DDP that no step gives a gradient.
+
+## What it does
+Names the parameters under DistributedDataParallel, held by an optimizer, that have no gradient at any step.
+
+## Why is this bad?
+DDP waits for every parameter's gradient. With `find_unused_parameters=False` the next forward raises; with `True` each
+step pays for a search. A layer that is never trained is mostly a slip.
+
+## Example
+```python
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.old_head, self.head = nn.Linear(8, 8), nn.Linear(8, 2), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+```
+
+## Use instead
+```python
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 2)
+```
+
+## References
+- [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+"""
+
+from __future__ import annotations
+
+from validate_ddp.findings import WARNING
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import holds_wrapped, parameters, updates
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+
+SEVERITIES = (WARNING,)
+EVIDENCE = "R"
+FIX = "-"
+
+
+def judge(run: Run) -> Verdict:
+    """Looks at one rank's steps."""
+    looked = False
+    rank = run.ranks[0] if run.ranks else 0
+    for number, steps in updates(run, rank).items():
+        trained = [update for update in steps if update.backwards and update.step.get("grads")]
+        if not trained or not holds_wrapped(run, rank, number):
+            continue
+        looked = True
+        names = parameters(run, rank)[number]["names"]
+        unused = [
+            name[1]
+            for at, name in enumerate(names)
+            if name is not None and all(update.step["grads"][at] is None for update in trained)
+        ]
+        if unused and len(unused) < len(names):
+            wrapper = run.of(rank, "ddp")[0]
+            message = f"{len(unused)} parameters under DDP never get a gradient: {', '.join(unused[:4])}"
+            return Verdict(True, (Observation("DDP315", WARNING, wrapper["site"], message, (), (rank,)),))
+    return HELD if looked else NOT_OBSERVED

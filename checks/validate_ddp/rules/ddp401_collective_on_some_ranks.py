@@ -1,0 +1,195 @@
+"""A collective is called on some ranks only.
+
+## What it does
+Looks for collectives (functions of `torch.distributed`, the DDP and FSDP constructors, Accelerate's, Horovod's, MPI's),
+and for calls that reach one, under a condition on the rank that the other ranks do not match with the same collective.
+
+## Why is this bad?
+A collective returns when every rank of its group has called it. One that rank zero alone calls waits for ever, or pairs
+with the next, different collective of the others: a hang until the time-out of 10 or 30 minutes, or wrong numbers.
+
+Where the collective also hangs on a condition that reading cannot decide, in a function called under the condition on
+the rank, this is advice. Where only the name of something unknown says that a condition is one on the rank, it is a
+warning.
+
+## Example
+```python
+if rank == 0:
+    dist.all_reduce(loss)
+    print(loss)
+```
+
+## Use instead
+```python
+dist.all_reduce(loss)
+if rank == 0:
+    print(loss)
+```
+
+## References
+- [torch.distributed: collective functions](https://docs.pytorch.org/docs/stable/distributed.html#collective-functions)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Const, Symbol, bare
+from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+
+TRIGGER = "collective"
+SEVERITIES = (ERROR, WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+"""
+VALID = (
+    _HEAD
+    + """
+if rank != 0:
+    dist.barrier()
+print("prepare")
+if rank == 0:
+    dist.barrier()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from contextlib import contextmanager
+
+@contextmanager
+def rank_zero_first():
+    if rank > 0:
+        dist.barrier()
+    yield
+    if not rank > 0:
+        dist.barrier()
+
+with rank_zero_first():
+    print("download")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+objects = [None]
+if rank == 0:
+    objects = ["name"]
+    dist.broadcast_object_list(objects, src=0)
+else:
+    dist.broadcast_object_list(objects, src=0)
+loss = torch.ones(1)
+dist.all_reduce(loss)
+if rank == 0:
+    print(loss)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import settings
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = torch.nn.Linear(1, 1)
+if settings.gpu:  # whether to use one, as it seems
+    model = DDP(model)
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+loss = torch.ones(1)
+if rank == 0:
+    dist.all_reduce(loss)  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def average(value):
+    dist.all_reduce(value)
+    return value / dist.get_world_size()
+
+def log(value):
+    if dist.get_rank() != 0:
+        return
+    print(average(value))  # expect
+
+log(torch.ones(1))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+is_main = rank == 0
+for epoch in range(3):
+    if is_main and epoch % 2 == 0:
+        dist.barrier()  # expect
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each unmatched collective."""
+    collectives = program.facts("collective")
+    started = [fact.split.site for fact in program.facts("process_group") if fact.name == "init" and fact.split]
+    mpi_is_idle = _is_started_by_torchrun(program)
+    sharded = [fact for fact in program.facts("sharded_state") if fact.who in PARTIAL and not fact.is_open]
+    reported = {fact.under_split for fact in sharded}  # DDP506 tells of these
+    for fact in collectives:
+        reach = fact.under_split
+        if fact.split is not None and fact.split.site in started:
+            continue  # the group itself is of these ranks only
+        if mpi_is_idle and any(isinstance(a, Symbol) and a.name.startswith("mpi4py") for a in fact.value("function")):
+            continue
+        if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, collectives):
+            continue
+        verb = "is called" if reach is fact.site else "is reached from here"
+        reported.add(reach)
+        evidence = kept_apart(fact)
+        if reach is not fact.site:
+            evidence.append(place(fact.site, f"`{fact.name}` is called here"))
+        yield propose(
+            program,
+            fact.moved(reach),
+            INFO if fact.is_open else unless_guessed(ERROR, fact.is_guessed),
+            f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
+            "pairs with another call of theirs",
+            evidence=evidence,
+        )
+
+
+def _is_started_by_torchrun(program: Program) -> bool:
+    """Whether torch's launcher starts the ranks, of which each is then alone in the world of MPI."""
+    return program.mentions(b"LOCAL_RANK") and not program.mentions(
+        b'environ["RANK"]', b"environ['RANK']", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MPI_LOCALRANKID"
+    )
+
+
+def _in_subgroup(fact: Fact) -> bool:
+    """Whether the collective is of a group of its own, which may be just these ranks."""
+    group = bare(fact.value("group"))
+    return bool(group) and not all(isinstance(atom, Const) and atom.value is None for atom in group)
+
+
+def _matched(fact: Fact, collectives: list[Fact]) -> bool:
+    """Whether the ranks left out call the same collective elsewhere under the opposite condition."""
+    family = _family(fact.name)
+    for other in collectives:
+        if other is fact or _family(other.name) != family:
+            continue
+        if complementary(fact.who, other.who) and fact.same_fork(other):
+            return True
+    return False
+
+
+def _family(name: str) -> str:
+    return {"monitored_barrier": "barrier", "wait_for_everyone": "barrier"}.get(name, name)

@@ -1,0 +1,185 @@
+"""A DistributedDataParallel model is run forward on some ranks only.
+
+## What it does
+Looks for a call of the wrapper, not of `.module`, under a condition on the rank.
+
+## Why is this bad?
+Before a forward, DistributedDataParallel broadcasts the model's buffers (BatchNorm statistics, codebooks) from rank
+zero. With buffers, a forward that rank zero runs alone waits for the others, or pairs with their next broadcast and
+shifts all that follow by one. Without buffers it works, until somebody adds a BatchNorm.
+
+Not reported is a forward that follows one which every rank ran under `no_grad`: the wrapper then skips its next
+broadcast.
+
+## Example
+```python
+if rank == 0:
+    validate(ddp_model)
+```
+
+## Use instead
+```python
+if rank == 0:
+    validate(ddp_model.module)
+dist.barrier()
+```
+
+## References
+- [DistributedDataParallel: broadcast_buffers](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Instance, Resource, bare, constant
+from validate_ddp.rules.proposing import kept_apart, place, propose
+
+TRIGGER = "forward"
+SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.BatchNorm1d(4))
+"""
+VALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    model.module(torch.ones(2, 4))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+output = model(torch.ones(2, 4))
+if dist.get_rank() == 0:
+    print(output)
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.BatchNorm1d(4), broadcast_buffers=False)
+if dist.get_rank() == 0:
+    model(torch.ones(2, 4))
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    model(torch.ones(2, 4))  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+@torch.no_grad()
+def validate(net):
+    net.eval()
+    return net(torch.ones(2, 4))
+
+for epoch in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    if dist.get_rank() == 0:
+        validate(model)  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def evaluate(net):
+    if dist.get_rank() > 0:
+        return None
+    return net(torch.ones(2, 4))  # expect
+
+evaluate(model)
+dist.destroy_process_group()
+""",
+)
+
+_WITH_BUFFERS = (
+    b"Norm1d",
+    b"Norm2d",
+    b"Norm3d",
+    b"BatchNorm",
+    b"register_buffer",
+    b"Buffer(",
+    b"torchvision.models",
+    b"models.",
+    b"timm",
+    b"create_model",
+    b"from_pretrained",
+    b"hub.load",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such forward."""
+    forwards = [fact for fact in program.facts("forward") if fact.name == "ddp"]
+    reported = set()
+    for fact in forwards:
+        reach = fact.under_split
+        if fact.who not in PARTIAL or reach in reported or _is_harmless(fact):
+            continue
+        if any(fact.same_fork(other) and complementary(fact.who, other.who) for other in forwards):
+            continue
+        if any(_follows_evaluation(fact, other) for other in forwards):
+            continue
+        reported.add(reach)
+        wrapper = next(atom for atom in bare(fact.value("model")) if isinstance(atom, Resource))
+        inside = [] if reach is fact.site else [place(fact.site, "it is run here")]
+        yield propose(
+            program,
+            fact.moved(reach),
+            INFO if fact.is_open or _may_be_bare(program, wrapper) or _seems_bufferless(program, wrapper) else WARNING,
+            f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for "
+            "the others; call `.module` here",
+            evidence=[*kept_apart(fact), *inside, place(wrapper.site, "the model is wrapped here")],
+        )
+
+
+def _may_be_bare(program: Program, wrapper: Resource) -> bool:
+    """Whether the model is wrapped under a condition that cannot be decided: it may be unwrapped under the same."""
+    return any(fact.hangs_on_unknown for fact in program.facts("wrap") if wrapper in fact.value("wrapper"))
+
+
+def _seems_bufferless(program: Program, wrapper: Resource) -> bool:
+    """Whether the model's class is in sight, and no file of the program names what brings buffers along."""
+    inner = bare(wrapper.get("inner"))
+    in_sight = bool(inner) and all(isinstance(atom, Instance) for atom in inner)
+    return in_sight and not program.mentions(*_WITH_BUFFERS)
+
+
+def _follows_evaluation(fact: Fact, other: Fact) -> bool:
+    """Whether every rank has just run the model without gradients: the wrapper then skips its next broadcast."""
+    split = fact.split
+    return (
+        split is not None
+        and other.who == "all"
+        and other.order < fact.order
+        and "no_grad" in other.flags
+        and other.chain[: split.depth] == fact.chain[: split.depth]
+        and bare(other.value("model")) == bare(fact.value("model"))
+    )
+
+
+def _is_harmless(fact: Fact) -> bool:
+    """apex's wrapper has no collective in its forward; without broadcast_buffers torch's has none either."""
+    for atom in bare(fact.value("model")):
+        if isinstance(atom, Resource):
+            if constant(atom.get("flavour")) == "apex" or constant(atom.get("broadcast_buffers")) is False:
+                return True
+    return False

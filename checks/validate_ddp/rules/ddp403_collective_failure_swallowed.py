@@ -1,0 +1,236 @@
+"""One rank's failure in or before a collective is swallowed, and the ranks part.
+
+## What it does
+Looks for collectives of data inside a `try` whose handler catches any error and goes on, for the backward of a wrapped
+model in one inside a loop, and for collectives that such a handler calls itself.
+
+## Why is this bad?
+An exception is raised on the rank that meets it. If that rank goes on with its own data, the others stay in the
+collective until the time-out, or meet the next collective of the first one and exchange the wrong tensors. A barrier in
+a handler is reached by the failing rank alone. Let the error end the rank: the launcher then ends the others.
+
+Not reported are a handler that raises or exits, one for errors which every rank meets alike (`ImportError`,
+`KeyError`), and a barrier tried on the way out. A `try` around a whole program is advice: that rank ends, and the
+others wait for it.
+
+## Example
+```python
+try:
+    dist.all_reduce(loss)
+except RuntimeError:
+    pass  # go on with the local loss
+```
+
+## Use instead
+```python
+dist.all_reduce(loss)
+```
+
+## References
+- [torchrun: a failing worker ends the others](https://docs.pytorch.org/docs/stable/elastic/run.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.facts import Fact, Guard
+from validate_ddp.interpreter.ranks import PARTIAL
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Site
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "collective"
+SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+loss = torch.ones(1)
+"""
+_TAIL = """
+dist.destroy_process_group()
+"""
+VALID = (
+    _HEAD
+    + """
+try:
+    dist.all_reduce(loss)
+except RuntimeError as error:
+    print(f"rank {dist.get_rank()}: {error}")
+    raise
+try:
+    dist.all_gather_into_tensor(torch.zeros(2), loss)
+except AttributeError:  # an old torch, on every rank
+    dist.all_gather([torch.zeros(1), torch.zeros(1)], loss)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+def cleanup():
+    try:
+        dist.barrier()
+        dist.destroy_process_group()
+    except Exception:
+        pass
+
+cleanup()
+""",
+    _HEAD
+    + """
+try:
+    import wandb
+except Exception:
+    dist.barrier()
+    wandb = None
+try:
+    text = open("notes.txt").read()
+except OSError:
+    text = ""
+dist.all_reduce(loss)
+"""
+    + _TAIL,
+    _HEAD
+    + """
+import sys
+
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def train():
+    model = DDP(torch.nn.Linear(1, 1))
+    for step in range(10):
+        try:
+            model(loss).sum().backward()
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+
+try:
+    train()
+except Exception as error:
+    print(error)
+    sys.exit(1)
+finally:
+    dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(torch.nn.Linear(1, 1))
+for step in range(10):
+    try:
+        model(loss).sum().backward()  # expect
+    except RuntimeError:  # out of memory
+        torch.cuda.empty_cache()
+"""
+    + _TAIL,
+    _HEAD
+    + """
+try:
+    dist.all_reduce(loss)  # expect
+    loss /= dist.get_world_size()
+except RuntimeError:
+    print("local loss")
+"""
+    + _TAIL,
+    _HEAD
+    + """
+def gathered(value):
+    try:
+        parts = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, value)  # expect
+        return torch.cat(parts)
+    except Exception:
+        return value
+
+print(gathered(loss))
+"""
+    + _TAIL,
+    _HEAD
+    + """
+for step in range(10):
+    try:
+        (loss * step).item()
+    except RuntimeError as error:
+        print(error)
+        dist.barrier()  # expect
+        continue
+"""
+    + _TAIL,
+)
+
+
+_WHOLE = ("process_group", "wrap", "loader")
+"""What a ``try`` around a whole program holds."""
+_BARRIERS = frozenset({"barrier", "monitored_barrier", "wait_for_everyone", "rendezvous"})
+_GROUPS = frozenset({"new_group", "new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh"})
+_FARTHEST = 1
+"""Calls between the ``try`` and the collective: a handler around a whole program ends that rank, if late."""
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such ``try``, and one for each collective in a handler."""
+    reported: set[Site] = set()
+    for fact in program.facts("collective"):
+        if "any_error" in fact.flags:
+            if fact.site not in reported and fact.who not in PARTIAL:  # those are DDP401's
+                reported.add(fact.site)
+                yield _in_handler(program, fact)
+            continue
+        tried = _swallowed(fact)
+        if tried is None or fact.name in _BARRIERS or fact.name in _GROUPS or tried.site in reported:
+            continue
+        reported.add(tried.site)
+        yield _in_try(program, fact, tried, f"without the others in `{fact.name}`")
+    for fact in program.facts("backward"):
+        tried = _swallowed(fact)
+        if tried is None or tried.site in reported or "no_sync" in fact.flags:
+            continue
+        if gradients.live(fact.value("loss")) and _goes_round(fact, tried):
+            reported.add(tried.site)
+            yield _in_try(program, fact, tried, "without the others in the all-reduce of the gradients")
+
+
+def _in_try(program: Program, fact: Fact, tried: Guard, how: str) -> Proposal:
+    whole = any(tried.site == guard.site for kind in program.facts(*_WHOLE) for guard in kind.guards if guard.swallows)
+    return propose(
+        program,
+        fact,
+        INFO if whole or fact.hangs_on_unknown else WARNING,
+        f"an error that one rank meets here is swallowed, and it goes on {how}: they wait for it, or pair with its "
+        "next collective",
+        evidence=[place(tried.site, "the handler of this `try` catches any error and goes on")],
+    )
+
+
+def _goes_round(fact: Fact, tried: Guard) -> bool:
+    """Whether a loop lies around the ``try``, so that the next step follows a failed one."""
+    return any(loop.site.path == tried.site.path and loop.site.span.line < tried.site.span.line for loop in fact.loops)
+
+
+def _in_handler(program: Program, fact: Fact) -> Proposal:
+    evidence = [place(fact.chain[-1], "it is reached from here")] if fact.chain else []
+    return propose(
+        program,
+        fact,
+        INFO if fact.hangs_on_unknown else WARNING,
+        f"`{fact.name}` in an exception handler: only the ranks that failed call it, and the others never join",
+        evidence=evidence,
+    )
+
+
+def _swallowed(fact: Fact) -> Guard | None:
+    """The innermost ``try`` around the fact that swallows its failure, if it is near."""
+    for guard in reversed(fact.guards):
+        if guard.swallows and len(fact.chain) - guard.depth <= _FARTHEST:
+            return guard
+    return None

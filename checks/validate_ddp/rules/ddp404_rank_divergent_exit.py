@@ -1,0 +1,322 @@
+"""Some ranks leave while the others go on to a collective or a backward.
+
+## What it does
+Looks for `break`, `continue`, `return`, `sys.exit(0)` and `os._exit(0)` under a condition on the rank, or on whether
+this rank's own loss is a number, where the other ranks still have a collective or a backward to come: later, or in the
+next iteration of the loop.
+
+## Why is this bad?
+A backward of DistributedDataParallel, like a collective, needs every rank. Those that go on wait for the one that has
+left, until the time-out, or its next call pairs with an older one of theirs and the gradients of different batches are
+mixed. An exit with code 0 is no help: the launcher takes it for success and leaves the others waiting.
+
+Not reported: `raise` and `sys.exit(1)` on a loss that is not a number, since the launcher then ends the job, and
+conditions on a value that a collective has made the same on all ranks. A collective which the other ranks reach
+directly behind the exit is DDP401's. Where only the name of something unknown says that a condition is one on the
+rank, it is a warning.
+
+## Example
+```python
+if not torch.isfinite(loss):
+    continue
+loss.backward()
+```
+
+## Use instead
+```python
+bad = (~torch.isfinite(loss)).float()
+dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+if bad.item():
+    continue
+loss.backward()
+```
+
+## References
+- [torch.distributed: every rank must call a collective](https://docs.pytorch.org/docs/stable/distributed.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Instance, Resource, Site, bare, constant, reaching
+from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+
+TRIGGER = "exit"
+SEVERITIES = (ERROR, WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = DDP(torch.nn.Linear(2, 2))
+"""
+VALID = (
+    _HEAD
+    + """
+for step in range(10):
+    loss = model(torch.ones(2, 2)).sum()
+    if not torch.isfinite(loss):
+        print("loss is not finite")
+        sys.exit(1)
+    bad = torch.isnan(loss).float()
+    dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+    if torch.isnan(bad):
+        continue
+    loss.backward()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+for step in range(10):
+    model(torch.ones(2, 2)).sum().backward()
+    if rank != 0:
+        continue
+    print(step)
+    for name in ("a", "b"):
+        if step > 3:
+            break
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def log(step):
+    if rank != 0:
+        return
+    print(step)
+
+stop = torch.zeros(1)
+for step in range(10):
+    model(torch.ones(2, 2)).sum().backward()
+    if rank == 0 and step > 5:
+        stop += 1
+    log(step)
+    dist.broadcast(stop, 0)
+    if stop.item():
+        break
+dist.barrier()
+dist.destroy_process_group()
+if rank == 0:
+    sys.exit(0)
+""",
+    _HEAD
+    + """
+with model.join():
+    for step in range(10):
+        if rank == 1 and step == 5:
+            break
+        model(torch.ones(2, 2)).sum().backward()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+from torch.distributed.algorithms.join import Join
+
+with Join([model]):
+    for step in range(10):
+        if rank == 1 and step == 5:
+            break
+        model(torch.ones(2, 2)).sum().backward()
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+for step in range(10):
+    loss = model(torch.ones(2, 2)).sum()
+    if torch.isnan(loss).any():
+        continue  # expect
+    loss.backward()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+best = 0.0
+for epoch in range(10):
+    model(torch.ones(2, 2)).sum().backward()
+    if rank == 0:
+        score = float(torch.rand(1))
+        if score < best:
+            break  # expect
+        best = score
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def train(epoch, last):
+    model(torch.ones(2, 2)).sum().backward()
+    if rank == 0 and epoch >= last:
+        torch.save(model.module.state_dict(), "model.pt")
+        os._exit(0)  # expect
+
+for epoch in range(100):
+    train(epoch, 10)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def prepare(path):
+    if rank == 0 and os.path.exists(path):
+        return  # expect
+    print("prepare")
+    dist.barrier()
+
+prepare("data")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+with model.join():
+    for step in range(10):
+        if rank == 1 and step == 5:
+            break  # expect
+        model(torch.ones(2, 2)).sum().backward()
+        dist.barrier()
+dist.destroy_process_group()
+""",
+)
+_LEAVE = ("exit", "quit", "sys.exit", "os._exit")
+_JOINED = ("collective", "sharded_state", "backward")
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such way out."""
+    exits = program.facts("exit")
+    launching = {loop.serial for launch in program.facts("launch") for loop in launch.loops}
+    meetings = program.facts(*_JOINED)
+    sharded = [atom for fact in program.facts("shard") for atom in bare(fact.value("model"))]
+    reported = set()
+    for fact in exits:
+        if fact.site in reported or not program.runs_on_many(fact) or fact.flags & {"handler", "no_grad", "dataset"}:
+            continue
+        if fact.name in _LEAVE and constant(fact.value("code")) not in (0, None):
+            continue  # the launcher ends the job
+        if fact.who in PARTIAL:
+            waiting = _waited_for(fact, exits, meetings, launching)
+        else:
+            waiting = _missed(fact, meetings, sharded)
+        if waiting is None:
+            continue
+        reported.add(fact.site)
+        what = "backward" if waiting.kind == "backward" else f"`{waiting.name}`"
+        leaving = phrase(fact.who) if fact.who in PARTIAL else "a rank whose own loss is not a number"
+        yield propose(
+            program,
+            fact,
+            INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed),
+            f"`{fact.name}` on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
+            evidence=[*kept_apart(fact), place(waiting.site, "the others wait here")],
+        )._replace(expects=("statement", ""))
+
+
+def _is_open(fact: Fact) -> bool:
+    """Whether it also hangs on a condition of unknown truth in a function called under the condition on the rank."""
+    split = next((guard for guard in reversed(fact.guards) if guard.who in PARTIAL), None)
+    return split is not None and any(guard.depth > split.depth and not guard.exact for guard in fact.guards)
+
+
+def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact], launching: set[int]) -> Fact | None:
+    """What the other ranks go on to after a way out under a condition on the rank."""
+    split = next(guard for guard in reversed(fact.guards) if guard.who in PARTIAL)
+    for other in exits:
+        if other is not fact and complementary(fact.who, other.who) and _same_stretch(fact, other):
+            return None  # the others leave too
+    behind = [other for other in meetings if any(_same_place(guard.site, split.site) for guard in other.guards)]
+    if any(other.kind != "backward" and other.who in PARTIAL for other in behind):
+        return None  # DDP401 tells of it
+    for other in meetings:
+        rest = next((guard.who for guard in other.guards if _same_place(guard.site, split.site)), "")
+        if rest:  # behind the way out, or in its other branch
+            if rest != "unclear" and not (other.kind == "backward" and complementary(fact.who, rest)):
+                continue
+        elif other.who != "all" and not (other.kind == "backward" and complementary(fact.who, other.who)):
+            continue
+        if "no_grad" in other.flags or _shares_unknown(fact, other) or _stands_in(fact, other):
+            continue
+        if _comes_after(fact, other, launching):
+            return other
+    return None
+
+
+def _stands_in(fact: Fact, other: Fact) -> bool:
+    """Whether ranks that have left take part in it all the same, which ``Join`` sees to where its block ends early."""
+    return other.kind == "backward" and fact.name == "break" and {"join"} <= fact.flags & other.flags
+
+
+def _same_place(first: Site, second: Site) -> bool:
+    return (first.path, first.span) == (second.path, second.span)
+
+
+def _comes_after(fact: Fact, other: Fact, launching: set[int]) -> bool:
+    """Whether the ranks that stay meet ``other`` once this one has left."""
+    later = other.order > fact.order
+    serials = {loop.serial for loop in other.loops} - launching  # one turn of those is one rank
+    if fact.name in _LEAVE:
+        return later or any(loop.serial in serials for loop in fact.loops)
+    if fact.name == "return":
+        depth = len(fact.chain)
+        around = [loop.serial for loop in fact.loops if _is_within(loop.site, fact)]
+        return other.chain[:depth] == fact.chain and (later or any(serial in serials for serial in around))
+    if not fact.loops or fact.loops[-1].serial not in serials:
+        return False
+    return later or fact.name == "break"
+
+
+def _is_within(site: Site, fact: Fact) -> bool:
+    """Whether a loop is of the function that is left, not of one of its callers."""
+    return site.path == fact.site.path and site.function == fact.site.function
+
+
+def _same_stretch(fact: Fact, other: Fact) -> bool:
+    """Whether two ways out leave the same loop, or the same call of a function."""
+    if fact.loops and other.loops and fact.loops[-1].serial == other.loops[-1].serial:
+        return True
+    return fact.chain == other.chain and len(fact.loops) == len(other.loops)
+
+
+def _shares_unknown(fact: Fact, other: Fact) -> bool:
+    """Whether both lie under one condition of unknown truth: they may be its two branches."""
+    unknown = [guard.site for guard in fact.guards if guard.who == "all" and not guard.exact]
+    return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
+
+
+_WRAPPERS = ("ddp", "fsdp", "engine", "prepared")
+
+
+def _missed(fact: Fact, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
+    """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
+    models = [
+        atom
+        for part in reaching(fact.value("subject"))
+        if isinstance(part, Resource) and part.kind == "output"
+        for atom in bare(part.get("model"))
+    ]
+    wrapped = [atom for atom in models if isinstance(atom, Resource) and atom.kind in _WRAPPERS]
+    if not wrapped and not any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
+        return None
+    if fact.who != "all" or not fact.loops:
+        return None
+    if any(
+        other.kind == "collective" and other.order < fact.order and other.loops and "barrier" not in other.name
+        for other in meetings
+    ):
+        return None  # it may have been reduced
+    serial = fact.loops[-1].serial
+    for other in meetings:
+        inside = any(loop.serial == serial for loop in other.loops)
+        if other.kind == "backward" and inside and (other.order > fact.order or fact.name != "continue"):
+            return other
+    return None

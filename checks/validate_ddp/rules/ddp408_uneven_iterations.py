@@ -1,0 +1,77 @@
+"""Ranks take different numbers of batches from a loader that they train on.
+
+## What it does
+Compares, for each iteration over a training loader, how many batches each rank was given before it ran out.
+
+## Why is this bad?
+Each training step reduces gradients over all ranks. The rank that has one batch more waits for a reduction that nobody
+else takes part in: the run hangs, or pairs off with the next epoch's first step.
+
+## Example
+```python
+loader = DataLoader(files[rank::world_size], batch_size=32)
+```
+
+## Use instead
+```python
+sampler = DistributedSampler(dataset, drop_last=True)
+loader = DataLoader(dataset, batch_size=32, sampler=sampler)
+```
+
+## References
+- [Join](https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html)
+"""
+
+from __future__ import annotations
+
+from validate_ddp.findings import ERROR
+from validate_ddp.rehearse.culprits import ended, whereabouts
+from validate_ddp.rehearse.iterations import consumed_turns, loader_of
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+
+SEVERITIES = (ERROR,)
+EVIDENCE = "R"
+FIX = "-"
+
+
+def judge(run: Run) -> Verdict:
+    """Only of loaders that a rank has run out of: one that is left by a `break` is DDP404's."""
+    if run.world_size < 2 or len(run.ranks) < 2 or not list(run.each("ddp")):
+        return NOT_OBSERVED
+    first = run.ranks[0]
+    mine = {(turn.loader, turn.number): turn for turn in consumed_turns(run, first)}
+    looked = False
+    for other in run.replicas[1:]:
+        for turn in consumed_turns(run, other):
+            peer = mine.get((turn.loader, turn.number))
+            if peer is None or (peer.exhausted is None and turn.exhausted is None):
+                continue
+            looked = True
+            if turn.joined and peer.joined:
+                continue  # those that have run out stand in for their reductions
+            (rank, short), (went, longer) = sorted(
+                ((first, peer), (other, turn)), key=lambda pair: len(pair[1].batches)
+            )
+            loader = loader_of(run, rank, short.loader)
+            if short.exhausted and len(short.batches) < len(longer.batches) and loader is not None:
+                message = (
+                    f"in epoch {turn.number} rank {rank} runs out after {len(short.batches)} batches, rank {went} has "
+                    f"at least {len(longer.batches)}: its reductions wait for nobody"
+                )
+                last = short.batches[-1].event["time"] if short.batches else 0.0
+                found = Observation(
+                    "DDP408", ERROR, loader["site"], message, _where(run), (rank, went), since=((rank, last),)
+                )
+                return Verdict(True, (found,))
+    return HELD if looked else NOT_OBSERVED
+
+
+def _where(run: Run) -> tuple[Note, ...]:
+    """Where the ranks are, in a run that was ended."""
+    notes = [(rank, whereabouts(run, rank)) for rank in sorted(run.where)]
+    return tuple(
+        note if ended(run, rank) else Note(note.site, f"where rank {rank} is")
+        for rank, note in notes
+        if note is not None
+    )

@@ -1,0 +1,162 @@
+"""The wrapper's state_dict is saved, with `module.` before every key.
+
+## What it does
+Looks for a checkpoint that holds `state_dict()` of a DistributedDataParallel wrapper, or the wrapper itself.
+
+## Why is this bad?
+The keys read `module.layer.weight`. A script that loads them into the bare model fails with missing and unexpected
+keys, or, with `strict=False`, silently loads nothing. Where the same project loads into the wrapper again or strips the
+prefix, it is deliberate: then this is advice.
+
+## Example
+```python
+torch.save(ddp_model.state_dict(), "model.pt")
+```
+
+## Use instead
+```python
+torch.save(ddp_model.module.state_dict(), "model.pt")
+```
+
+## Fix safety
+The fix takes the state of the model inside: `.module.state_dict()`, or `getattr(model, "module", model).state_dict()`
+where a run on a single process does not wrap it. It is unsafe: files that were saved before keep their prefix, and code
+out of sight may count on it. There is none where the same project loads into the wrapper or handles the prefix.
+
+## References
+- [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal, Span
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Resource, bare, constant
+from validate_ddp.models.networks import wrapped_state
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "save"
+SEVERITIES = (WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "unsafe"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = torch.nn.Linear(2, 2)
+ddp = DDP(model)
+"""
+VALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(ddp.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def unwrap(net):
+    return net.module if hasattr(net, "module") else net
+
+if dist.get_rank() == 0:
+    torch.save({"model": unwrap(ddp).state_dict(), "epoch": 1}, "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(model.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(ddp.state_dict(), "model.pt")  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def save(net, epoch):
+    state = {"epoch": epoch, "model": net.state_dict()}  # expect
+    if dist.get_rank() == 0:
+        torch.save(state, "model.pt")
+
+save(ddp, 1)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(ddp, "model.pt")  # expect
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such save."""
+    reported = set()
+    for fact in program.facts("save"):
+        unresolved = constant(fact.value("role")) == "unresolved"
+        for taken, wrapper in wrapped_state(fact.value("object")):
+            if taken is None and unresolved:
+                continue  # a saver that is given the model may well unwrap it
+            site = taken or fact.site
+            if wrapper.kind != "ddp" or site.statement in reported:
+                continue  # one finding a statement: a checkpoint of three models is one mistake
+            reported.add(site.statement)
+            deliberate = _is_deliberate(program, fact, wrapper)
+            evidence = [place(wrapper.site, "the model is wrapped here")]
+            if site != fact.site:
+                evidence.append(place(fact.site, "and saved here"))
+            yield propose(
+                program,
+                fact.moved(site),
+                INFO if deliberate else WARNING,
+                "the DistributedDataParallel wrapper is saved, so every key starts with `module.`; "
+                "save `.module.state_dict()`",
+                evidence=evidence,
+                fix=None if deliberate else _fix(program, fact, site.statement),
+            )
+
+
+def _fix(program: Program, fact: Fact, statement: Span) -> Fix | None:
+    """Unwrap every wrapper whose state this statement takes; none where one of them is not plainly written."""
+    from validate_ddp.interpreter.surroundings import call_at, dotted, span_of
+    from validate_ddp.rules.edits import is_certain
+
+    edits: dict[Span, Edit] = {}
+    for taken, wrapper in wrapped_state(fact.value("object")):
+        if taken is None or taken.statement != statement or wrapper.kind != "ddp":
+            continue
+        call = call_at(program.body(taken.path), taken.span)
+        if call is None or call[1][0] != "attr":
+            return None
+        receiver, name = span_of(call[1][1], taken.span), dotted(call[1][1])
+        if receiver is None or name is None:
+            return None
+        surely = any(wrap.site == wrapper.site and is_certain(program, wrap) for wrap in program.facts("wrap"))
+        text = f"{name}.module" if surely else f'getattr({name}, "module", {name})'
+        edits[receiver] = Edit("replace", taken.path, receiver, text)
+    if not edits:
+        return None
+    first = next(iter(edits.values())).text
+    return Fix(f"save the model inside: `{first}.state_dict()`", False, tuple(edits.values()))
+
+
+def _is_deliberate(program: Program, fact: Fact, wrapper: Resource) -> bool:
+    """Whether the program loads into the wrapper, or handles the prefix."""
+    if wrapper in bare(fact.value("object")):
+        return False  # the pickled wrapper itself
+    for load in program.facts("load_state"):
+        if any(isinstance(atom, Resource) and atom.kind == "ddp" for atom in bare(load.value("target"))):
+            return True
+    return program.mentions(b'"module.', b"'module.", b"consume_prefix_in_state_dict_if_present")

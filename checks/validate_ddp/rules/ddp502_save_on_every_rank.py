@@ -1,0 +1,207 @@
+"""Every rank writes the same file.
+
+## What it does
+Looks for checkpoints, configuration dumps and logs that are written without a condition on the rank, to a path that is
+the same on every rank.
+
+It is an error for the state of a model or of its training, where the path and the conditions round it are known to be
+equal on every rank: made of constants, options, configuration and counters of epochs or steps. It is a warning where
+the path is not known, where ranks may differ about whether they come here (a loss, a look at the disk), or where each
+may hold a part of what is written (FSDP, DeepSpeed, tensor and pipeline parallel). A path with a rank in it, also that
+within a group or a mesh, is left alone.
+
+## Why is this bad?
+The ranks write into one file at the same time: the result can be a mix of both, and a reader can find it half written.
+A checkpoint broken in this way is found out when it is needed. For a configuration or a log it is mostly noise:
+duplicated lines, contents of whichever rank came last.
+
+## Example
+```python
+torch.save(model.module.state_dict(), "model.pt")
+```
+
+## Use instead
+```python
+if dist.get_rank() == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+```
+
+## Fix safety
+The fix puts the write under a condition that holds on rank zero alone: a rank, a flag or an accelerator that the code
+has there, else `dist.get_rank() == 0`. It is safe for a `torch.save` of a state of which every rank has a copy, to a
+path that is known to be one, which reaches no collective and whose file no rank reads, copies or renames afterwards,
+in a program that looks for no files by itself (`glob`, `subprocess`, ...); else it is unsafe, since the other ranks may
+wait for each other or miss the file. There is none where the others' part would be lost: of sharded state, of appended
+lines, where another caller of this statement puts a rank into the path.
+
+## References
+- [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Site, constant
+from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.sharing import (
+    is_apart,
+    is_checkpoint,
+    is_equal,
+    is_one_path,
+    is_own_elsewhere,
+    may_be_sharded,
+)
+
+_NOT_OF_ALL = frozenset({"process_first", "dataset", "locked", "any_error"})
+"""Surroundings in which ranks take turns, write what they happen to come across first (a cache of samples), or are
+those that met an error: what one of them writes then, the others do not have."""
+TRIGGER = "save"
+SEVERITIES = (ERROR, WARNING)
+EVIDENCE = "SR"
+FIX = "safe"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+"""
+VALID = (
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+torch.save(torch.get_rng_state(), f"rng_{dist.get_rank()}.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import functools
+
+def main_only(function):
+    @functools.wraps(function)
+    def inner(*args, **kwargs):
+        if dist.get_rank() == 0:
+            return function(*args, **kwargs)
+    return inner
+
+@main_only
+def save(path):
+    torch.save(model.module.state_dict(), path)
+
+save("model.pt")
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+torch.save(model.module.state_dict(), "model.pt")  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+
+    def save(self, epoch):
+        torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
+
+    def fit(self):
+        for epoch in range(3):
+            if epoch % 2 == 0:
+                self.save(epoch)
+
+Trainer(model).fit()
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import yaml
+
+with open("config.yaml", "w") as stream:  # expect
+    yaml.dump({"lr": 0.1}, stream)
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each write that all ranks reach."""
+    if not program.is_distributed or program.is_tool:
+        return
+    shared: dict[Site, list[Fact]] = {}
+    for fact in program.facts("save"):
+        if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
+            continue
+        if program.runs_on_many(fact) and constant(fact.value("role")) != "unresolved":
+            shared.setdefault(fact.site, []).append(fact)
+    for facts in shared.values():
+        fact = min(facts, key=lambda fact: _doubts(program, fact))
+        if _is_left_to_the_first(program, fact):
+            continue
+        checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
+        what = "this checkpoint" if checkpoint else "this file"
+        yield propose(
+            program,
+            fact,
+            WARNING if doubts or not checkpoint else ERROR,
+            _message(fact, what, may_be_sharded(program, fact)),
+            evidence=[place(site, "called from here") for site in fact.chain[-1:]],
+            fix=_fix(program, fact, doubts),
+        )
+
+
+def _doubts(program: Program, fact: Fact) -> int:
+    """How much is not known of what an error says: that all ranks come here, to one path, with the whole model."""
+    return _is_divided(fact) + (not is_one_path(fact)) + may_be_sharded(program, fact)
+
+
+def _is_divided(fact: Fact) -> bool:
+    """Whether it hangs on more than options and counters whether a rank comes here."""
+    return fact.divides is not None or "handler" in fact.flags
+
+
+def _message(fact: Fact, what: str, in_parts: bool) -> str:
+    who = "every rank that gets here" if _is_divided(fact) else "every rank"
+    where, instead = "to the same path", "guard it with rank zero"
+    if not is_one_path(fact):
+        where, instead = "to what looks like one path", "guard it with rank zero, or put the rank into the path"
+    if in_parts:  # a guard would lose the other ranks' parts
+        instead = "put the rank into the path, or gather the whole state for rank zero"
+    return f"{who} writes {what} {where} (`{fact.name}`); {instead}"
+
+
+def _is_left_to_the_first(program: Program, fact: Fact) -> bool:
+    from validate_ddp.rules.guarding import comes_after_a_wait
+
+    return comes_after_a_wait(program, fact)
+
+
+def _fix(program: Program, fact: Fact, doubts: int) -> Fix | None:
+    from validate_ddp.rules.guarding import can_be_left_out, goes_unnoticed
+
+    if constant(fact.value("role")) == "log" or not can_be_left_out(program, fact):
+        return None  # the other ranks need the logger
+    if may_be_sharded(program, fact) or is_own_elsewhere(program, fact):
+        return None  # what the other ranks write is theirs alone
+    from validate_ddp.rules.edits import rank_zero
+
+    found = rank_zero(program, fact)
+    if found is None:
+        return None
+    condition, imports = found
+    edit = Edit("guard", fact.site.path, fact.site.statement, condition)
+    safe = not doubts and is_equal(fact) and program.has_seen_all(fact) and goes_unnoticed(program, fact)
+    return Fix(f"write on rank zero only: `if {condition}:`", safe, (*imports, edit))

@@ -1,0 +1,215 @@
+"""The first rank of each node writes the same checkpoint.
+
+## What it does
+Looks for checkpoints that are guarded by the local rank (`local_rank == 0`, `accelerator.is_local_main_process`), to a
+path that is the same on every node.
+
+## Why is this bad?
+`LOCAL_RANK` is zero once on each node. On one node the guard is right; on several, with the shared file system that
+clusters have, one process a node writes into the same file at the same time, and the result can be a mix. The global
+rank is zero once.
+
+A script which nothing shows to be for more than one node (it reads no global rank, node rank or number of nodes), or
+whose guard does not say `local` (`rank % devices == 0`), gets this as advice.
+
+Not reported: scripts that spawn the ranks of one node themselves, paths that hold the rank or the node, and folders of
+the node itself (`/tmp`).
+
+## Example
+```python
+if int(os.environ["LOCAL_RANK"]) == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+```
+
+## Use instead
+```python
+if dist.get_rank() == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+```
+
+## References
+- [torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import INFO, WARNING, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.sameness import hangs_on_rank
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import (
+    WRAPPERS,
+    Const,
+    Instance,
+    Opaque,
+    Rank,
+    Resource,
+    Site,
+    WorldSize,
+    bare,
+    constant,
+    contents,
+    reaching,
+)
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "save"
+SEVERITIES = (WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+model = DDP(torch.nn.Linear(2, 2).cuda())
+"""
+VALID = (
+    _HEAD
+    + """
+if rank == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+if local_rank == 0:
+    torch.save(model.module.state_dict(), f"model_{dist.get_rank()}.pt")
+    torch.save(model.module.state_dict(), "/tmp/model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+if local_rank == 0 and int(os.environ["GROUP_RANK"]) == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def worker(local_rank):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=local_rank, world_size=2)
+    if local_rank == 0:
+        torch.save(torch.nn.Linear(2, 2).state_dict(), "model.pt")
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(worker, nprocs=2)
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+if local_rank == 0:
+    torch.save(model.module.state_dict(), "model.pt")  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+        self.local_rank = int(os.environ["LOCAL_RANK"])
+
+    def fit(self):
+        for epoch in range(3):
+            if self.local_rank == 0 and epoch % 2 == 0:
+                torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
+
+Trainer(model).fit()
+dist.destroy_process_group()
+""",
+    """
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+model = accelerator.prepare(torch.nn.Linear(2, 2))
+accelerator.wait_for_everyone()
+if accelerator.is_local_main_process:
+    torch.save(accelerator.unwrap_model(model).state_dict(), "model.pt")  # expect
+""",
+)
+_OF_THE_NODE = ("/tmp", "/scratch", "/local", "/dev/shm", "/var/tmp", "/raid", "/mnt/local")
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such checkpoint."""
+    if _is_of_one_node(program):
+        return
+    reported = set()
+    for fact in program.facts("save"):
+        reach = fact.under_split
+        if fact.who != "local-zero" or constant(fact.value("role")) != "checkpoint" or reach in reported:
+            continue
+        if not _holds_state(fact) or not program.runs_on_many(fact) or fact.flags & {"process_first", "locked"}:
+            continue
+        if _is_apart(fact) or "local_" in program.text(fact.site):
+            continue
+        reported.add(reach)
+        guards = [guard.site for guard in fact.guards if guard.who == "local-zero"]
+        inside = [] if reach is fact.site else [place(fact.site, "it is written here")]
+        yield propose(
+            program,
+            fact.moved(reach),
+            WARNING if _is_for_several_nodes(program, guards) else INFO,
+            f"on several nodes the first rank of each writes this checkpoint (`{fact.name}`) to the same path; guard "
+            "it with the global rank",
+            evidence=[*(place(site, "passes once on each node") for site in guards), *inside],
+        )
+
+
+_SEVERAL = (b'"RANK"', b"'RANK'", b"global_rank", b"nnodes", b"num_nodes", b"node_rank", b"NODE_RANK", b"GROUP_RANK")
+
+
+def _is_for_several_nodes(program: Program, guards: list[Site]) -> bool:
+    """Whether the script is meant for more than one node, and its guard does not choose one rank of each on purpose."""
+    texts = [program.text(site).lower() for site in guards]
+    if not all("local" in text for text in texts):
+        return False  # such as `rank % devices == 0`, or a function of the script's own: it may mean more than a node
+    return any("local_main" in text for text in texts) or program.mentions(*_SEVERAL, b"SLURM_")
+
+
+def _is_of_one_node(program: Program) -> bool:
+    """Whether the script can run on one node only: its world is the devices of this one."""
+    for fact in program.facts("process_group"):
+        world = bare(fact.value("world_size"))
+        if any(isinstance(atom, WorldSize) and atom.local for atom in world):
+            return True
+        if any(isinstance(atom, Rank) and atom.scope in ("local", "spawn") for atom in bare(fact.value("rank"))):
+            return True
+    return program.mentions(b"save_on_each_node")
+
+
+def _holds_state(fact: Fact) -> bool:
+    """Whether what is written is the state of a model or an optimizer, rather than arguments or a cache of features."""
+    held = fact.value("object")
+    for part in (*bare(held), *reaching(held), *contents(held)):
+        if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
+            return True
+        if isinstance(part, Opaque) and any(word in part.name.lower() for word in ("state_dict", "model", "ckpt")):
+            return True
+    return not held and fact.name != "save"
+
+
+def _is_apart(fact: Fact) -> bool:
+    """Whether the path differs between nodes, or lies on one of them."""
+    path = fact.value("path")
+    if hangs_on_rank(path):
+        return True
+    for part in (*bare(path), *reaching(path)):
+        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "file"):
+            return True
+        name = part.value if isinstance(part, Const) else part.name if isinstance(part, Opaque) else ""
+        if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or "hostname" in name):
+            return True
+    return False

@@ -1,0 +1,153 @@
+"""`torch.load` without `map_location`, on every rank.
+
+## What it does
+Looks for `torch.load(path)` that every rank calls and whose content goes into a `load_state_dict`.
+
+## Why is this bad?
+Tensors go back to the device that they were saved from: rank zero's GPU. Each rank then puts its own copy of the whole
+checkpoint on GPU 0, which runs out of memory exactly when a job of many ranks resumes.
+
+## Example
+```python
+model.load_state_dict(torch.load("model.pt"))
+```
+
+## Use instead
+```python
+model.load_state_dict(torch.load("model.pt", map_location="cpu"))
+```
+
+## Fix safety
+The fix adds `map_location="cpu"`. It is safe where the loaded value flows just into `load_state_dict`, which copies to
+the model's own device; else it is unsafe.
+
+## References
+- [torch.load](https://docs.pytorch.org/docs/stable/generated/torch.load.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import WARNING, Edit, Fix, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Opaque, Rank, Resource, bare, constant, reaching
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "load"
+SEVERITIES = (WARNING,)
+EVIDENCE = "S"
+FIX = "safe"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+"""
+VALID = (
+    _HEAD
+    + """
+model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+state = torch.load(f"state_{dist.get_rank()}.pt")
+model.load_state_dict(state)
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+if dist.get_rank() == 0:
+    model.module.load_state_dict(torch.load("model.pt"))
+for parameter in model.parameters():
+    dist.broadcast(parameter, src=0)
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+model.module.load_state_dict(torch.load("model.pt"))  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+def resume(net, path):
+    checkpoint = torch.load(path)  # expect
+    net.load_state_dict(checkpoint["model"])
+
+resume(model.module, "model.pt")
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+state = torch.load("model.pt", weights_only=True)["model"]  # expect
+state = {key.replace("module.", ""): value for key, value in state.items()}
+model.module.load_state_dict(state)
+dist.destroy_process_group()
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such load."""
+    if not program.is_distributed or program.is_tool or program.mentions(b"dcp_to_torch_save", b"merge_fsdp_weights"):
+        return  # consolidated checkpoints hold CPU tensors
+    used = _uses(program)
+    reported = set()
+    for fact in program.facts("load"):
+        loaded = fact.value("loaded")[0]
+        if not program.runs_on_many(fact):
+            continue
+        if fact.who != "all" or fact.value("map_location") or fact.site in reported or loaded.site not in used:
+            continue
+        if any(isinstance(part, Rank) for part in (*bare(fact.value("path")), *reaching(fact.value("path")))):
+            continue
+        reported.add(fact.site)
+        fix = Fix(
+            'add `map_location="cpu"`',
+            safe=_only_loaded(loaded, used[loaded.site]),
+            edits=(Edit("add_argument", fact.site.path, fact.site.span, 'map_location="cpu"'),),
+        )
+        yield propose(
+            program,
+            fact,
+            WARNING,
+            "`torch.load` without `map_location` on every rank: each puts its copy on the GPU that saved it, "
+            "which is GPU 0 as a rule",
+            evidence=(place(used[loaded.site].site, "loaded into the model here"),),
+            fix=fix,
+        )
+
+
+_WITHOUT_TENSORS = ("sched", "sampler", "scaler", "loader")
+
+
+def _name(fact: Fact) -> str:
+    return " ".join(atom.name for atom in bare(fact.value("target")) if isinstance(atom, Opaque))
+
+
+def _only_loaded(loaded: Resource, use: Fact) -> bool:
+    """Whether the file's content goes into ``load_state_dict``, which copies, and nowhere else."""
+    named, consumed = constant(loaded.get("named")), constant(loaded.get("consumed"))
+    times = 0 if named is ... else named
+    nested = times == 0 and use.site.statement == loaded.site.statement
+    return not use.value("assign") and (nested or times == consumed)
+
+
+def _uses(program: Program) -> dict[Any, Fact]:
+    """Where loaded files go into a model or optimizer, by the place of the load."""
+    found: dict[Any, Fact] = {}
+    for fact in program.facts("load_state"):
+        if any(word in _name(fact).lower() for word in _WITHOUT_TENSORS):
+            continue
+        for part in reaching(fact.value("state")):
+            if isinstance(part, Resource) and part.kind == "loaded":
+                found.setdefault(part.site, fact)
+    return found

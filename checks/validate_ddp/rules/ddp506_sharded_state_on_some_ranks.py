@@ -1,0 +1,202 @@
+"""Sharded state is gathered, saved or loaded on some ranks only.
+
+## What it does
+Looks for calls that need every rank because the state lies in shards on all of them, under a condition on the rank:
+`state_dict()` of an FSDP model, `get_model_state_dict` and its kin, `torch.distributed.checkpoint.save`, DeepSpeed's
+`save_checkpoint`, `fabric.save`, `consolidate_state_dict` of ZeroRedundancyOptimizer, `accelerator.save_state`.
+
+## Why is this bad?
+The guard that is right for a plain model, `if rank == 0`, stops here: rank zero asks the others for their shards, and
+they never come to send them. The job hangs at its first checkpoint, until the time-out of 10 or 30 minutes. These
+functions write on the right ranks by themselves.
+
+`accelerator.save_state` and `get_state_dict` wait for the others under DeepSpeed and FSDP only: where the script does
+not ask for either itself, this is a warning (the same script hangs as soon as `accelerate config` chooses one, and the
+other ranks' random states are not saved in any case).
+
+## Example
+```python
+if rank == 0:
+    torch.save(fsdp_model.state_dict(), "model.pt")
+```
+
+## Use instead
+```python
+state = fsdp_model.state_dict()
+if rank == 0:
+    torch.save(state, "model.pt")
+```
+
+## References
+- [FullyShardedDataParallel: state_dict_type](https://docs.pytorch.org/docs/stable/fsdp.html)
+- [DeepSpeed: saving training checkpoints](https://deepspeed.readthedocs.io/en/latest/model-checkpointing.html)
+- [ZeroRedundancyOptimizer: consolidate_state_dict](https://docs.pytorch.org/docs/stable/distributed.optim.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Resource, bare, constant
+from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+
+TRIGGER = "sharded_state"
+SEVERITIES = (ERROR, WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+model = FSDP(torch.nn.Linear(2, 2))
+"""
+VALID = (
+    _HEAD
+    + """
+state = model.state_dict()
+if rank == 0:
+    torch.save(state, "model.pt")
+dist.destroy_process_group()
+""",
+    """
+import torch
+import torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
+optimizer.consolidate_state_dict(to=0)
+if dist.get_rank() == 0:
+    torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "model.pt")
+dist.destroy_process_group()
+""",
+    """
+from accelerate import Accelerator, DistributedType
+
+accelerator = Accelerator()
+if accelerator.is_main_process or accelerator.distributed_type == DistributedType.DEEPSPEED:
+    accelerator.save_state("state")
+""",
+    _HEAD
+    + """
+if rank == 0:
+    state = model.state_dict()
+    torch.save(state, "model.pt")
+else:
+    model.state_dict()
+dist.destroy_process_group()
+""",
+)
+INVALID = (
+    _HEAD
+    + """
+if rank == 0:
+    torch.save(model.state_dict(), "model.pt")  # expect
+dist.destroy_process_group()
+""",
+    _HEAD
+    + """
+import torch.distributed.checkpoint as dcp
+
+def save(net, folder):
+    dcp.save({"model": net.state_dict()}, checkpoint_id=folder)
+    dist.barrier()
+
+for epoch in range(3):
+    if rank == 0 and epoch % 2 == 0:
+        save(model, "model")  # expect
+dist.destroy_process_group()
+""",
+    """
+import deepspeed
+import torch
+
+engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
+for epoch in range(3):
+    if torch.distributed.get_rank() == 0:
+        engine.save_checkpoint("model", tag=str(epoch))  # expect
+torch.distributed.destroy_process_group()
+""",
+    """
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+accelerator.wait_for_everyone()
+if accelerator.is_main_process:
+    accelerator.save_state("state")  # expect
+""",
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each such call."""
+    facts = program.facts("sharded_state")
+    reported = set()
+    for fact in facts:
+        reach = fact.under_split
+        if fact.who not in PARTIAL or reach in reported or program.mentions(b"LOCAL_STATE_DICT"):
+            continue
+        if any(
+            other.name == fact.name and complementary(fact.who, other.who) and fact.same_fork(other)
+            for other in facts
+            if other is not fact
+        ):
+            continue
+        severity, consequence = _judged(program, fact)
+        reported.add(reach)
+        evidence = kept_apart(fact)
+        if reach is not fact.site:
+            evidence.append(place(fact.site, f"`{fact.name}` is called here"))
+        evidence += [
+            place(atom.site, "the model is sharded here")
+            for atom in bare(fact.value("receiver"))
+            if isinstance(atom, Resource) and atom.kind in ("fsdp", "engine")
+        ]
+        verb = "is called" if reach is fact.site else "is reached from here"
+        yield propose(
+            program,
+            fact.moved(reach),
+            unless_guessed(severity, fact.is_guessed),
+            f"`{fact.name}` {verb} on {phrase(fact.who)}, but {consequence}",
+            evidence=evidence,
+        )
+
+
+_WAITS = "the state lies in shards on every rank: it waits for the others for ever; call it on all ranks"
+
+
+def _judged(program: Program, fact: Fact) -> tuple[str, str]:
+    """The severity and the consequence."""
+    if constant(fact.value("sure")) is not True:
+        severity = INFO if fact.is_open else WARNING
+        return severity, "under DeepSpeed or FSDP it needs every rank and hangs; call it on all ranks"
+    return INFO if fact.is_open or _is_one_of_several(program, fact) else ERROR, _WAITS
+
+
+def _is_one_of_several(program: Program, fact: Fact) -> bool:
+    """Whether the model may also be something else: the sharding is one option of the script among others."""
+    held = [atom for atom in bare(fact.value("receiver")) if not _is_sharded(program, atom)]
+    if any(not isinstance(atom, Resource) or atom.kind in ("ddp", "dp") for atom in held):
+        return True
+    wraps = [other for other in program.facts("wrap") if other.hangs_on_unknown]
+    return any(atom in bare(other.value("wrapper")) for other in wraps for atom in held)
+
+
+def _is_sharded(program: Program, model: Any) -> bool:
+    """Whether ``fully_shard`` is applied to the model in any case."""
+    return any(
+        atom is model and not fact.hangs_on_unknown
+        for fact in program.facts("shard")
+        for atom in bare(fact.value("model"))
+    )

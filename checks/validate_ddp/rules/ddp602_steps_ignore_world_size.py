@@ -1,0 +1,310 @@
+"""A learning rate schedule counts the steps of one process, and each rank makes fewer.
+
+## What it does
+Looks for a schedule whose number of steps is `len(dataset)` divided by the batch size of one rank, although the
+loader of that dataset is sharded; under Accelerate, for a schedule on the length of a loader which does not fit the
+way in which the scheduler is stepped.
+
+## Why is this bad?
+With a DistributedSampler each rank makes `len(dataset) / (batch_size * world_size)` steps in an epoch. A schedule over
+`len(dataset) / batch_size` steps is left after 1 / world_size of its course: the warm-up takes world_size times as
+long, and the learning rate never decays. Nothing fails.
+
+Accelerate steps a *prepared* scheduler num_processes times at each step: the length of the loader before `prepare` is
+then right, the length after it makes the schedule end too early. A scheduler which is not prepared is the other way
+round.
+
+## Example
+```python
+sampler = DistributedSampler(dataset)
+loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler)
+scheduler = CosineAnnealingLR(optimizer, T_max=epochs * (len(dataset) // batch_size))
+```
+
+## Use instead
+```python
+scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))
+```
+
+## References
+- [DistributedSampler](https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler)
+- [Accelerate: a comparison of performance](https://huggingface.co/docs/accelerate/concept_guides/performance)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import INFO, WARNING, Place, Proposal
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, WorldSize, bare, constant, reaching
+from validate_ddp.models.data import distributed_samplers
+from validate_ddp.models.lengths import terms
+from validate_ddp.rules.proposing import place, propose
+
+TRIGGER = "scheduler"
+SEVERITIES = (WARNING, INFO)
+EVIDENCE = "SR"
+FIX = "-"
+
+_HEAD = """
+import argparse
+import math
+import torch
+import torch.distributed as dist
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+parser = argparse.ArgumentParser()
+args = parser.parse_args()
+dist.init_process_group("gloo")
+dataset = TensorDataset(torch.zeros(64, 4))
+sampler = DistributedSampler(dataset)
+model = DDP(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+_LOADER = """
+loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler)
+"""
+_TAIL = """
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for (batch,) in loader:
+        model(batch).sum().backward()
+        optimizer.step()
+        scheduler.step()
+dist.destroy_process_group()
+"""
+_ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.utils.data import DataLoader, TensorDataset
+
+def main(epochs, batch_size):
+    accelerator = Accelerator(OPTION)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    raw = DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=batch_size, shuffle=True)
+    PREPARE
+    for epoch in range(epochs):
+        for (batch,) in loader:
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+            scheduler.step()
+
+if __name__ == "__main__":
+    main(3, 8)
+"""
+
+
+def _accelerated(prepare: str, option: str = "") -> str:
+    return _ACCELERATE.replace("PREPARE", prepare.replace("\n", "\n    ")).replace("OPTION", option)
+
+
+VALID = (
+    _HEAD + _LOADER + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * len(loader))\n" + _TAIL,
+    _HEAD
+    + _LOADER
+    + "steps = math.ceil(len(dataset) / (args.batch_size * dist.get_world_size()))\n"
+    + "scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=steps)\n"
+    + _TAIL,
+    _HEAD
+    + "steps = len(dataset) // args.batch_size  # args.batch_size is that of all ranks\n"
+    + "batch_size = args.batch_size // dist.get_world_size()\n"
+    + "loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler)\n"
+    + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)\n"
+    + _TAIL,
+    _HEAD
+    + _LOADER
+    + "steps = len(dataset) // args.batch_size\nif dist.is_initialized():\n    steps = steps // dist.get_world_size()\n"
+    + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)\n"
+    + _TAIL,
+    _accelerated(
+        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))\n"
+        "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, raw, scheduler)"
+    ),
+    _accelerated(
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
+        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))"
+    ),
+    _accelerated(
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
+        "steps = epochs * len(loader) * accelerator.num_processes\n"
+        "scheduler = accelerator.prepare(CosineAnnealingLR(optimizer, T_max=steps))"
+    ),
+    _accelerated(
+        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))\n"
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)",
+        "split_batches=True",
+    ),
+)
+INVALID = (
+    _HEAD
+    + _LOADER
+    + "steps = 3 * (len(dataset) // args.batch_size)\n"
+    + "scheduler = CosineAnnealingLR(optimizer, T_max=steps)  # expect\n"
+    + _TAIL,
+    _HEAD
+    + "loader = DataLoader(dataset, batch_size=8, sampler=sampler)\n"
+    + "per_epoch = math.ceil(len(dataset) / 8)\n"
+    + "scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=per_epoch)  # expect\n"
+    + _TAIL,
+    _HEAD
+    + _LOADER
+    + """
+from transformers import get_linear_schedule_with_warmup
+
+class Trainer:
+    def __init__(self, data):
+        self.data = data
+
+    def schedule(self):
+        updates = len(self.data) // args.batch_size // args.gradient_accumulation_steps
+        return get_linear_schedule_with_warmup(optimizer, 10, int(updates * args.epochs))  # expect
+
+scheduler = Trainer(dataset).schedule()
+"""
+    + _TAIL,
+    _accelerated(
+        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))  # expect\n"
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)"
+    ),
+    _accelerated(
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
+        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))  # expect\n"
+        "scheduler = accelerator.prepare(scheduler)"
+    ),
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each schedule."""
+    trained = [fact for fact in program.facts("iterate") if program.trains(fact)]
+    reported = set()
+    for fact in program.facts("scheduler"):
+        steps = fact.value("steps")
+        if not program.is_distributed or not program.runs_on_many(fact) or fact.who != "all":
+            continue
+        if any(isinstance(part, (Rank, WorldSize)) for part in reaching(steps)):
+            continue
+        for length in fact.value("lengths"):
+            judged = _in_one_process(length, trained) or _accelerated_wrongly(program, fact, length, trained)
+            if judged is None or not _is_plain(length) or id(length.site) in reported:
+                continue
+            reported.add(id(length.site))
+            message, evidence = judged
+            stepped = any(scheduler.get("stepped") for scheduler in fact.value("scheduler"))
+            unsure = not stepped or fact.hangs_on_unknown or any(isinstance(atom, Const) for atom in bare(steps))
+            yield propose(program, fact, INFO if unsure else WARNING, message, evidence=evidence)
+
+
+def _in_one_process(length: Resource, trained: list[Fact]) -> tuple[str, list[Place]] | None:
+    """Whether it is the length of a sharded dataset, divided by the batch size of one rank."""
+    for iterate in trained:
+        for loader in bare(iterate.value("loader")):
+            samplers = distributed_samplers((loader,))
+            if not samplers or len(samplers) != len(loader.get("sampler") + loader.get("batch_sampler")):
+                continue
+            if not _is_of(length, loader.get("dataset")) or loader.get("prepared"):
+                continue
+            divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
+            if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
+                message = (
+                    "the schedule counts `len(dataset)` by the batch size of one rank: each rank makes only "
+                    "1/world_size of these steps; count with `len(loader)`"
+                )
+                return message, [
+                    place(length.site, "this is the length of the whole dataset"),
+                    place(samplers[0].site, "each rank gets a share of it"),
+                    place(loader.site, "the same number is the batch size of each rank"),
+                ]
+    return None
+
+
+def _accelerated_wrongly(
+    program: Program, fact: Fact, length: Resource, trained: list[Fact]
+) -> tuple[str, list[Place]] | None:
+    """Whether the length is that of a loader on the wrong side of Accelerate's ``prepare``."""
+    schedulers = [atom for atom in fact.value("scheduler") if isinstance(atom, Resource)]
+    launchers = [atom for launch in program.facts("launch") for atom in launch.value("launcher")]
+    if (
+        not any(scheduler.get("stepped") for scheduler in schedulers)
+        or not launchers
+        or any(launcher.kind != "accelerator" for launcher in launchers)
+    ):
+        return None
+    if any(launcher.get(mark) for launcher in launchers for mark in ("split", "unseen", "own_schedule")):
+        return None
+    prepared = bool(schedulers[0].get("prepared"))
+    for loader in _measured(length, prepared, trained):
+        served = [atom for fact in trained for atom in bare(fact.value("loader")) if atom.site is loader.site]
+        if not served or not all(atom.get("prepared") for atom in served):
+            continue
+        if prepared:
+            message = (
+                "the schedule counts the steps of one rank, but a prepared scheduler is stepped num_processes times at "
+                "each: it ends too early; multiply by `accelerator.num_processes`"
+            )
+        else:
+            message = (
+                "the schedule counts the batches of all ranks: each rank makes only 1/num_processes of these steps; "
+                "take the length of the prepared loader, or prepare the scheduler too"
+            )
+        whole = "the loader" if loader in bare(length.get("of")) else "the data set"
+        return message, [
+            place(length.site, f"the length of {whole} {'after' if prepared else 'before'} `prepare`"),
+            place(loader.site, "the loader is made here"),
+        ]
+    return None
+
+
+def _measured(length: Resource, prepared: bool, trained: list[Fact]) -> Iterator[Resource]:
+    """The loaders whose batches the length counts, on the side of ``prepare`` on which that is wrong."""
+    for loader in bare(length.get("of")):
+        if isinstance(loader, Resource) and loader.kind == "loader" and bool(loader.get("prepared")) is prepared:
+            yield loader
+    if prepared:
+        return
+    divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
+    for iterate in trained:  # the length of the data set, by the batch size of one rank
+        for loader in bare(iterate.value("loader")):
+            if _is_of(length, loader.get("dataset")):
+                if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
+                    yield loader
+
+
+_SPREAD = ("gpu", "world", "node", "rank", "process", "device", "total", "global", "effective", "replica", "worker")
+
+
+def _is_plain(length: Resource) -> bool:
+    """Whether nothing that may stand for the number of ranks was divided or multiplied by."""
+    for operator, operand in terms(length):
+        if operator in ("Div", "FloorDiv", "Mult", "into"):
+            for atom in bare(operand):
+                known = isinstance(atom, Const) or (isinstance(atom, Opaque) and atom.name)
+                if not known or any(word in str(getattr(atom, "name", "")).lower() for word in _SPREAD):
+                    return False
+    return True
+
+
+def _is_of(length: Resource, dataset: Value) -> bool:
+    return any(atom is other for atom in bare(length.get("of")) for other in bare(dataset))
+
+
+def _same_number(first: Value, second: Value) -> bool:
+    """Whether both are surely one number, and no world size went into it."""
+    if any(isinstance(part, (Rank, WorldSize)) for part in reaching((*first, *second))):
+        return False
+    if constant(first) is not ... or constant(second) is not ...:
+        return type(constant(first)) is int and constant(first) == constant(second)
+    names = {_name(atom) for atom in (*bare(first), *bare(second))}
+    return len(names) == 1 and names != {""}
+
+
+def _name(atom: Any) -> str:
+    return atom.name.rpartition(".")[2] if isinstance(atom, Opaque) else ""

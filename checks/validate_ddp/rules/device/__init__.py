@@ -1,1 +1,0 @@
-"""Rules for programs with device facts."""

@@ -1,0 +1,109 @@
+"""What the fixes of several rules are made of: conditions for rank zero, and code that has the program's own names."""
+
+from __future__ import annotations
+
+from validate_ddp.findings import Edit, Span
+from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.surroundings import held_by_names, levels, returns_within, written
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Const, Rank, RankTest, Resource, Value, bare
+
+_NOWHERE = Span(1, 0, 1, 0)
+_ALONE = (
+    *(b"RANK" + quote + b", " + default for quote in (b'"', b"'") for default in (b"-1", b'"-1"', b"'-1'")),
+    *(b"ank " + operator + b" -1" for operator in (b"==", b"!=", b"=", b">")),
+    *(b"ANK " + operator + b" -1" for operator in (b"==", b"!=", b"=", b">")),
+    b"ank=-1",
+    b"{-1, 0}",
+    b"[-1, 0]",
+    b"(-1, 0)",
+)
+"""How scripts write that the rank of a single process is -1."""
+
+
+def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | None:
+    """A condition that holds on rank zero alone at a fact's place, and the imports that it needs.
+
+    What the program has there already: a flag of the main process, a rank, an accelerator; else ``get_rank()``.
+    """
+    body = program.body(fact.site.path)
+    for name in held_by_names(body, fact, _is_flag):
+        return name, ()
+    for name in held_by_names(body, fact, _is_rank):
+        return f"{name} in (-1, 0)" if program.mentions(*_ALONE) else f"{name} == 0", ()
+    for name in held_by_names(body, fact, _is_accelerator):
+        return f"{name}.is_main_process", ()
+    before = [other for other in program.facts("process_group") if other.name == "init" and other.order < fact.order]
+    if not before or any(launch.name == "horovod" for launch in program.facts("launch")):
+        return None
+    dist, imports = distributed(program, fact.site.path, fact.site.statement)
+    if dist is None:
+        return None
+    test = f"{dist}.get_rank() == 0"
+    return (test if always_initialised(program) else f"not {dist}.is_initialized() or {test}"), imports
+
+
+def _is_flag(value: Value) -> bool:
+    """Whether it is true on rank zero only; or for all, where a default for a single process joins it."""
+    tests = [atom for atom in bare(value) if isinstance(atom, RankTest)]
+    rest = [atom for atom in bare(value) if not isinstance(atom, RankTest)]
+    known = all(test.who == "zero" and test.exact and test.sure for test in tests)
+    return bool(tests) and known and all(map(_is_true, rest))
+
+
+def _is_true(atom: object) -> bool:
+    return isinstance(atom, Const) and atom.value is True
+
+
+def _is_rank(value: Value) -> bool:
+    ranks = [atom for atom in bare(value) if isinstance(atom, Rank)]
+    rest = [atom for atom in bare(value) if not isinstance(atom, Rank)]
+    return (
+        bool(ranks)
+        and all(rank.scope == "global" and rank.sure for rank in ranks)
+        and all(isinstance(atom, Const) and type(atom.value) is int and atom.value == 0 for atom in rest)
+    )
+
+
+def is_local_rank(value: Value) -> bool:
+    """Whether it is the rank within the node, or zero for a single process."""
+    ranks = [atom for atom in bare(value) if isinstance(atom, Rank)]
+    rest = [atom for atom in bare(value) if not isinstance(atom, Rank)]
+    return (
+        bool(ranks)
+        and all(rank.scope == "local" and rank.sure for rank in ranks)
+        and all(isinstance(atom, Const) and type(atom.value) is int and atom.value == 0 for atom in rest)
+    )
+
+
+def _is_accelerator(value: Value) -> bool:
+    return len(value) == 1 and isinstance(value[0], Resource) and value[0].kind == "accelerator"
+
+
+def distributed(program: Program, path: str, place: Span) -> tuple[str | None, tuple[Edit, ...]]:
+    """How to write ``torch.distributed`` at a place, with an import of it where the file has none."""
+    body = program.body(path)
+    name = written(body, "torch.distributed", place)
+    if name is not None:
+        return name, ()
+    statement = "import torch.distributed as dist"
+    return "dist", (Edit("add_import", path, _NOWHERE, statement),)
+
+
+def always_initialised(program: Program) -> bool:
+    """Whether every run of the script starts its process group."""
+    started = [fact for fact in program.facts("process_group") if fact.name == "init"]
+    return any(is_certain(program, fact) for fact in started)
+
+
+def is_certain(program: Program, fact: Fact) -> bool:
+    """Whether every run comes to a fact: no condition is round it, and no ``return`` ahead of it or of its callers."""
+    if "conditional" in fact.flags or fact.guards:
+        return False
+    for site in (*fact.chain, fact.site):
+        held = levels(program.body(site.path), site.statement)
+        functions = [number for number, level in enumerate(held) if level.owner is not None and level.owner[0] == "def"]
+        for level in held[functions[-1] if functions else 0 :]:
+            if any(returns_within(node) for node in level.body[: level.at]):
+                return False
+    return True

@@ -1,1 +1,0 @@
-"""Rules on results of collectives that a gradient should flow through."""

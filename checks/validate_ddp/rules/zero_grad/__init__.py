@@ -1,1 +1,0 @@
-"""Rules for programs with zero_grad facts."""
