@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.log import read
 
 from ci.bench.rehearsals import rehearse
@@ -75,10 +76,10 @@ PATIENCE = 10.0
 """Seconds after which a script without a rehearsal is taken to wait for ever."""
 
 
-def seconds_to_verdict(events: list[dict[str, Any]]) -> float | None:
+def seconds_to_verdict(events: list[protocol.Event]) -> float | None:
     """From the last call that a rank began to the verdict; None for a run that did not hang."""
-    calls = [each["time"] for each in events if each["event"] in ("collective", "forward", "backward", "exit")]
-    hang = [each["time"] for each in events if each["event"] == "hang"]
+    calls = [each.time for each in events if isinstance(each, protocol.GroupCall | protocol.Exit)]
+    hang = [each.time for each in events if isinstance(each, protocol.Hang)]
     return hang[0] - max(calls) if hang and calls else None
 
 

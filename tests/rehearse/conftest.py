@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from validate_ddp.catalogue import name_of
 from validate_ddp.findings import Finding, Place, Span, to_plain
-from validate_ddp.rehearse.log import VERSION, Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import VERSION, Event
+from validate_ddp.rehearse.events import Keeper
 from validate_ddp.rehearse.outcome import Judged, judge
 
 
@@ -17,11 +18,11 @@ class Recorded:
     def __init__(self, world_size: int = 2, nnodes: int = 1, **plan: Any) -> None:
         self.world_size = world_size
         plan = {"nproc_per_node": world_size // nnodes, "nnodes": nnodes, "launcher": "env", **plan}
-        self.events: list[Event] = [{"event": "start", "version": VERSION, "cwd": "/project", "plan": plan}]
+        self.events: list[dict[str, Any]] = [{"event": "start", "version": VERSION, "cwd": "/project", "plan": plan}]
         self.sites: dict[Any, int] = {}
         self.calls = 0
         self.outcome = "finished"
-        self.stop: Event | None = None
+        self.stop: dict[str, Any] | None = None
         for rank in range(world_size):
             self.add(rank, "hello", pid=rank + 100, launched=True)
             self.add(rank, "group", rank=rank, world_size=world_size, site=self.site(5))
@@ -174,8 +175,15 @@ class Recorded:
         """What the rules say."""
         if self.outcome == "finished":
             self.every("exit", initialized=False, site=self.site(5))
-        rest: list[Event] = [self.stop] if self.stop else []
-        return judge([*self.events, *rest, {"event": "finish", "outcome": self.outcome, "seconds": 1.0}])
+        return judge(self.told(finished=True))
+
+    def told(self, finished: bool = False) -> list[Event]:
+        """The events as a replay reads them. finished: with the end of the run."""
+        rest = [self.stop] if self.stop else []
+        if finished:
+            rest.append({"event": "finish", "outcome": self.outcome, "seconds": 1.0})
+        keeper = Keeper()
+        return [keeper.kept(event) for event in (*self.events, *rest)]
 
     def found(self) -> set[tuple[str, int]]:
         """Codes and lines of all findings."""

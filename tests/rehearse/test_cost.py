@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from validate_ddp.rehearse import outcome
-from validate_ddp.rehearse.events import Keeper
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.outcome import judge
 from validate_ddp.rehearse.pace import OutOfTime, Pace, shown
 from validate_ddp.rehearse.page import as_html
@@ -16,18 +16,17 @@ from validate_ddp.rehearse.run import Run, once
 from validate_ddp.report import Options
 
 
-class Seen(dict[str, Any]):
-    """An event that counts how often anything of it is read, for all of them together."""
+class Seen:
+    """Counts how often a field of an event is read, for all of them together."""
 
     count = 0
 
-    def __getitem__(self, name: str) -> Any:
-        Seen.count += 1
-        return super().__getitem__(name)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def counted(event: protocol.Event, name: str) -> Any:
+            Seen.count += name in type(event).fields
+            return object.__getattribute__(event, name)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        Seen.count += 1
-        return super().get(name, default)
+        monkeypatch.setattr(protocol.Event, "__getattribute__", counted, raising=False)
 
 
 def epochs(run: Any, count: int) -> None:
@@ -102,12 +101,10 @@ def evaluate(run: Any, loader: int, turn: int) -> None:
 
 def reads(run: Any) -> int:
     """How often something of an event is read while a run is judged and reported."""
-    keeper = Keeper()
     run.every("exit", initialized=False, site=run.site(5))
     for code, line in (("DDP401", 34), ("DDP306", 21), ("DDP303", 14), ("DDP201", 11), ("DDP202", 12), ("DDP304", 25)):
         run.read(code, line)
-    finish = {"event": "finish", "outcome": "finished", "seconds": 1.0}
-    events: list[Any] = [Seen(keeper.kept(event)) for event in (*run.events, finish)]
+    events = run.told(finished=True)
     Seen.count = 0
     judged = judge(events)
     assert judged.facts["optimizer_steps"]
@@ -118,7 +115,10 @@ def reads(run: Any) -> int:
 
 @pytest.mark.parametrize("made", [epochs, loaders, averaged])
 @pytest.mark.parametrize("plan", [{}, {"max_steps": 2}])
-def test_twice_the_run_is_twice_the_work(record: Any, made: Callable[[Any, int], None], plan: dict[str, Any]) -> None:
+def test_twice_the_run_is_twice_the_work(
+    record: Any, made: Callable[[Any, int], None], plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Seen(monkeypatch)
     counts, sizes = [], []
     for count in (40, 80, 160):
         run = record(**plan)
@@ -131,11 +131,13 @@ def test_twice_the_run_is_twice_the_work(record: Any, made: Callable[[Any, int],
 
 
 def test_the_events_of_a_kind_are_looked_for_once(recorded: Any) -> None:
-    run = Run(recorded.events)
-    assert run.of(0, "hello") is run.of(0, "hello")
-    assert run.of(0, "hello", "group") is run.of(0, "hello", "group")
-    assert [event["event"] for event in run.of(0, "group", "hello")] == ["hello", "group"]  # in their order
-    assert run.of(7, "hello") == [] and run.of(0, "nothing") == []
+    run = Run(recorded.told())
+    assert run.of(0, protocol.Hello) is run.of(0, protocol.Hello)
+    assert run.of(0, protocol.Hello, protocol.Group) is run.of(0, protocol.Hello, protocol.Group)
+    assert [type(event) for event in run.of(0, protocol.Group, protocol.Hello)] == [protocol.Hello, protocol.Group]
+    assert run.of(7, protocol.Hello) == [] and run.of(0, protocol.Call) == []
+    recorded.call(0, "barrier", 7)
+    assert [call.called for call in Run(recorded.told()).of(0, protocol.GroupCall)] == ["barrier"]  # and its heirs
 
 
 def test_what_is_asked_of_a_run_again_is_remembered(recorded: Any) -> None:
@@ -146,7 +148,7 @@ def test_what_is_asked_of_a_run_again_is_remembered(recorded: Any) -> None:
         asked.append(number)
         return number
 
-    one, other = Run(recorded.events), Run(recorded.events)
+    one, other = Run(recorded.told()), Run(recorded.told())
     assert [question(one, 1), question(one, 1), question(one, 2), question(other, 1)] == [1, 1, 2, 1]
     assert asked == [1, 2, 1]
 
@@ -184,7 +186,7 @@ def test_rules_for_which_the_time_is_too_short_are_named_and_the_others_stand(tr
     training.read("DDP501", 44)
     whole = training.judged()
     assert words(whole)["DDP312"] == "violated" and words(whole)["DDP202"] == "held"
-    events = [*training.events, {"event": "finish", "outcome": "finished", "seconds": 1.0}]
+    events = training.told(finished=True)
 
     def after(looks: int) -> outcome.Judged:
         return judge(events, pace=Pace(5.0, clock=clock(*[0.0] * looks, 6.0)))

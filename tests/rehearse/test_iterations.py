@@ -63,7 +63,7 @@ def test_batches_of_two_loaders_that_are_read_together_are_all_trained_on(traini
                 rows=[[7 + count]],
             )  # fmt: skip
             training.train_on(rank)
-    both = [turn for turn in turns(Run(training.events), 0) if turn.trains]
+    both = [turn for turn in turns(Run(training.told()), 0) if turn.trains]
     assert [len(turn.batches) for turn in both] == [3, 3]
     assert ("DDP202", 13) in training.found()
 

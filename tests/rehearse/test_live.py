@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.live import LiveView
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.supervisor import supervise
@@ -31,20 +32,21 @@ def drawn(view: LiveView, now: float) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def followed(events: list[Any]) -> LiveView:
+def followed(run: Any) -> LiveView:
     """A view that has been told of the events of a recorded run."""
     view = LiveView(False, ["DDP201 train.py:11"])
+    events = run.told()
     view.began(events)
     for event in events:
-        if "rank_of" in event:
-            view.event(event["rank_of"], event)
+        if event.rank_of is not None:
+            view.event(event.rank_of, event)
     return view
 
 
 def test_the_table_tells_where_each_rank_is(recorded: Any) -> None:
     recorded.call(0, "all_reduce", 69, done=False)
     recorded.train_on(1)
-    view = followed(recorded.events)
+    view = followed(recorded)
     table = drawn(view, time.monotonic() + 7)
     assert re.search(r"\n +0 .* 0 +7 s in all_reduce at train.py:69", table)
     assert re.search(r"\n +1 .* 1 +after backward at train.py:25", table)
@@ -53,14 +55,14 @@ def test_the_table_tells_where_each_rank_is(recorded: Any) -> None:
 
 def test_findings_are_shown_while_the_run_goes_on(recorded: Any) -> None:
     recorded.wrapper(line=33, nested=True)
-    view = followed(recorded.events)
+    view = followed(recorded)
     view._look()
     assert re.search(r"error DDP312 double-wrap train.py:33", drawn(view, time.monotonic()))
 
 
 def test_what_a_rank_is_called_and_says_moves_no_cursor(recorded: Any) -> None:
     recorded.add(0, "exception", kind="ValueError", message="\x1b[2Jgone", stack=[], traceback="")
-    assert "\x1b" not in drawn(followed(recorded.events), time.monotonic())
+    assert "\x1b" not in drawn(followed(recorded), time.monotonic())
 
 
 def test_a_rank_prints_to_a_terminal_and_whole_lines_come_out() -> None:
@@ -103,7 +105,7 @@ def test_a_view_that_fails_changes_nothing_of_the_run(
     (tmp_path / "train.py").write_text("print('x' * 300_000)\nprint('end')\n")  # more than a terminal holds unread
     log = Log(None)
     assert supervise(Plan(("train.py",), nproc_per_node=1, timeout=20), log, Broken()) == "finished"
-    assert [event["message"] for event in log.events if event["event"] == "fault"] == [
+    assert [event.message for event in log.events if isinstance(event, protocol.Fault)] == [
         "view: ZeroDivisionError: of the view"
     ]
     assert capfdbinary.readouterr().out.endswith(b"end\n")

@@ -8,22 +8,23 @@ from typing import Any
 
 import pytest
 from validate_ddp import cli
-from validate_ddp.rehearse.log import VERSION, Log, read
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.log import Log, read
 
 
 def test_events_come_back_as_they_were_added(tmp_path: Path) -> None:
     path = str(tmp_path / "run.jsonl")
     log = Log(path)
-    log.add({"event": "start", "version": VERSION})
-    log.add({"event": "step", "params": [1, None]})
+    log.add(protocol.Start(version=protocol.VERSION))
+    log.add(protocol.Parameters(optimizer=0, names=[None], before=[None], shapes=[[1]], process=1))
     log.close()
     assert read(path) == log.events
 
 
 def test_a_line_that_was_cut_off_at_the_end_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    path.write_text(json.dumps({"event": "start", "version": VERSION}) + '\n{"event": "st')
-    assert [event["event"] for event in read(str(path))] == ["start"]
+    path.write_text(json.dumps({"event": "start", "version": protocol.VERSION}) + '\n{"event": "st')
+    assert read(str(path)) == [protocol.Start(version=protocol.VERSION)]
 
 
 @pytest.mark.parametrize(
@@ -52,10 +53,10 @@ def test_what_is_no_log_is_refused_in_one_line(
 def test_a_full_disk_ends_the_file_and_not_the_run() -> None:
     log = Log("/dev/full")
     for _ in range(3000):
-        log.add({"event": "step", "text": "x" * 100})
+        log.add(protocol.Shim(change="x" * 100))
     log.close()
-    assert sum(event["event"] == "step" for event in log.events) == 3000
-    assert any(event["event"] == "fault" for event in log.events)
+    assert sum(isinstance(event, protocol.Shim) for event in log.events) == 3000
+    assert any(isinstance(event, protocol.Fault) for event in log.events)
 
 
 def test_a_replay_reports_and_gives_the_exit_code(

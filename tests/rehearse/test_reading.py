@@ -24,7 +24,7 @@ def saved_by_both(record: Any, tmp_path: Path) -> Any:
 
 def codes(run: Any, settings: Settings, folder: Path) -> list[str]:
     """What is reported of the run."""
-    events = [*run.events, {"event": "finish", "outcome": "finished", "seconds": 1.0}]
+    events = run.told(finished=True)
     return [each.finding.code for each in judge(events, wanted(settings, str(folder))).reported]
 
 

@@ -27,5 +27,5 @@ def test_code_that_stands_on_no_line_is_told_with_its_first(sites: Any) -> None:
     """As at the start of what ``dataclass`` generates: Python says no line there, and no log may hold that."""
     code = SimpleNamespace(co_filename="/project/train.py", co_firstlineno=7, co_name="make")
     made = sites.Sites("/torch", "/project", print)
-    assert made.entry(SimpleNamespace(f_code=code, f_lineno=None)) == ["/project/train.py", 7, "make", False]
+    assert made.entry(SimpleNamespace(f_code=code, f_lineno=None)) == ("/project/train.py", 7, "make", False)
     assert made.entry(SimpleNamespace(f_code=code, f_lineno=9))[1] == 9

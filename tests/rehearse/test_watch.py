@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.events import Keeper
 from validate_ddp.rehearse.parent.stillness import Stillness
 from validate_ddp.rehearse.watch import SETTLED, Watch
 
 LATER = SETTLED + 0.1
+BARRIER = protocol.Frame("train.py", 88, "f", False)
 
 
 class Ranks:
@@ -22,9 +25,9 @@ class Ranks:
     def call(self, rank: int, op: str, kind: str = "collective", done: bool = False, **fields: Any) -> None:
         self.n += 1
         event = {"event": kind, "op": op, "n": self.n, "group": "0", "ranks": list(range(self.size)), "waits": True}
-        self.watch.feed(rank, {**event, **fields}, 0.0)
+        self.watch.feed(rank, Keeper().kept({**event, **fields}), 0.0)
         if done:
-            self.watch.feed(rank, {"event": "done", "n": self.n}, 0.0)
+            self.watch.feed(rank, protocol.Done(n=self.n), 0.0)
 
     def stuck(self) -> bool:
         return self.watch.stuck(LATER)
@@ -58,7 +61,7 @@ def test_a_forward_that_agrees_on_buckets_waits_without_being_compared(ranks: Ra
     ranks.call(0, "", "forward", waits=False, rebuilds=True)
     ranks.call(1, "barrier")
     assert ranks.watch.waiting_ranks() == [0, 1] and not ranks.stuck()
-    ranks.watch.feed(0, {"event": "done", "n": 1}, 0.0)
+    ranks.watch.feed(0, protocol.Done(n=1), 0.0)
     assert ranks.watch.waiting_ranks() == [1]
 
 
@@ -112,25 +115,25 @@ def test_ranks_that_move_are_slow_and_those_that_stand_still_are_not() -> None:
     stillness = Stillness(hang=5.0)
     for second in range(10, 22):
         assert stillness.due(True, float(second))
-        stillness.saw(0, ["barrier"], 1.0, float(second))
-        stillness.saw(1, ["evaluate", second], 1.0, float(second))
+        stillness.saw(0, (BARRIER,), 1.0, float(second))
+        stillness.saw(1, (BARRIER._replace(line=second),), 1.0, float(second))
         assert not stillness.still([0, 1], float(second))
     for second in range(22, 30):
-        stillness.saw(1, ["sleep"], 1.0, float(second))
+        stillness.saw(1, (BARRIER._replace(line=99),), 1.0, float(second))
     assert stillness.still([0, 1], 29.0)
 
 
 def test_a_rank_that_uses_the_cpu_is_not_still() -> None:
     stillness = Stillness(hang=5.0)
     for second in range(20):
-        stillness.saw(0, ["compile"], float(second), float(second))
+        stillness.saw(0, (BARRIER,), float(second), float(second))
     assert not stillness.still([0], 20.0)
 
 
 def test_a_long_wait_is_remarked_once() -> None:
     stillness = Stillness(hang=60.0)
     stillness.due(True, 0.0)
-    stillness.saw(0, [["train.py", 88, "f", False]], None, 1.0)
+    stillness.saw(0, (BARRIER,), None, 1.0)
     assert stillness.remark([0], 1.0) is None
     assert stillness.remark([0], 6.0) == "rank 0 waits at train.py:88"
     assert stillness.remark([0], 7.0) is None
@@ -140,5 +143,5 @@ def test_ranks_that_wait_at_one_place_are_named_together() -> None:
     stillness = Stillness(hang=60.0)
     stillness.due(True, 0.0)
     for rank, line in ((0, 88), (1, 88), (2, 95)):
-        stillness.saw(rank, [["train.py", line, "main", False]], 1.0, 0.5)
+        stillness.saw(rank, (BARRIER._replace(line=line),), 1.0, 0.5)
     assert stillness.remark([0, 1], 6.0) == "ranks 0, 1 wait at train.py:88; rank 2 is at train.py:95"

@@ -207,7 +207,7 @@ def observed(judged: Judged) -> Rehearsal:
         checkpoints=tuple(Checkpoint(each["path"], tuple(each["ranks"])) for each in found["checkpoints"]),
         rules=judged.words,
         failure=judged.failure,
-        faults=tuple(f"{each['where']}: {each['message']}" for each in judged.run.faults),
+        faults=tuple(f"{each.where}: {each.message}" for each in judged.run.faults),
         seconds=judged.run.seconds,
         report=show.as_text(judged, Options()),
     )  # fmt: skip

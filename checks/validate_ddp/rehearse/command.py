@@ -15,8 +15,8 @@ from validate_ddp.findings import SEVERITIES, Finding
 from validate_ddp.output_files import write_report
 from validate_ddp.rehearse import fake_data, pace, reading, show
 from validate_ddp.rehearse import log as logs
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.differential import differential
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.options import Options
 from validate_ddp.rehearse.options import read as read_options
 from validate_ddp.rehearse.outcome import Judged, judge
@@ -26,7 +26,6 @@ from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.report_json import as_json
-from validate_ddp.rehearse.vocabulary import check
 
 FAILED = 3
 
@@ -36,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
     options = read_options(list(arguments))
     if options.replay is not None:
         events = logs.read(options.replay)
-        check(events, options.replay)
         with _replaying(options.replay):
             settings = reading.settings_for(reading.file_of(tuple(events[0].get("plan", {}).get("script") or ())))
     else:
@@ -54,12 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     return _code(judged, options.fail_on or settings.fail_on)
 
 
-def _judged(events: list[Event], settings: Settings, options: Options) -> Judged:
+def _judged(events: list[protocol.Event], settings: Settings, options: Options) -> Judged:
     with (
         _replaying(options.replay),
         pace.shown(options.timeout, len(events), options.live and _on_terminal()) as bound,
     ):
-        return judge(events, reading.wanted(settings, events[0].get("cwd", "")), bound)
+        return judge(events, reading.wanted(settings, events[0].cwd if isinstance(events[0], protocol.Start) else ""), bound)
 
 
 @contextmanager
@@ -77,7 +75,7 @@ def _replaying(path: str | None) -> Iterator[None]:
         raise UsageError(f"{path}: the events do not fit together ({told}): {logs.AGAIN}") from error
 
 
-def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[Event]:
+def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[protocol.Event]:
     log, began = logs.Log(options.log), time.monotonic()
     read = reading.read(file, settings) if options.static and file is not None else None
     try:
@@ -96,8 +94,8 @@ def _on_terminal() -> bool:
 
 def _cut_off(log: logs.Log, began: float) -> None:
     """The end of a log whose command is ended by a signal: what was seen can be replayed."""
-    if log.file is not None and all(event["event"] != "finish" for event in reversed(log.events)):
-        log.add({"event": "finish", "outcome": "interrupted", "seconds": round(time.monotonic() - began, 3)})
+    if log.file is not None and all(not isinstance(event, protocol.Finish) for event in reversed(log.events)):
+        log.add(protocol.Finish(outcome="interrupted", seconds=round(time.monotonic() - began, 3)))
     log.close()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import prod
 
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.iterations import (
     Rows,
     Turn,
@@ -18,7 +19,6 @@ from validate_ddp.rehearse.iterations import (
     training_turn,
     training_turns,
 )
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site, once
 
 _PLAIN = {
@@ -35,6 +35,10 @@ _REREAD = 2
 """Samples that a rank has to have read twice, and alike, before it is said that its data does not change."""
 
 
+Level = dict[int, protocol.Sampling]
+"""What a sampler is set to, by rank."""
+
+
 @dataclass(frozen=True)
 class Sharing:
     """One iteration of all replicas over the loader of one line.
@@ -44,7 +48,7 @@ class Sharing:
     loader where it has none of torch's.
     """
 
-    loaders: dict[int, Event]
+    loaders: dict[int, protocol.Loader]
     turns: dict[int, Turn]
     length: int
     read: dict[int, list[int]]
@@ -70,24 +74,24 @@ class Sharing:
         return max(0, self.length - len(self.counts))
 
     @property
-    def levels(self) -> list[dict[int, Event]]:
+    def levels(self) -> list[Level]:
         """The samplers, the outermost first, each as what it was set to on each rank; none where ranks differ in
         kind."""
         told = [turn.samplers for turn in self.turns.values()]
-        if any([each["kind"] for each in one] != [each["kind"] for each in told[0]] for one in told):
+        if any([each.kind for each in one] != [each.kind for each in told[0]] for one in told):
             return []
         return [dict(zip(self.turns, level, strict=True)) for level in zip(*told, strict=True)]
 
     @property
-    def sharding(self) -> list[dict[int, Event]]:
+    def sharding(self) -> list[Level]:
         """Those of them that share the data out."""
-        return [level for level in self.levels if any(each.get("replicas", 1) > 1 for each in level.values())]
+        return [level for level in self.levels if any(each.shares > 1 for each in level.values())]
 
     @property
     def plain(self) -> bool:
         """Whether all of them are of torch or Accelerate and go once through everything."""
         return bool(self.levels) and all(
-            each["known"] and each["kind"] in _PLAIN and not each.get("replacement") and not _draws_less(each)
+            each.known and each.kind in _PLAIN and not each.replacement and not _draws_less(each)
             for level in self.levels
             for each in level.values()
         )
@@ -96,15 +100,15 @@ class Sharing:
     def padding(self) -> int:
         """Samples that may be repeated, so that ranks get as many: one for each rank, or a batch for each."""
         return sum(
-            max(each.get("replicas", 1) for each in level.values()) * (self._batch if _by_batches(level) else 1)
+            max(each.shares for each in level.values()) * (self._batch if _by_batches(level) else 1)
             for level in self.sharding
         )
 
     @property
     def dropped(self) -> int:
         """Samples that may be left out at the end of an epoch."""
-        drops = any(each.get("drop_last") for level in self.levels for each in level.values())
-        drops = drops or any(loader["drop_last"] for loader in self.loaders.values())
+        drops = any(each.drop_last for level in self.levels for each in level.values())
+        drops = drops or any(loader.drop_last for loader in self.loaders.values())
         return len(self.ranks) * (self._batch + 1) if drops else len(self.ranks) - 1
 
     @property
@@ -112,17 +116,17 @@ class Sharing:
         return max((len(indices) for turn in self.turns.values() for indices in turn.indices), default=1)
 
 
-def _draws_less(entry: Event) -> bool:
-    return entry["kind"] == "RandomSampler" and entry.get("drawn") is not None
+def _draws_less(entry: protocol.Sampling) -> bool:
+    return entry.kind == "RandomSampler" and entry.drawn is not None
 
 
-def _by_batches(level: dict[int, Event]) -> bool:
-    return any(each["kind"] == "BatchSamplerShard" for each in level.values())
+def _by_batches(level: Level) -> bool:
+    return any(each.kind == "BatchSamplerShard" for each in level.values())
 
 
-def shuffles(entry: Event) -> bool:
+def shuffles(entry: protocol.Sampling) -> bool:
     """Whether what a sampler gives depends on a seed."""
-    return bool(entry.get("shuffle", entry["kind"] in _SHUFFLING))
+    return entry.kind in _SHUFFLING if entry.shuffle is None else bool(entry.shuffle)
 
 
 @once
@@ -145,13 +149,13 @@ def _found(run: Run) -> Iterator[Sharing]:
         if (turn.loader, alike) in done or (alike and (turn.loader, False) in done):
             continue
         sharing = sharing_of(run, found)
-        if sharing is not None and len({loader["site"].place for loader in sharing.loaders.values()}) == 1:
+        if sharing is not None and len({loader.site.place for loader in sharing.loaders.values()}) == 1:
             done.add((turn.loader, alike))
             yield sharing
 
 
 def _set_to(turn: Turn) -> tuple[object, ...]:
-    return tuple(each.get(name) for each in turn.samplers for name in ("seed", "epoch", "replicas", "shuffle"))
+    return tuple((each.seed, each.epoch, each.replicas, each.shuffle) for each in turn.samplers)
 
 
 def read_apart(run: Run) -> bool:
@@ -162,14 +166,14 @@ def read_apart(run: Run) -> bool:
 def sharing_of(run: Run, turns: dict[int, Turn]) -> Sharing | None:
     """Of these iterations, one for each rank; None where it is not known which samples they were."""
     loaders = {rank: loader_of(run, rank, turn.loader) for rank, turn in turns.items()}
-    known = {rank: loader for rank, loader in loaders.items() if loader is not None and loader["length"] is not None}
-    if not known or len(known) < len(turns) or any(loader["iterable"] for loader in known.values()):
+    known = {rank: loader for rank, loader in loaders.items() if loader is not None and loader.length is not None}
+    if not known or len(known) < len(turns) or any(loader.iterable for loader in known.values()):
         return None
-    parts = len({loader.get("part") for loader in known.values()}) > 1
-    parts = parts and all(loader.get("whole") for loader in known.values())
+    parts = len({loader.part for loader in known.values()}) > 1
+    parts = parts and all(loader.whole for loader in known.values())
     used = {rank: chosen(turn) for rank, turn in turns.items()}
     read = {
-        rank: [index for batch in turn.batches for index in batch.event.get("whole" if parts else "indices") or ()]
+        rank: [index for batch in turn.batches for index in (batch.event.whole if parts else batch.event.indices) or ()]
         for rank, turn in used.items()
     }
     if not any(read.values()) or (not parts and _of_other_shares(list(turns.values()), list(known.values()))):
@@ -178,9 +182,9 @@ def sharing_of(run: Run, turns: dict[int, Turn]) -> Sharing | None:
     first = next(iter(turns))
     sampler = sampler_of(run, first, known[first])
     return Sharing(
-        known, turns, last["whole" if parts else "length"], read,
+        known, turns, (last.whole if parts else last.length) or 0, read,
         all(used[rank] is turn and is_whole(known[rank], turn) for rank, turn in turns.items()), parts,
-        (sampler or known[first])["site"],
+        (sampler or known[first]).site,
     )  # fmt: skip
 
 
@@ -192,15 +196,15 @@ def chosen(turn: Turn) -> Turn:
     return turn if few or len(used) > _TRAINED * len(turn.batches) else replace(turn, batches=used)
 
 
-def is_whole(loader: Event | None, turn: Turn) -> bool:
+def is_whole(loader: protocol.Loader | None, turn: Turn) -> bool:
     """Whether it came to its end: trainers that know the number of batches do not ask for one more."""
-    return bool(turn.exhausted) or (loader is not None and len(turn.batches) == loader["batches"])
+    return bool(turn.exhausted) or (loader is not None and len(turn.batches) == loader.batches)
 
 
-def _of_other_shares(turns: list[Turn], loaders: list[Event]) -> bool:
+def _of_other_shares(turns: list[Turn], loaders: list[protocol.Loader]) -> bool:
     """Whether ranks read different samples under most of their indices, as of lists that were cut by rank before; a few
     that both read may only have been augmented anew."""
-    if any(loader["numbered"] is not None for loader in loaders):
+    if any(loader.numbered is not None for loader in loaders):
         return False
     for one, two in combinations([contents(turn) for turn in turns], 2):
         equal = sum(bool(row and two.get(index)) for index, row in one.items())
@@ -213,11 +217,11 @@ def unread(sharing: Sharing, ranks: list[int]) -> list[tuple[int, ...]]:
     """The shares that none of these ranks reads, of the data that they have in common, each as the sampler's ranks at
     all levels that share out; those of which the run does not know the number are none."""
     levels = [{rank: level[rank] for rank in ranks} for level in sharing.sharding]
-    sizes = [{each.get("replicas", 1) for each in level.values()} for level in levels]
-    if not levels or any(len(size) > 1 for size in sizes) or any("rank" not in e for v in levels for e in v.values()):
+    sizes = [{each.shares for each in level.values()} for level in levels]
+    if not levels or any(len(size) > 1 for size in sizes) or any(e.rank is None for v in levels for e in v.values()):
         return []
     counts = [size.pop() for size in sizes]
-    taken = {tuple(level[rank]["rank"] for level in levels) for rank in ranks}
+    taken = {tuple(level[rank].rank for level in levels) for rank in ranks}
     if prod(counts) > 4096:
         return []
     shares: list[tuple[int, ...]] = [()]
@@ -233,7 +237,7 @@ def has_own_data(run: Run, sharing: Sharing) -> bool:
              for rank in sharing.ranks}  # fmt: skip
     if sharing.own:
         read = [
-            {index for turn in each for batch in turn.batches for index in batch.event.get("whole") or ()}
+            {index for turn in each for batch in turn.batches for index in batch.event.whole or ()}
             for each in turns.values()
         ]
         return all(read) and all(one.isdisjoint(two) for one, two in combinations(read, 2))

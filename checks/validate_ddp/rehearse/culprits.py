@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from validate_ddp.findings import ERROR
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run, Site, once
 from validate_ddp.rehearse.script import conditional, is_in_handler
 from validate_ddp.rehearse.sequences import Parting, partings
@@ -25,9 +25,9 @@ class Culprit(NamedTuple):
 
     code: str
     rank: int
-    call: Event
+    call: protocol.GroupCall
     other: int
-    peer: Event | None
+    peer: protocol.GroupCall | None
     since: tuple[tuple[int, float], ...]
 
 
@@ -49,13 +49,13 @@ def culprits(run: Run) -> list[Culprit]:
     return found
 
 
-def _in_unseen_call(run: Run, rank: int) -> Event | None:
+def _in_unseen_call(run: Run, rank: int) -> protocol.Collective | None:
     """The call in which a rank was when the run was ended, of a function that collects shards by operations which are
     not observed; only under a condition on the rank."""
     where = run.where.get(rank)
     if where is None or where.via not in SHARDED or conditional(where) is None:
         return None
-    return {"event": "collective", "op": where.via, "site": where}
+    return protocol.Collective(n=0, op=where.via, site=where)
 
 
 def _blamed(run: Run, parting: Parting) -> int | None:
@@ -63,7 +63,7 @@ def _blamed(run: Run, parting: Parting) -> int | None:
         return None
     if parting.mine is None or parting.theirs is None:
         return parting.extra
-    mine, theirs = (conditional(call["site"]) is not None for call in (parting.mine, parting.theirs))
+    mine, theirs = (conditional(call.site) is not None for call in (parting.mine, parting.theirs))
     if mine != theirs:
         return parting.rank if mine else parting.other
     # A run that hung has not come to what both would have called: there the counts of calls say little.
@@ -71,27 +71,27 @@ def _blamed(run: Run, parting: Parting) -> int | None:
     return parting.extra if told else None
 
 
-def _code(call: Event) -> str:
-    site: Site = call["site"]
-    if call["event"] == "forward":
+def _code(call: protocol.GroupCall) -> str:
+    if isinstance(call, protocol.Forward):
         return "DDP402"
-    if site.via in SHARDED:
+    if call.site.via in SHARDED:
         return "DDP506"
-    return "DDP403" if is_in_handler(site) else "DDP401"
+    return "DDP403" if is_in_handler(call.site) else "DDP401"
 
 
 def since(parting: Parting) -> tuple[tuple[int, float], ...]:
     """From when on each of the two ranks does something else; ``inf`` for one that calls nothing more."""
     sides = ((parting.rank, parting.mine), (parting.other, parting.theirs))
-    return tuple((rank, event["time"] if event is not None else inf) for rank, event in sides)
+    return tuple((rank, event.time if event is not None else inf) for rank, event in sides)
 
 
 def ended(run: Run, rank: int) -> str:
     """That a rank has come to its end, in words; "" for one that had not when the run was ended."""
-    state = (run.stop or {}).get("ranks", {}).get(str(rank), {})
-    if not run.of(rank, "exit") and not state.get("ended"):
+    state = run.stop.ranks.get(rank) if run.stop is not None else None
+    gone = state is not None and state.ended
+    if not run.of(rank, protocol.Exit) and not gone:
         return ""
-    code = state["code"] if state.get("ended") else run.codes.get(rank)
+    code = state.code if state is not None and gone else run.codes.get(rank)
     return "has ended" + (f" (exit code {code})" if code is not None else "")
 
 
@@ -100,11 +100,11 @@ def whereabouts(run: Run, rank: int) -> Note | None:
     gone = ended(run, rank)
     if not gone:
         return Note(run.where[rank], f"where rank {rank} is instead") if rank in run.where else None
-    calls = [each for each in run.by_rank.get(rank, ()) if each["event"] in _LEAVING and each["site"].frames]
-    return Note(calls[-1]["site"], f"rank {rank} {gone}: this is the last that it called") if calls else None
+    calls = [each for each in run.by_rank.get(rank, ()) if isinstance(each, _LEAVING) and each.site.frames]
+    return Note(calls[-1].site, f"rank {rank} {gone}: this is the last that it called") if calls else None
 
 
-_LEAVING = ("collective", "forward", "inner_forward", "backward", "step", "batch", "iteration")
+_LEAVING = (protocol.GroupCall, protocol.InnerForward, protocol.Step, protocol.Batch, protocol.Iteration)
 
 
 def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observation, ...]:
@@ -113,7 +113,7 @@ def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observa
     found: dict[tuple[str, int], Observation] = {}
     for culprit in culprits(run):
         if culprit.code == code:
-            call: Site = culprit.call["site"]
+            call = culprit.call.site
             guarded = conditional(call)
             site = Site((guarded,)) if guarded else call
             message = f"{what}: rank {culprit.rank} calls {named(culprit.call)}, rank {culprit.other} " + (
@@ -134,26 +134,26 @@ def _instead(run: Run, culprit: Culprit) -> Note | None:
         return whereabouts(run, culprit.other)
     gone = ended(run, culprit.other)
     where = f"rank {culprit.other} calls this instead, and {gone} since" if gone else ""
-    return Note(culprit.peer["site"], where or f"where rank {culprit.other} is instead")
+    return Note(culprit.peer.site, where or f"where rank {culprit.other} is instead")
 
 
 def _absent(run: Run, culprit: Culprit) -> str:
     gone = ended(run, culprit.other)
     if gone:
         return f"calls none: it {gone}"
-    if run.outcome == "hang" and not run.of(culprit.other, "exit"):
+    if run.outcome == "hang" and not run.of(culprit.other, protocol.Exit):
         return f"does not come to it, and has stood still for {run.plan.get('hang', 0):g} s (--hang)"
     return "calls none"
 
 
-def named(call: Event) -> str:
+def named(call: protocol.GroupCall) -> str:
     """A call as people say it."""
-    if call["event"] == "forward":
+    if isinstance(call, protocol.Forward):
         return "the forward of DistributedDataParallel"
-    if call["event"] == "backward":
+    if isinstance(call, protocol.Backward):
         return "backward, which reduces gradients"
-    via = call["site"].via
-    return f"`{call['op']}`" + (f" (in `{via}`)" if via and via != call["op"] else "")
+    via = call.site.via
+    return f"`{call.called}`" + (f" (in `{via}`)" if via and via != call.called else "")
 
 
 def short(site: Site) -> str:

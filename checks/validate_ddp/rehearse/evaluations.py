@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, turns
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, once
 
+Calls = list[protocol.Collective | protocol.Done]
 COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send", "recv", "batch_isend_irecv")
 """How the names of collectives begin that bring together what ranks have; a barrier and a broadcast do not."""
 
@@ -24,13 +25,13 @@ class Evaluation:
 
     rank: int
     turn: Turn
-    loader: Event
-    sampler: Event | None
-    calls: list[Event]
+    loader: protocol.Loader
+    sampler: protocol.Sampler | None
+    calls: Calls
     span: tuple[int, int]
 
     @property
-    def following(self) -> list[Event]:
+    def following(self) -> Calls:
         """What was called from its beginning until training goes on. Made when it is asked for: those of many
         evaluations at the end of a run are long."""
         return self.calls[slice(*self.span)]
@@ -38,24 +39,23 @@ class Evaluation:
     @property
     def size(self) -> int:
         """Samples that the rank was given."""
-        return sum(batch.event.get("size") or 0 for batch in self.turn.batches)
+        return sum(batch.event.size or 0 for batch in self.turn.batches)
 
     @property
     def samples(self) -> list[int]:
         """Their indices, as far as they are known; of a subset, those in the data set that it is part of."""
         events = [batch.event for batch in self.turn.batches]
-        return [index for event in events for index in event.get("whole") or event.get("indices") or []]
+        return [index for event in events for index in event.whole or event.indices or []]
 
     @property
     def length(self) -> int | None:
         """Samples of the data set that the ranks share."""
-        length: int | None = self.loader.get("whole") or self.loader["length"]
-        return length
+        return self.loader.whole or self.loader.length
 
     @property
     def combined(self) -> bool:
         """Whether something that may be of this evaluation went from rank to rank."""
-        return any(each["event"] == "collective" and each["op"].startswith(COMBINING) for each in self.following)
+        return any(isinstance(each, protocol.Collective) and each.op.startswith(COMBINING) for each in self.following)
 
 
 def evaluations(run: Run) -> Iterator[list[Evaluation]]:
@@ -79,10 +79,14 @@ def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
     if not training:
         return
     events = run.by_rank[rank]
-    begins = {(event["loader"], event["turn"]): at for at, event in enumerate(events) if event["event"] == "iteration"}
+    begins = {(at.loader, at.turn): place for place, at in enumerate(events) if isinstance(at, protocol.Iteration)}
     resumed = sorted(at for (loader, _), at in begins.items() if loader in training)
-    told = [at for at, event in enumerate(events) if event["event"] in ("collective", "done")]
-    calls = [events[at] for at in told]
+    calls: Calls = []
+    told = []
+    for at, event in enumerate(events):
+        if isinstance(event, protocol.Collective | protocol.Done):
+            calls.append(event)
+            told.append(at)
     for turn in every:
         loader = loader_of(run, rank, turn.loader)
         if turn.loader in training or turn.exhausted is None or not turn.batches or loader is None:
@@ -94,9 +98,9 @@ def _of_rank(run: Run, rank: int) -> Iterator[Evaluation]:
         yield Evaluation(rank, turn, loader, sampler_of(run, rank, loader), calls, span)
 
 
-def reduced(events: list[Event]) -> Iterator[tuple[Event, list[float], list[float]]]:
+def reduced(events: Calls) -> Iterator[tuple[protocol.Collective, Sequence[float], Sequence[float]]]:
     """Reductions of a few numbers by all ranks, each with what this rank gave and what all of them got."""
-    got = {event["n"]: event["got"] for event in events if event["event"] == "done" and "got" in event}
+    got = {event.n: event.got for event in events if isinstance(event, protocol.Done) and event.got is not None}
     for event in events:
-        if event["event"] == "collective" and event["op"] == "all_reduce" and event.get("given") and event["n"] in got:
-            yield event, event["given"], got[event["n"]]
+        if isinstance(event, protocol.Collective) and event.op == "all_reduce" and event.given and event.n in got:
+            yield event, event.given, got[event.n]

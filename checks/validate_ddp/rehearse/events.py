@@ -2,146 +2,112 @@
 
 from __future__ import annotations
 
-from array import array
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 from sys import intern
-from typing import Any, NamedTuple
 
-Event = dict[str, Any]
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import NOWHERE, Frame, Record, Site
 
+__all__ = ["NOWHERE", "Frame", "Keeper", "Record", "Site"]
 
-class Frame(NamedTuple):
-    """A line of the script, or of a library that it calls."""
-
-    path: str
-    line: int
-    function: str
-    library: bool
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where the script called. frames: innermost first. via: the function of torch that it called, where that is not
-    the one observed."""
-
-    frames: tuple[Frame, ...]
-    via: str = ""
-
-    @cached_property
-    def own(self) -> Frame:
-        """The innermost line that is no library's."""
-        for frame in self.frames:
-            if not frame.library:
-                return frame
-        return self.frames[0] if self.frames else _NOWHERE
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Path and line of ``own``."""
-        return self.own.path, self.own.line
-
-    @cached_property
-    def lines(self) -> tuple[tuple[str, int], ...]:
-        """Path and line of every frame that is no library's."""
-        return tuple((frame.path, frame.line) for frame in self.frames if not frame.library)
-
-
-_NOWHERE = Frame("", 0, "", True)
-NOWHERE = Site(())
-_NO_PROCESS = object()
-PLACES = ("site", "backward")
-"""Fields that hold the number of a call site."""
-_NUMBERS = frozenset(("grads", "params", "indices", "whole"))
-"""Fields with a whole number for each parameter or sample."""
-_SHAPES = 512
-"""Sets of fields that share their names; ranks send some forty."""
 _COUNTED = frozenset(("n", "count"))
 """Fields whose values an end shares with its call, and a rank with another."""
 _AT_ONCE = 1024
 """Lists and numbers that are looked for again: ranks send equal ones at about the same time."""
 
 
+class _Reading:
+    """How the fields of a kind are read. made: by name, what makes a value of its JSON. packed: lists of numbers that
+    are kept as one block of memory. sites: fields that hold the number of a call site."""
+
+    __slots__ = ("fields", "made", "packed", "sites")
+
+    def __init__(self, kind: type[protocol.Event]) -> None:
+        bounds = {name: one for name, (one, _) in protocol.bounds_of(kind).items()}
+        self.fields = frozenset(kind.fields)
+        self.made = {name: one.made for name, one in bounds.items() if one.made is not None}
+        self.packed = frozenset(name for name, one in bounds.items() if one.packed)
+        self.sites = frozenset(name for name, one in bounds.items() if one.words.startswith("a call site"))
+
+
 class Keeper:
-    """Makes events small: about 250 bytes instead of 1,200, and each an ordinary dictionary all the same."""
+    """Makes events of JSON objects: small ones, and with the call sites that their processes have told of."""
 
     def __init__(self) -> None:
-        self._shapes: dict[tuple[str, ...], type | None] = {}
-        self._lists: dict[object, Any] = {}
+        self._readings: dict[type[protocol.Event], _Reading] = {}
+        self._lists: dict[object, object] = {}
         self._numbers: dict[int, int] = {}
-        self._sites: dict[tuple[Any, int], Site] = {}
+        self._sites: dict[tuple[int, int], Site] = {}
+        self._unknown: dict[int, Site] = {}
 
-    def kept(self, event: Event) -> Event:
-        """The same event, with its call sites in place of their numbers where those are known."""
-        process = event.get("process")
-        if event.get("event") == "site":
-            self._learn(event)
-            process = _NO_PROCESS  # its number stays
-        elif type(process) is not int:
-            process = _NO_PROCESS
-        shape = self._shape(tuple(event))
-        if shape is None:
-            return {intern(name): self._value(name, value, process) for name, value in event.items()}
-        # The dictionaries of a class's objects share their keys (PEP 412).
-        holder = shape()
+    def kept(self, held: dict[str, object], process: int | None = None) -> protocol.Event:
+        """The event that an object holds, which a rank has sent or ``protocol.wrong`` has nothing against. process: its
+        number, where that is not in the object.
+
+        Raises TypeError, ValueError or LookupError for other objects, or gives what cannot be read.
+        """
+        name = held.get("event")
+        kind = protocol.KINDS.get(name, protocol.Unknown) if isinstance(name, str) else protocol.Unknown
+        reading = self._readings.get(kind)
+        if reading is None:
+            reading = self._readings[kind] = _Reading(kind)
+        event = kind.__new__(kind)
+        if isinstance(event, protocol.Unknown):
+            event.of_kind = str(name)
+        if process is None:
+            number = held.get("process")
+            process = number if isinstance(number, int) else -1
+        else:
+            event.process = process
         if len(self._numbers) > _AT_ONCE:
             self._numbers.clear()
-        for name, value in event.items():
-            kind = type(value)
-            if kind is str:
+        fields, made, sites = reading.fields, reading.made, reading.sites
+        for name, value in held.items():
+            if name not in fields:
+                continue
+            if value.__class__ is str:
                 value = intern(value)
-            elif kind is int and name in _COUNTED:
-                value = self._numbers.setdefault(value, value)
-            elif kind is list or name in PLACES:
-                value = self._value(name, value, process)
-            setattr(holder, name, value)
-        kept: Event = holder.__dict__
-        return kept
+            elif value.__class__ is int:
+                if name in sites:
+                    value = self._site(process, value)
+                elif name in _COUNTED:
+                    value = self._numbers.setdefault(value, value)
+            elif value is None:
+                pass
+            elif name in made:
+                value = made[name](value)
+            elif value.__class__ is list:
+                value = self._shared(value, name in reading.packed)
+            setattr(event, name, value)
+        if isinstance(event, protocol.NewSite):
+            self._sites[process, event.site] = Site(event.stack, event.via, event.site)
+        return event
 
-    def _value(self, name: str, value: Any, process: Any) -> Any:
-        if name in PLACES and type(value) is int:
-            return self._sites.get((process, value), value)
-        if type(value) is not list or not value:
+    def _site(self, process: int, number: int) -> Site:
+        """The call site of that number; one without frames where the process has not told of it."""
+        found = self._sites.get((process, number))
+        if found is None:
+            found = self._unknown.setdefault(number, Site(number=number))
+        return found
+
+    def _shared(self, value: list[object], packed: bool) -> object:
+        """An equal list from before, if there is one."""
+        if not value:
             return value
         key: object
+        kept: object = value
         try:
-            if name in _NUMBERS:
-                value = _packed(value)
-                key = value.tobytes()
+            if packed:
+                kept = block = protocol.packed(value)  # type: ignore[arg-type]
+                key = block.tobytes()
             else:
                 key = (*value, *map(type, value))  # 1, 1.0 and true are equal, and not the same
-            held = self._lists.get(key)
+            found = self._lists.get(key)
         except (TypeError, OverflowError):  # a list of lists; a parameter without a gradient
             return value
-        if held is None:
-            if len(self._lists) >= _AT_ONCE:
-                self._lists.clear()
-            self._lists[key] = held = value
-        return held
-
-    def _shape(self, names: tuple[str, ...]) -> type | None:
-        if names not in self._shapes:
-            if len(self._shapes) >= _SHAPES:
-                return None
-            plain = all(name.isidentifier() and not name.startswith("_") for name in names)
-            self._shapes[names] = type("Shape", (), {}) if plain else None
-        return self._shapes[names]
-
-    def _learn(self, event: Event) -> None:
-        try:
-            self._sites[event.get("process") or 0, event["site"]] = site_of(event)
-        except (KeyError, TypeError, ValueError):
-            return  # of a damaged log; a replay says so
-
-
-def _packed(numbers: list[int]) -> array[int]:
-    """The same as one block of memory. Raises where they are not whole numbers of 64 bits."""
-    try:
-        return array("i", numbers)
-    except OverflowError:
-        return array("q", numbers)
-
-
-def site_of(event: Event) -> Site:
-    """The call site that an event with a stack tells of."""
-    return Site(tuple(Frame(*entry) for entry in event["stack"]), event.get("via", ""))
+        if found is not None:
+            return found
+        if len(self._lists) >= _AT_ONCE:
+            self._lists.clear()
+        self._lists[key] = kept
+        return kept

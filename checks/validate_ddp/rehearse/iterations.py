@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run, Site, once
 
+Work = protocol.Forward | protocol.InnerForward | protocol.Backward | protocol.Step
 Rows = dict[int, tuple[int, ...]]
 """By index, digests of a sample."""
 
@@ -19,23 +20,23 @@ Rows = dict[int, tuple[int, ...]]
 class Batch:
     """One batch, and what followed until the next one: forwards, backwards and steps."""
 
-    event: Event
-    followed: list[Event] = field(default_factory=list)
+    event: protocol.Batch
+    followed: list[Work] = field(default_factory=list)
 
     @property
-    def forwards(self) -> list[Event]:
+    def forwards(self) -> list[protocol.Forward | protocol.InnerForward]:
         """Of the wrapper, and of the module in it."""
-        return [event for event in self.followed if event["event"] in ("forward", "inner_forward")]
+        return [event for event in self.followed if isinstance(event, protocol.Forward | protocol.InnerForward)]
 
     @property
-    def backwards(self) -> list[Event]:
+    def backwards(self) -> list[protocol.Backward]:
         """All backwards."""
-        return [event for event in self.followed if event["event"] == "backward"]
+        return [event for event in self.followed if isinstance(event, protocol.Backward)]
 
     @property
-    def steps(self) -> list[Event]:
+    def steps(self) -> list[protocol.Step]:
         """Of all optimizers."""
-        return [event for event in self.followed if event["event"] == "step"]
+        return [event for event in self.followed if isinstance(event, protocol.Step)]
 
 
 @dataclass(eq=False)
@@ -49,7 +50,7 @@ class Turn:
     exhausted: bool | None = None
     joined: bool = False
     """Whether it began within ``Join``, which lets ranks run out of batches one after the other."""
-    samplers: list[Event] = field(default_factory=list)
+    samplers: Sequence[protocol.Sampling] = ()
     """The loader's samplers when it began, the outermost first."""
 
     @property
@@ -58,9 +59,9 @@ class Turn:
         return any(batch.backwards for batch in self.batches)
 
     @property
-    def indices(self) -> list[list[int]]:
+    def indices(self) -> list[Sequence[int]]:
         """Indices by batch; empty lists where they are not known."""
-        return [batch.event.get("indices") or [] for batch in self.batches]
+        return [batch.event.indices or [] for batch in self.batches]
 
 
 @once
@@ -76,40 +77,37 @@ def turns(run: Run, rank: int) -> list[Turn]:
     fresh = True
     joined = 0
     for event in run.by_rank.get(rank, ()):
-        kind = event["event"]
-        if kind in _WORK:
-            fresh = True
-            for turn in current:
-                turn.batches[-1].followed.append(event)
-        elif kind == "join":
-            joined += 1 if event["entered"] else -1
-        elif kind == "iteration":
-            # One that begins anew has done with what it took before, be it a look at the first batch.
-            unfinished.remove(event["loader"])
-            current = [turn for turn in current if turn.loader != event["loader"]]
-            turn = found[event["loader"], event["turn"]] = Turn(event["loader"], event["turn"], event["site"])
-            turn.joined, turn.samplers = joined > 0, event.get("samplers") or []
-            unfinished.of[turn.loader] = turn
-        elif kind == "batch":
-            taken = found.get((event["loader"], event["turn"]))
-            if taken is not None:
-                taken.batches.append(Batch(event))
-                current = [taken] if fresh or taken in current else [*current, taken]
-                fresh = False
-        elif kind == "iterated":
-            ended = found.get((event["loader"], event["turn"]))
-            if ended is not None:
-                ended.exhausted = event["exhausted"]
-                if unfinished.of.get(ended.loader) is ended:
-                    unfinished.remove(ended.loader)
-                current = [turn for turn in current if turn is not ended]
-                current = current or unfinished.last()
-                if not current and ended.trains:
-                    current = [ended]  # a loader that fetches ahead ends before its last batch is trained on
+        match event:
+            case protocol.Forward() | protocol.InnerForward() | protocol.Backward() | protocol.Step():
+                fresh = True
+                for turn in current:
+                    turn.batches[-1].followed.append(event)
+            case protocol.Join():
+                joined += 1 if event.entered else -1
+            case protocol.Iteration():
+                # One that begins anew has done with what it took before, be it a look at the first batch.
+                unfinished.remove(event.loader)
+                current = [turn for turn in current if turn.loader != event.loader]
+                turn = found[event.loader, event.turn] = Turn(event.loader, event.turn, event.site)
+                turn.joined, turn.samplers = joined > 0, event.samplers
+                unfinished.of[turn.loader] = turn
+            case protocol.Batch():
+                taken = found.get((event.loader, event.turn))
+                if taken is not None:
+                    taken.batches.append(Batch(event))
+                    current = [taken] if fresh or taken in current else [*current, taken]
+                    fresh = False
+            case protocol.Iterated():
+                ended = found.get((event.loader, event.turn))
+                if ended is not None:
+                    ended.exhausted = event.exhausted
+                    if unfinished.of.get(ended.loader) is ended:
+                        unfinished.remove(ended.loader)
+                    current = [turn for turn in current if turn is not ended]
+                    current = current or unfinished.last()
+                    if not current and ended.trains:
+                        current = [ended]  # a loader that fetches ahead ends before its last batch is trained on
     return list(found.values())
-
-
-_WORK = frozenset(("forward", "inner_forward", "backward", "step"))
 
 
 class _Unfinished:
@@ -155,7 +153,7 @@ def contents(turn: Turn) -> Rows:
     """By index, the digests of that sample's rows; none for batches of which they are not known."""
     rows: Rows = {}
     for batch in turn.batches:
-        indices, digests = batch.event.get("indices") or [], batch.event.get("rows") or []
+        indices, digests = batch.event.indices or [], batch.event.rows or []
         fitting = [column for column in digests if len(column) == len(indices)]
         for at, index in enumerate(indices):
             rows[index] = tuple(column[at] for column in fitting)
@@ -185,8 +183,8 @@ def rows_per_step(run: Run, rank: int) -> dict[int, tuple[int, int]]:
         batches = turn.batches[:-1] if turn.exhausted is False else turn.batches  # where it was cut a step may be, too
         rows, count = 0, 0
         for batch in batches:
-            size = batch.event.get("size")
-            if not size or loader is None or (loader["batch_size"] is None and not batch.event.get("indices")):
+            size = batch.event.size
+            if not size or loader is None or (loader.batch_size is None and not batch.event.indices):
                 break
             rows, count = rows + size, count + 1
             if batch.steps:
@@ -200,7 +198,7 @@ class Reshuffle:
     """Two iterations of a rank, one after the other, over a loader with a DistributedSampler."""
 
     rank: int
-    sampler: Event
+    sampler: protocol.Sampler
     epoch: int
     """Of the first of them, from 0."""
     before: list[int]
@@ -229,12 +227,12 @@ def reshuffles(run: Run) -> Iterator[Reshuffle]:
                 yield Reshuffle(rank, sampler, epoch, before, after, two.site)
 
 
-def _taken_up(run: Run, rank: int, sampler: Event, one: Turn, two: Turn) -> bool:
+def _taken_up(run: Run, rank: int, sampler: protocol.Sampler, one: Turn, two: Turn) -> bool:
     """Whether the second is the rest of the first's epoch, which ``--max-steps`` had cut, to a script that counts the
     batches itself: it sets its epochs, and has set none in between."""
     if not run.plan.get("max_steps"):
         return False
-    epochs, turns_then = _epochs_set(run, rank, sampler["sampler"], one.loader)
+    epochs, turns_then = _epochs_set(run, rank, sampler.sampler, one.loader)
     between = bisect_left(turns_then, two.number) > bisect_left(turns_then, one.number)
     return epochs > 1 and not between
 
@@ -244,30 +242,33 @@ def _epochs_set(run: Run, rank: int, sampler: int, loader: int) -> tuple[int, li
     """How many epochs a sampler was given, and the number of the loader's iteration at each ``set_epoch``, sorted."""
     epochs, during = set(), []
     turn = None
-    for event in run.of(rank, "iteration", "set_epoch"):
-        if event["event"] == "iteration" and event["loader"] == loader:
-            turn = event["turn"]
-        elif event["event"] == "set_epoch" and event["sampler"] == sampler:
-            epochs.add(event["epoch"])
+    for event in run.of(rank, protocol.Iteration, protocol.SetEpoch):
+        if isinstance(event, protocol.Iteration):
+            turn = event.turn if event.loader == loader else turn
+        elif event.sampler == sampler:
+            epochs.add(event.epoch)
             if turn is not None:
                 during.append(turn)
     return len(epochs), sorted(during)
 
 
-def loader_of(run: Run, rank: int, number: int) -> Event | None:
+def loader_of(run: Run, rank: int, number: int) -> protocol.Loader | None:
     """The event of a loader's construction."""
-    return _made(run, rank, "loader").get(number)
+    return _loaders(run, rank).get(number)
 
 
-def sampler_of(run: Run, rank: int, loader: Event) -> Event | None:
+def sampler_of(run: Run, rank: int, loader: protocol.Loader) -> protocol.Sampler | None:
     """The event of the construction of a loader's DistributedSampler."""
-    return _made(run, rank, "sampler").get(loader.get("numbered"))
+    return None if loader.numbered is None else _samplers(run, rank).get(loader.numbered)
 
 
 @once
-def _made(run: Run, rank: int, kind: str) -> dict[int | None, Event]:
-    """The first event of a kind with each number."""
-    found: dict[int | None, Event] = {}
-    for event in run.of(rank, kind):
-        found.setdefault(event[kind], event)
-    return found
+def _loaders(run: Run, rank: int) -> dict[int, protocol.Loader]:
+    """The first one of each number."""
+    return {event.loader: event for event in reversed(run.of(rank, protocol.Loader))}
+
+
+@once
+def _samplers(run: Run, rank: int) -> dict[int, protocol.Sampler]:
+    """The first one of each number."""
+    return {event.sampler: event for event in reversed(run.of(rank, protocol.Sampler))}

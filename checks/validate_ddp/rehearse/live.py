@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.outcome import judge
 from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.screens import Screens
@@ -23,7 +22,6 @@ _SHARE = 25
 """Findings are looked for again after so many times the time that it took: it stays a small share of the run."""
 _LOOK = 2.0
 """Seconds for which that may hold up everything else."""
-_CALLS = {"collective": "", "forward": "forward of DDP", "backward": "backward", "joining": "init_process_group"}
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "cyan"}
 
 
@@ -55,8 +53,7 @@ class LiveView:
         self.looked = 0.0
         self.wait = 2.0
         self.rows: dict[int, _Row] = {}
-        self.places: dict[tuple[int, int], str] = {}
-        self.events: list[Event] = []
+        self.events: list[protocol.Event] = []
         self.found: list[tuple[str, str]] = []
 
     def __enter__(self) -> LiveView:
@@ -67,32 +64,27 @@ class LiveView:
         self.screens.close()
         self.live.stop()
 
-    def began(self, events: list[Event]) -> None:
+    def began(self, events: list[protocol.Event]) -> None:
         self.events = events
         self.rows.clear()
-        self.places.clear()
 
-    def event(self, rank: int, event: Event) -> None:
+    def event(self, rank: int, event: protocol.Event) -> None:
         row = self.rows.setdefault(rank, _Row())
-        kind = event["event"]
-        if kind in _CALLS:
-            words = f"{_CALLS[kind] or event['op']} at {self._place(event)}"
-            row.calls.append((event["n"], words, time.monotonic()))
-            row.last = words
-        elif kind == "done":
-            row.calls = [call for call in row.calls if call[0] != event["n"]]
-        elif kind == "step":
-            row.steps = max(row.steps, event["count"])
-        elif kind == "batch":
-            row.batches, row.epoch = event["count"] + 1, event["turn"]
-        elif kind == "site":
-            own = next((frame for frame in event["stack"] if not frame[3]), None) or [*event["stack"], ["?", 0]][0]
-            self.places[event["process"], event["site"]] = f"{own[0].rpartition('/')[2]}:{own[1]}"
-        elif kind == "exception":
-            row.ended = f"{event['kind']}: {event['message']}".splitlines()[0]
-
-    def _place(self, event: Event) -> str:
-        return self.places.get((event["process"], event.get("site", -1)), "?")
+        match event:
+            case protocol.Call():
+                own = event.site.own
+                place = f"{own.path.rpartition('/')[2]}:{own.line}" if event.site.frames else "?"
+                words = f"{_named(event)} at {place}"
+                row.calls.append((event.n, words, time.monotonic()))
+                row.last = words
+            case protocol.Done():
+                row.calls = [call for call in row.calls if call[0] != event.n]
+            case protocol.Step():
+                row.steps = max(row.steps, event.count)
+            case protocol.Batch():
+                row.batches, row.epoch = event.count + 1, event.turn
+            case protocol.UncaughtException():
+                row.ended = f"{event.kind}: {event.message}".splitlines()[0]
 
     def ended(self, rank: int | None, code: int) -> None:
         row = self.rows.get(rank if rank is not None else -1)
@@ -137,7 +129,7 @@ class LiveView:
             if "rehearsal" in each.kinds
         ]
 
-    def drawing(self, now: float) -> Any:
+    def drawing(self, now: float) -> RenderableType:
         """The table, and the findings under it."""
         table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
         for name in ("rank", "epoch", "batch", "steps"):
@@ -146,7 +138,7 @@ class LiveView:
         for rank, row in sorted(self.rows.items()):
             epoch = "-" if row.epoch is None else str(row.epoch)
             table.add_row(str(rank), epoch, str(row.batches or "-"), str(row.steps), self._doing(rank, row, now))
-        lines: list[Any] = [Text(f"rehearsal, {now - self.began_at:.0f} s", style="bold"), table]
+        lines: list[RenderableType] = [Text(f"rehearsal, {now - self.began_at:.0f} s", style="bold"), table]
         if not self.rows:
             lines[1] = Text("the ranks start", style="dim")
         if self.read_before:
@@ -169,3 +161,15 @@ class LiveView:
         printing = self.screens.current(rank)
         last = f"after {row.last}" if row.last else "runs"
         return Text(escape(Text.from_ansi(printing).plain) if printing.strip() else escape(last), style="dim")
+
+
+def _named(call: protocol.Call) -> str:
+    match call:
+        case protocol.Collective():
+            return call.op
+        case protocol.Forward():
+            return "forward of DDP"
+        case protocol.Backward():
+            return "backward"
+        case _:
+            return "init_process_group"

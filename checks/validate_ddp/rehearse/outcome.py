@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from validate_ddp.catalogue import name_of
 from validate_ddp.findings import Finding, Place, Span, from_plain
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.culprits import ended
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported, joined
 from validate_ddp.rehearse.judging import judged
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.run import PEER_GONE, Run, Site, once
 from validate_ddp.rehearse.script import extent
@@ -74,7 +73,7 @@ class Judged:
         return self.run.outcome in ("failed", "timeout", "cut off")
 
 
-def judge(events: list[Event], keep: Callable[[Finding], bool] | None = None, pace: Pace | None = None) -> Judged:
+def judge(events: list[protocol.Event], keep: Callable[[Finding], bool] | None = None, pace: Pace | None = None) -> Judged:
     """Judges the events of a run; pure, but for reading the lines of the script.
 
     keep: which of the run's findings are wanted; the others are left out. What was read before the run is as it is.
@@ -123,10 +122,10 @@ def _place(run: Run, site: Site, text: str) -> Place:
 
 
 def _failure(run: Run) -> Failure | None:
-    raised = sorted(((event["time"], rank, event) for rank, event in run.each("exception")), key=lambda each: each[0])
+    raised = sorted(run.each(protocol.UncaughtException), key=lambda each: each[1].time)
     gone = _vanished(run)
-    if raised and not (gone and PEER_GONE.search(raised[0][2]["message"])):
-        _, rank, event = raised[0]
+    if raised and not (gone and PEER_GONE.search(raised[0][1].message)):
+        rank, event = raised[0]
         return _raised(run, rank, event)
     if run.outcome != "failed":
         return None
@@ -138,13 +137,13 @@ def _failure(run: Run) -> Failure | None:
     return None
 
 
-def _raised(run: Run, rank: int | None, event: Event) -> Failure:
-    own = next((frame for frame in event["stack"] if not frame[3]), None)
-    place = f"{shown_path(run, own[0])}:{own[1]}" if own else ""
-    message = f"{event['kind']}: {event['message']}".strip()
-    if event["kind"] == "StopIteration" and run.plan.get("max_steps"):
+def _raised(run: Run, rank: int | None, event: protocol.UncaughtException) -> Failure:
+    own = next((frame for frame in event.stack if not frame.library), None)
+    place = f"{shown_path(run, own.path)}:{own.line}" if own else ""
+    message = f"{event.kind}: {event.message}".strip()
+    if event.kind == "StopIteration" and run.plan.get("max_steps"):
         message += " --max-steps has ended a loader whose batches the script counts itself: use --stop-after"
-    return Failure(rank, run.codes.get(rank), message, event["traceback"], place)
+    return Failure(rank, run.codes.get(rank), message, event.traceback, place)
 
 
 def _vanished(run: Run) -> list[tuple[int | None, int]]:
@@ -153,9 +152,9 @@ def _vanished(run: Run) -> list[tuple[int | None, int]]:
     found = []
     for rank, code in run.codes.items():
         ranked = rank if rank is not None else -1
-        if run.of(ranked, "exception"):
+        if run.of(ranked, protocol.UncaughtException):
             continue
-        if code != 0 or (run.of(ranked, "hello") and not run.of(ranked, "exit")):
+        if code != 0 or (run.of(ranked, protocol.Hello) and not run.of(ranked, protocol.Exit)):
             found.append((rank, code))
     return found
 
@@ -172,8 +171,8 @@ def _signal(number: int) -> str:
 def _last(run: Run, rank: int | None) -> str:
     """The last place that is known of a rank."""
     for event in reversed(run.by_rank.get(rank, []) if rank is not None else []):
-        site = event.get("site")
-        if isinstance(site, Site) and site.frames and event["event"] != "exit":
+        site = getattr(event, "site", None)
+        if isinstance(site, Site) and site.frames and not isinstance(event, protocol.Exit):
             return f"last seen at {shown_path(run, site.own.path)}:{site.own.line}"
     return ""
 
@@ -182,41 +181,39 @@ def _positions(run: Run) -> list[str]:
     if run.stop is None:
         return []
     rows = []
-    for text, state in sorted(run.stop["ranks"].items(), key=lambda item: int(item[0])):
-        rank = int(text)
-        call = _call(run, rank, state.get("waiting"))
+    for rank, state in sorted(run.stop.ranks.items(), key=lambda each: each[0]):
+        call = _call(run, rank, state.waiting)
         gone = ended(run, rank)
         if gone:
             last = _last(run, rank)
             rows.append(f"rank {rank} {gone}" + (f", {last}" if last else ""))
         elif call is not None:
-            rows.append(f"rank {rank} is in {_named(call)} at {_at(run, call['site'])}")
+            rows.append(f"rank {rank} is in {_named(call)} at {_at(run, call.site)}")
         elif rank in run.where:
             rows.append(f"rank {rank} is at {_at(run, run.where[rank])} in {run.where[rank].own.function}")
         else:
             rows.append(f"rank {rank} has not said where it is")
-        site = call["site"] if call is not None else run.where.get(rank)
+        site = call.site if call is not None else run.where.get(rank)
         if site is not None and not gone:
             rows += [f"    {shown_path(run, each.path)}:{each.line} in {each.function}" for each in site.frames[1:]]
     return rows
 
 
-def _call(run: Run, rank: int, number: Any) -> Event | None:
-    if number is None:
-        return None
-    for event in run.of(rank, "collective", "forward", "backward", "joining"):
-        if event["n"] == number:
-            return event
-    return None
+def _call(run: Run, rank: int, number: int | None) -> protocol.Call | None:
+    return next((call for call in run.of(rank, protocol.Call) if call.n == number), None)
 
 
-def _named(call: Event) -> str:
-    names = {"forward": "the forward of DistributedDataParallel", "backward": "backward (reduction of gradients)"}
-    if call["event"] == "joining":
-        return "init_process_group"
-    via = call["site"].via
-    op = names.get(call["event"]) or str(call["op"])
-    return f"{op} of {via}" if via and via != op and call["event"] == "collective" else op
+def _named(call: protocol.Call) -> str:
+    match call:
+        case protocol.Forward():
+            return "the forward of DistributedDataParallel"
+        case protocol.Backward():
+            return "backward (reduction of gradients)"
+        case protocol.Collective():
+            via = call.site.via
+            return f"{call.op} of {via}" if via and via != call.op else call.op
+        case _:
+            return "init_process_group"
 
 
 def _at(run: Run, site: Site) -> str:

@@ -29,7 +29,7 @@ def as_json(judged: Judged) -> str:
         "static_check": run.read is not None,
         "facts": judged.facts,
         "rules": {code: {"name": name_of(code), "verdict": word} for code, word in judged.words.items()},
-        "faults": [{"where": each["where"], "message": each["message"]} for each in run.faults],
+        "faults": [{"where": each.where, "message": each.message} for each in run.faults],
     }
     return json.dumps(document, indent=2, default=str) + "\n"
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, overload
 
-from validate_ddp.rehearse.events import NOWHERE, PLACES, Event, Frame, Site, site_of
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import NOWHERE, Event, Frame, Plan, Site
 from validate_ddp.rehearse.pace import Pace
 
 __all__ = ["NOWHERE", "PEER_GONE", "Frame", "Run", "Site", "once"]
 
 PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvValue failed|Connection was likely")
 """What a rank says whose peer has gone: not the cause."""
+
+
+Kind = TypeVar("Kind", bound=Event)
+Other = TypeVar("Other", bound=Event)
 
 
 class Run:
@@ -25,76 +30,69 @@ class Run:
     """
 
     def __init__(self, events: list[Event]) -> None:
-        self.plan: dict[str, Any] = events[0].get("plan", {}) if events else {}
-        self.cwd: str = events[0].get("cwd", "") if events else ""
-        self.read: list[Any] | None = events[0].get("read") if events else None
+        start = events[0] if events and isinstance(events[0], protocol.Start) else protocol.Start()
+        self.plan: Plan = start.plan
+        self.cwd = start.cwd
+        self.read = start.read
         """What the static check has found before the run, as plain data; None where it was left out."""
         self.outcome = "cut off"
         self.seconds = 0.0
         self.by_rank: dict[int, list[Event]] = {}
         self.codes: dict[int | None, int] = {}
         self.shim: dict[str, None] = {}
-        self.faults: list[Event] = []
+        self.faults: list[protocol.Fault] = []
         self.where: dict[int, Site] = {}
-        self.spawner: list[Event] = []
+        self.spawner: list[protocol.UncaughtException] = []
         """Exceptions of the script itself, where it starts its ranks and is none."""
         self.group: list[int] = []
         """The ranks that the first one's wrapper reduces over; none where it has no wrapper."""
         self.replicas: list[int] = []
         """Ranks that reported and train one model with the first one; others may train another one."""
-        self.differential: Event | None = None
+        self.differential: protocol.Differential | None = None
         """How the first step compares with that of one process, where that was asked for."""
-        self.stop: Event | None = None
-        """The event of a hang or a time-out, with what each rank was doing."""
+        self.stop: protocol.Stop | None = None
+        """A hang or a time-out, with what each rank was doing."""
         self.pace: Pace | None = None
         """Bounds the time that is spent within ``bounded``, where there is one."""
         self._bounded = False
-        self.remembered: dict[Any, Any] = {}
+        self.remembered: dict[object, object] = {}
         """What ``once`` keeps."""
-        self._of: dict[tuple[int, tuple[str, ...]], list[Event]] = {}
+        self._of: dict[tuple[int, tuple[type[Event], ...]], list[Event]] = {}
         self._build(events)
 
     def _build(self, events: list[Event]) -> None:
         rank_of: dict[int, int] = {}
-        launched = {event["process"] for event in events if event["event"] == "hello" and event.get("launched")}
+        launched = {event.process for event in events if isinstance(event, protocol.Hello) and event.launched}
         for event in events:
-            if "rank_of" in event and "process" in event:
-                rank_of.setdefault(event["process"], event["rank_of"])
-        sites: dict[tuple[int, int], Site] = {}
+            if event.rank_of is not None and event.process >= 0:
+                rank_of.setdefault(event.process, event.rank_of)
         for event in events:
-            kind = event["event"]
-            process = event.get("process")
-            if kind == "site":
-                sites[process or 0, event["site"]] = site_of(event)
-            elif kind == "finish":
-                self.outcome, self.seconds = event["outcome"], event.get("seconds", 0.0)
-            elif kind == "ended":
-                self.codes[event["rank_of"]] = event["code"]
-            elif kind in ("hang", "timeout"):
-                self.stop = event
-            elif kind == "differential" and process is None:
-                self.differential = event
-            elif kind == "fault":
-                self.faults.append(event)
-            elif kind == "shim":
-                self.shim[event["change"]] = None
-            elif kind == "exception" and process in launched and process not in rank_of:
-                self.spawner.append(event)
-            if process is None or process not in rank_of:
+            match event:
+                case protocol.Finish():
+                    self.outcome, self.seconds = event.outcome, event.seconds
+                case protocol.Ended():
+                    self.codes[event.rank_of] = event.code
+                case protocol.Stop():
+                    self.stop = event
+                case protocol.Differential() if event.process < 0:
+                    self.differential = event
+                case protocol.Fault():
+                    self.faults.append(event)
+                case protocol.Shim():
+                    self.shim[event.change] = None
+                case protocol.UncaughtException() if event.process in launched and event.process not in rank_of:
+                    self.spawner.append(event)
+            rank = rank_of.get(event.process)
+            if rank is None:
                 continue
-            rank = rank_of[process]
-            if kind == "where":
-                self.where[rank] = site_of(event)
-            elif kind != "site":
-                places = {
-                    field: sites.get((process, event[field]), NOWHERE)
-                    for field in PLACES
-                    if isinstance(event.get(field), int)
-                }
-                self.by_rank.setdefault(rank, []).append({**event, **places} if places else event)
+            if isinstance(event, protocol.Where):
+                self.where[rank] = event.place
+            elif not isinstance(event, protocol.NewSite):
+                self.by_rank.setdefault(rank, []).append(event)
         self.ranks = sorted(self.by_rank)
-        groups = [event.get("ranks") or [] for event in (self.of(self.ranks[0], "forward") if self.ranks else ())]
-        self.group = max(groups, key=len, default=[])
+        first = self.of(self.ranks[0], protocol.Forward) if self.ranks else ()
+        groups: list[Sequence[int]] = [forward.ranks for forward in first]
+        self.group = list(max(groups, key=len, default=()))
         self.replicas = [rank for rank in self.ranks if not self.group or rank in self.group]
         if self.stop is None:
             self.where.clear()  # told in a pause of a run that went on
@@ -102,13 +100,13 @@ class Run:
     @cached_property
     def world_size(self) -> int:
         """Ranks that the script's own group has; those that were started, where it has none."""
-        sizes = [event["world_size"] for _, event in self.each("group")]
+        sizes = [event.world_size for _, event in self.each(protocol.Group)]
         return max(sizes) if sizes else max(1, len(self.ranks))
 
     @property
     def wraps(self) -> bool:
         """Whether some rank wraps a model in DistributedDataParallel."""
-        return any(self.of(rank, "ddp") for rank in self.ranks)
+        return any(self.of(rank, protocol.Ddp) for rank in self.ranks)
 
     @property
     def truncated(self) -> bool:
@@ -130,38 +128,57 @@ class Run:
         if self._bounded and self.pace is not None:
             self.pace.look()
 
-    def each(self, *kinds: str) -> Iterator[tuple[int, Event]]:
+    @overload
+    def each(self, kind: type[Kind], /) -> Iterator[tuple[int, Kind]]: ...
+    @overload
+    def each(self, kind: type[Kind], other: type[Other], /) -> Iterator[tuple[int, Kind | Other]]: ...
+    @overload
+    def each(self, *kinds: type[Event] | str) -> Iterator[tuple[int, Event]]: ...
+
+    def each(self, *kinds: type[Event] | str) -> Iterator[tuple[int, Event]]:
         """The events of some kinds as (rank, event), by rank and in their order."""
         for rank in self.ranks:
-            for event in self.of(rank, *kinds):
+            for event in self._found(rank, kinds):
                 yield rank, event
 
-    def of(self, rank: int, *kinds: str) -> list[Event]:
+    @overload
+    def of(self, rank: int, kind: type[Kind], /) -> list[Kind]: ...
+    @overload
+    def of(self, rank: int, kind: type[Kind], other: type[Other], /) -> list[Kind | Other]: ...
+    @overload
+    def of(self, rank: int, *kinds: type[Event] | str) -> list[Event]: ...
+
+    def of(self, rank: int, *kinds: type[Event] | str) -> Sequence[Event]:
         """The events of some kinds of one rank, in their order. Looked for once: not to be changed."""
+        return self._found(rank, kinds)
+
+    def _found(self, rank: int, names: tuple[type[Event] | str, ...]) -> list[Event]:
         self.look()
+        # Names are for the judges that are not typed yet.
+        kinds = tuple(protocol.KINDS.get(each, protocol.Unknown) if isinstance(each, str) else each for each in names)
         found = self._of.get((rank, kinds))
         if found is None:
             events = self.by_rank.get(rank, ())
-            if len(kinds) == 1:
+            if len(kinds) == 1 and kinds[0].kind_of:
                 self._sort(rank, events)
                 found = self._of.setdefault((rank, kinds), [])
             else:
-                found = self._of[rank, kinds] = [event for event in events if event["event"] in kinds]
+                found = self._of[rank, kinds] = [event for event in events if isinstance(event, kinds)]
         return found
 
     def _sort(self, rank: int, events: Iterable[Event]) -> None:
         """All kinds of a rank at once: rules ask for most of them."""
         if (rank, ()) not in self._of:
             self._of[rank, ()] = []
-            by_kind: dict[str, list[Event]] = {}
+            by_kind: dict[type[Event], list[Event]] = {}
             for event in events:
-                by_kind.setdefault(event["event"], []).append(event)
+                by_kind.setdefault(type(event), []).append(event)
             for kind, same in by_kind.items():
                 self._of[rank, (kind,)] = same
 
     def local_rank(self, rank: int) -> int:
         """The rank's number on its node."""
-        return rank % max(1, int(self.plan.get("nproc_per_node", self.world_size)))
+        return rank % max(1, self.plan.get("nproc_per_node", self.world_size))
 
 
 Given = ParamSpec("Given")
@@ -177,7 +194,7 @@ def once(function: Callable[Concatenate[Run, Given], Result]) -> Callable[Concat
         key = (function, given, *named.items())
         if key not in run.remembered:
             run.remembered[key] = function(run, *given, **named)
-        result: Result = run.remembered[key]
+        result: Result = run.remembered[key]  # type: ignore[assignment]
         return result
 
     return remembered

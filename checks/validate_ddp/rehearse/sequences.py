@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run, Site, once
-from validate_ddp.rehearse.watch import signature
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.run import Run, once
 
 FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root", "list of ranks": "members"}
 """What ranks that meet in a collective must agree on, by its name in reports: the event's field."""
+Calls = list[protocol.GroupCall]
 
 
 class Parting(NamedTuple):
@@ -24,26 +24,21 @@ class Parting(NamedTuple):
     position: int
     rank: int
     other: int
-    mine: Event | None
-    theirs: Event | None
+    mine: protocol.GroupCall | None
+    theirs: protocol.GroupCall | None
     extra: int | None
     what: str
 
 
 @once
-def sequences(run: Run) -> dict[str, dict[int, list[Event]]]:
+def sequences(run: Run) -> dict[str, dict[int, Calls]]:
     """For each group that more than one rank is in: the calls of each rank, in order."""
-    found: dict[str, dict[int, list[Event]]] = {}
+    found: dict[str, dict[int, Calls]] = {}
     members: dict[str, set[int]] = {}
-    for rank, event in run.each("collective", "forward", "backward"):
-        if event["event"] != "collective" and not event["waits"]:
-            continue
-        if not event.get("sequence", True):
-            continue
-        group = event.get("group")
-        if group is not None:
-            members.setdefault(group, set()).update(event.get("ranks", ()))
-            found.setdefault(group, {}).setdefault(rank, []).append(event)
+    for rank, call in run.each(protocol.GroupCall):
+        if call.meets and call.sequence and call.group is not None:
+            members.setdefault(call.group, set()).update(call.ranks)
+            found.setdefault(call.group, {}).setdefault(rank, []).append(call)
     for group, calls in found.items():
         for rank in members[group]:
             if rank in run.by_rank:
@@ -69,7 +64,7 @@ def all_met(run: Run) -> bool:
     return run.outcome in ("finished", "stopped") and bool(sequences(run)) and not partings(run)
 
 
-def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, theirs: list[Event]) -> Parting | None:
+def _parting(run: Run, group: str, rank: int, mine: Calls, other: int, theirs: Calls) -> Parting | None:
     counts = (_sites(mine), _sites(theirs))
     for position, (one, two) in enumerate(zip(mine, theirs, strict=False)):
         what = _difference(one, two, counts)
@@ -81,7 +76,7 @@ def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, the
     longer, call = (rank, mine[position]) if len(mine) > len(theirs) else (other, theirs[position])
     shorter = other if longer == rank else rank
     # A rank that ends with an error takes the others with it: that is its way out, and no mistake of theirs.
-    ended_well = bool(run.of(shorter, "exit")) and not run.of(shorter, "exception") and not run.codes.get(shorter, 0)
+    ended_well = bool(run.of(shorter, protocol.Exit)) and not _failed(run, shorter)
     if not ended_well and run.outcome not in ("hang", "timeout"):
         return None  # it failed, or was ended, before it came there
     if longer == rank:
@@ -89,22 +84,28 @@ def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, the
     return Parting(group, position, rank, other, None, call, other, "missing")
 
 
-def _sites(calls: list[Event]) -> Counter[tuple[object, ...]]:
+def _failed(run: Run, rank: int) -> bool:
+    return bool(run.of(rank, protocol.UncaughtException) or run.codes.get(rank, 0))
+
+
+def _sites(calls: Calls) -> Counter[tuple[object, ...]]:
     return Counter(_key(call) for call in calls)
 
 
-def _key(call: Event) -> tuple[object, ...]:
-    site: Site = call["site"]
-    return signature(call), site.lines
+def _key(call: protocol.GroupCall) -> tuple[object, ...]:
+    return call.called, call.site.lines
 
 
-def _difference(one: Event, two: Event, counts: tuple[Counter[tuple[object, ...]], ...]) -> str:
+def _difference(
+    one: protocol.GroupCall, two: protocol.GroupCall, counts: tuple[Counter[tuple[object, ...]], ...]
+) -> str:
     """What ranks do not agree on at one position, "" for nothing that matters."""
-    if signature(one) != signature(two):
+    if one.called != two.called:
         return "operation"
-    for name, field in FIELDS.items():
-        if one.get(field) != two.get(field) and not (field == "shape" and one["op"] in _RAGGED):
-            return name
+    if isinstance(one, protocol.Collective) and isinstance(two, protocol.Collective):
+        for name, field in FIELDS.items():
+            if getattr(one, field) != getattr(two, field) and not (field == "shape" and one.op in _RAGGED):
+                return name
     mine, theirs = _key(one), _key(two)
     if mine == theirs:
         return ""
@@ -123,7 +124,11 @@ _RAGGED = {"gather", "scatter", "all_gather", "new_group"}
 
 
 def _extra(
-    rank: int, one: Event, other: int, two: Event, counts: tuple[Counter[tuple[object, ...]], ...]
+    rank: int,
+    one: protocol.GroupCall,
+    other: int,
+    two: protocol.GroupCall,
+    counts: tuple[Counter[tuple[object, ...]], ...],
 ) -> int | None:
     """The rank that makes a call which the other one never makes."""
     first, second = counts

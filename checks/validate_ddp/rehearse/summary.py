@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.coverage import has_own_data, is_whole, sharing_of
 from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, common_steps, differing, holds_wrapped, updates
 
@@ -27,11 +27,11 @@ def facts(run: Run) -> Facts:
     main = max(steps, key=lambda number: (holds_wrapped(run, rank, number), len(steps[number])), default=None)
     taken = steps[main] if main is not None else []
     turns = [turn for turn in training_turns(run, rank) if turn.batches]
-    sizes = [batch.event["size"] for turn in turns for batch in turn.batches if batch.event.get("size")]
+    sizes = [batch.event.size for turn in turns for batch in turn.batches if batch.event.size]
     batch_size = max(sizes) if sizes else _rows(run, rank)
     backwards = [update.last_backwards for update in taken if update.last_backwards]
     accumulation = _usual([len(each) for each in backwards])
-    reductions = _usual([sum(bool(one["armed"]) for one in each) for each in backwards]) if run.wraps else None
+    reductions = _usual([sum(bool(one.armed) for one in each) for each in backwards]) if run.wraps else None
     batches = _batches_per_step(run, rank, turns, main, backwards) or accumulation or 1
     effective = batch_size * batches * (len(run.group) or run.world_size) if batch_size else None
     return {
@@ -46,15 +46,29 @@ def facts(run: Run) -> Facts:
         "reductions_per_step": reductions,
         "samples": _samples(run),
         "replicas": _replicas(run, main),
-        "differential": run.differential,
-        "devices": {str(rank): sorted({event["index"] for event in run.of(rank, "device")}) for rank in run.ranks},
+        "differential": _compared(run.differential),
+        "devices": {str(rank): sorted({event.index for event in run.of(rank, protocol.Device)}) for rank in run.ranks},
         "checkpoints": _checkpoints(run),
         "changed_for_the_rehearsal": list(run.shim),
     }
 
 
+_NUMBERS = (
+    "compared", "parameters", "norm_of_ranks", "norm_of_one", "relative", "factor", "beside", "place", "worst",
+    "batch_norms", "world_size",
+)  # fmt: skip
+
+
+def _compared(event: protocol.Differential | None) -> Facts | None:
+    """As it is told, in plain data."""
+    if event is None:
+        return None
+    found = event.plain()
+    return {**found, **{name: getattr(event, name) for name in _NUMBERS}} if event.compared else found
+
+
 def _rows(run: Run, rank: int) -> int | None:
-    rows = [event["rows"] for event in run.of(rank, "forward") if event.get("rows") and event["grad"]]
+    rows = [event.rows for event in run.of(rank, protocol.Forward) if event.rows and event.grad]
     return max(rows) if rows else None
 
 
@@ -63,7 +77,7 @@ def _usual(counts: list[int]) -> int | None:
 
 
 def _batches_per_step(
-    run: Run, rank: int, turns: list[Turn], main: int | None, backwards: list[list[Event]]
+    run: Run, rank: int, turns: list[Turn], main: int | None, backwards: list[list[protocol.Backward]]
 ) -> int | None:
     """Batches that are taken between two steps, from the loader that most are taken from: there may be several
     backwards of one batch, as of the two halves of a discriminator's. None where there is one backward of each batch:
@@ -73,11 +87,11 @@ def _batches_per_step(
         return None
     loader = taken.most_common(1)[0][0]
     counts = [0]
-    for event in run.of(rank, "batch", "step"):
-        if event["event"] == "step" and event["optimizer"] == main:
+    for event in run.of(rank, protocol.Batch, protocol.Step):
+        if isinstance(event, protocol.Batch):
+            counts[-1] += event.loader == loader
+        elif event.optimizer == main:
             counts.append(0)
-        elif event["event"] == "batch" and event["loader"] == loader:
-            counts[-1] += 1
     epochs = sum(turn.loader == loader for turn in turns)
     if abs(sum(counts[:-1]) - sum(map(len, backwards))) <= epochs:
         return None
@@ -87,7 +101,7 @@ def _batches_per_step(
 
 def _steps_per_epoch(run: Run, rank: int, main: int | None) -> int | None:
     counts = [
-        sum(step["optimizer"] == main for batch in turn.batches for step in batch.steps)
+        sum(step.optimizer == main for batch in turn.batches for step in batch.steps)
         for turn in training_turns(run, rank)
         if turn.exhausted is not None or is_whole(loader_of(run, rank, turn.loader), turn)
     ]
@@ -135,7 +149,7 @@ def _replicas(run: Run, number: int | None) -> Facts | None:
         return None
     steps = []
     wrapped = holds_wrapped(run, run.ranks[0], number)
-    if not wrapped and list(run.each("sharded")):
+    if not wrapped and list(run.each(protocol.Sharded)):
         return None  # each rank holds a part of its own
     for count in range(1, common_steps(run, number) + 1):
         apart = differing(run, number, count, "params", wrapped=wrapped)
@@ -155,14 +169,14 @@ def _replicas(run: Run, number: int | None) -> Facts | None:
 def _checkpoints(run: Run) -> list[Facts]:
     """By the names that they have in the end, without those whose saving failed."""
     found: dict[str, set[int]] = {}
-    for rank, event in run.each("save", "unsaved", "renamed"):
-        path = event["path"]
-        if event["event"] == "save" and path is not None:
-            found.setdefault(path, set()).add(rank)
-        elif event["event"] == "unsaved":
-            found.get(path, set()).discard(rank)
-        elif event["event"] == "renamed":
-            for former in [each for each in found if (each + "/").startswith(event["source"] + "/")]:
-                found.setdefault(path + former[len(event["source"]) :], set()).update(found.pop(former))
+    for rank, event in run.each(protocol.Save, protocol.Unsaved, protocol.Renamed):
+        match event:
+            case protocol.Save() if event.path is not None:
+                found.setdefault(event.path, set()).add(rank)
+            case protocol.Unsaved() if event.path is not None:
+                found.get(event.path, set()).discard(rank)
+            case protocol.Renamed():
+                for former in [each for each in found if (each + "/").startswith(event.source + "/")]:
+                    found.setdefault(event.path + former[len(event.source) :], set()).update(found.pop(former))
     found = {path: ranks for path, ranks in found.items() if ranks}
     return [{"path": path, "ranks": sorted(ranks)} for path, ranks in found.items()]

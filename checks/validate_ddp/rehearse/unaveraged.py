@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import prod
 
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.coverage import has_own_data, sharings
 from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.updates import common_steps, parameters, taken
 
@@ -45,41 +45,38 @@ def sent(run: Run, number: int) -> Sent:
     rank = run.ranks[0]
     events = run.by_rank[rank]
     last = max((at for at, event in enumerate(events) if _steps(event, number)), default=0)
-    held = [tuple(shape) for shape in parameters(run, rank)[number]["shapes"]]
+    held = [tuple(shape) for shape in parameters(run, rank)[number].shapes]
     shapes, total = set(held), sum(map(prod, held))
     model, unknown, partly, spread = [], False, False, False
     began = stepping = False
     for at, event in enumerate(events[:last]):
-        if event["event"] == "backward":
+        if isinstance(event, protocol.Backward):
             began = stepping = True
-        elif event["event"] == "step":
+        elif isinstance(event, protocol.Step):
             stepping = False
-        if not began or event["event"] != "collective" or event["op"] in _NO_TENSORS:
+        if not began or not isinstance(event, protocol.Collective) or event.op in _NO_TENSORS:
             continue
-        shape = tuple(event["shape"]) if event.get("shape") is not None else None
-        spread = spread or event["op"].startswith("all_to_all")
-        partly = partly or event["op"] in _POINT_TO_POINT
+        shape = tuple(event.shape) if event.shape is not None else None
+        spread = spread or event.op.startswith("all_to_all")
+        partly = partly or event.op in _POINT_TO_POINT
         if shape is None:
             unknown = True
         elif shape in shapes or prod(shape) >= total or (stepping and prod(shape) > _FEW):
             model.append(at)
-            partly = partly or len(event.get("ranks") or ()) < len(run.ranks)
-    rewritten = any(event.get("rewritten") for _, event in run.each("step") if event["optimizer"] == number)
-    after = [prod(event["shape"]) for event in events[last:] if event["event"] == "collective" and _sums(event)]
+            partly = partly or len(event.ranks) < len(run.ranks)
+    rewritten = any(event.rewritten for _, event in run.each(protocol.Step) if event.optimizer == number)
+    after = [_summed(event) for event in events[last:] if isinstance(event, protocol.Collective)]
     return Sent(tuple(model), unknown, partly, spread, rewritten, sum(after) >= total)
 
 
-def _sums(event: Event) -> bool:
-    """To compare ranks, one takes the largest, or gathers."""
-    return (
-        event["op"] in ("all_reduce", "all_reduce_coalesced")
-        and event.get("reduce") in ("SUM", "AVG")
-        and (event.get("shape") is not None)
-    )
+def _summed(call: protocol.Collective) -> int:
+    """Numbers that it sums up. To compare ranks, one takes the largest, or gathers."""
+    sums = call.op in ("all_reduce", "all_reduce_coalesced") and call.reduce in ("SUM", "AVG")
+    return prod(call.shape) if sums and call.shape is not None else 0
 
 
-def _steps(event: Event, number: int) -> bool:
-    return bool(event["event"] == "step" and event["optimizer"] == number)
+def _steps(event: protocol.Event, number: int) -> bool:
+    return isinstance(event, protocol.Step) and event.optimizer == number
 
 
 def each_step_sends(run: Run, number: int, found: Sent) -> bool:
@@ -87,7 +84,7 @@ def each_step_sends(run: Run, number: int, found: Sent) -> bool:
     events = run.by_rank[run.ranks[0]]
     backward, sends = -1, []
     for at, event in enumerate(events):
-        if event["event"] == "backward":
+        if isinstance(event, protocol.Backward):
             backward = at
         elif _steps(event, number):
             sends.append(any(backward <= place < at for place in found.model))
@@ -96,23 +93,23 @@ def each_step_sends(run: Run, number: int, found: Sent) -> bool:
 
 def started_equal(run: Run, number: int, places: list[int]) -> bool:
     """Whether ranks held the same before their first step."""
-    before = [parameters(run, rank)[number]["before"] for rank in run.ranks]
+    before = [parameters(run, rank)[number].before for rank in run.ranks]
     return all(each[at] == before[0][at] for each in before for at in places)
 
 
 def trained(run: Run, number: int, count: int, places: list[int]) -> list[int]:
     """Those of these parameters for which every rank has a gradient at a step: others are one rank's, or frozen."""
     steps = taken(run, number, count)
-    return [at for at in places if all(step["grads"][at] is not None for step in steps)]
+    return [at for at in places if all(step.grads and step.grads[at] is not None for step in steps)]
 
 
 def differ_widely(run: Run, number: int, places: list[int]) -> bool | None:
     """Whether gradients differ by more than rounding at the first steps; None where it is not known."""
     known = False
     for count in range(1, common_steps(run, number) + 1):
-        norms = [step.get("norms") for step in taken(run, number, count)]
+        norms = [step.norms for step in taken(run, number, count)]
         for at in places if all(norms) else ():
-            values = [each[at] for each in norms if each is not None and each[at] is not None]
+            values = [norm for each in norms if each is not None and (norm := each[at]) is not None]
             known = known or len(values) > 1
             if len(values) > 1 and max(values) - min(values) > _ROUNDED * max(values):
                 return True
@@ -123,7 +120,7 @@ def shared_out(run: Run) -> tuple[Site, bool] | None:
     """A loader that shows that the ranks have the training data of one model in common, as each reads a share; and
     whether that is sure: by a sampler, or parts of one data set. That no samples are equal is but a sign of it."""
     for sharing in sharings(run):
-        shares = {tuple(level[rank].get("rank") for level in sharing.sharding) for rank in sharing.ranks}
+        shares = {tuple(level[rank].rank for level in sharing.sharding) for rank in sharing.ranks}
         if sharing.sharding and len(shares) == len(sharing.ranks):
             return sharing.site, True
         if sharing.own and has_own_data(run, sharing):
@@ -133,9 +130,9 @@ def shared_out(run: Run) -> tuple[Site, bool] | None:
     if not all(rows) or any(one & two for one, two in combinations(rows, 2)):
         return None
     loader = loader_of(run, run.ranks[0], first[0].loader) if first[0] is not None else None
-    return (loader["site"], False) if loader is not None else None
+    return (loader.site, False) if loader is not None else None
 
 
 def _rows(turn: Turn) -> set[tuple[int, ...]]:
     """What was read in an iteration: each sample by the digests of what it is made of."""
-    return {row for batch in turn.batches for row in zip(*batch.event.get("rows") or (), strict=False)}
+    return {row for batch in turn.batches for row in zip(*batch.event.rows or (), strict=False)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Set
 from math import prod
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run, once
 
 
@@ -23,16 +23,17 @@ class Calls:
     """What a rank has called, in order. An update is a part of it: several optimizers share one list."""
 
     def __init__(self) -> None:
-        self.forwards: list[Event] = []
-        self.bypasses: list[Event] = []
-        self.backwards: list[Event] = []
+        self.forwards: list[protocol.Forward] = []
+        self.bypasses: list[protocol.InnerForward] = []
+        self.backwards: list[protocol.Backward] = []
 
     def spans(self) -> Spans:
         """How far the lists have come."""
         return Spans(len(self.forwards), len(self.bypasses), len(self.backwards))
 
 
-_NONE: list[Any] = []
+Dropped = tuple[protocol.ZeroGrad, list[protocol.Backward]]
+_NONE: list[Dropped] = []
 
 
 class Update:
@@ -43,47 +44,53 @@ class Update:
     count.
     """
 
-    __slots__ = ("_before", "_calls", "_until", "dropped", "last_from", "repeated", "step")
+    __slots__ = ("_before", "_calls", "_until", "dropped", "last_from", "repeated", "_step")
 
-    def __init__(self, step: Event, calls: Calls, before: Spans) -> None:
-        self.step = step
+    def __init__(self, step: protocol.Step | protocol.Optimizer, calls: Calls, before: Spans) -> None:
+        self._step = step
         self._calls = calls
         self._before = self._until = before
         self.last_from = self._before.backwards
-        self.dropped: list[tuple[Event, list[Event]]] = _NONE
+        self.dropped: list[Dropped] = _NONE
         self.repeated: Set[int] = frozenset()
 
-    def end(self, step: Event, last_from: int, until: Spans) -> None:
+    def end(self, step: protocol.Step, last_from: int, until: Spans) -> None:
         """The step has come."""
-        self.step, self.last_from, self._until = step, last_from, until
+        self._step, self.last_from, self._until = step, last_from, until
 
-    def drop(self, event: Event, lost: list[Event]) -> None:
+    def drop(self, event: protocol.ZeroGrad, lost: list[protocol.Backward]) -> None:
         """A zero_grad has thrown gradients away."""
         if not self.dropped:
             self.dropped = []
         self.dropped.append((event, lost))
 
     @property
-    def forwards(self) -> list[Event]:
+    def step(self) -> protocol.Step:
+        """The step that ended it."""
+        assert isinstance(self._step, protocol.Step)
+        return self._step
+
+    @property
+    def forwards(self) -> list[protocol.Forward]:
         """Forwards of the wrapper."""
         return self._calls.forwards[self._before.forwards : self._until.forwards]
 
     @property
-    def bypasses(self) -> list[Event]:
+    def bypasses(self) -> list[protocol.InnerForward]:
         """Forwards of the module in it."""
         return self._calls.bypasses[self._before.bypasses : self._until.bypasses]
 
     @property
-    def backwards(self) -> list[Event]:
+    def backwards(self) -> list[protocol.Backward]:
         """All backwards."""
         return self._counting(self._before.backwards)
 
     @property
-    def last_backwards(self) -> list[Event]:
+    def last_backwards(self) -> list[protocol.Backward]:
         """Those among them with no step of any optimizer in between: not the ones of a GAN's other network."""
         return self._counting(self.last_from)
 
-    def _counting(self, first: int) -> list[Event]:
+    def _counting(self, first: int) -> list[protocol.Backward]:
         found = self._calls.backwards[first : self._until.backwards]
         return [each for each in found if id(each) not in self.repeated] if self.repeated else found
 
@@ -97,40 +104,39 @@ def updates(run: Run, rank: int) -> dict[int, list[Update]]:
     calls = Calls()
     unused, stepped = 0, False
     for event in run.by_rank.get(rank, ()):
-        kind = event["event"]
-        if kind == "forward":
-            calls.forwards.append(event)
-        elif kind == "inner_forward":
-            calls.bypasses.append(event)
-        elif kind == "backward":
-            if stepped:
-                unused, stepped = len(calls.backwards), False
-            calls.backwards.append(event)
-        elif kind == "optimizer":
-            pending[event["optimizer"]] = Update(event, calls, calls.spans())
-            fresh[event["optimizer"]] = len(calls.backwards)
-        elif kind == "zero_grad" and event["had"]:
-            number = event["optimizer"]
-            for each in pending if number is None else (number,):
-                if each in pending and fresh[each] < len(calls.backwards):
-                    pending[each].drop(event, calls.backwards[fresh[each] :])
-                    fresh[each] = len(calls.backwards)
-        elif kind == "step" and event["optimizer"] in pending:
-            number, stepped, spans = event["optimizer"], True, calls.spans()
-            pending[number].end(event, unused, spans)
-            found.setdefault(number, []).append(_last_evaluation(pending[number]))
-            pending[number] = Update(event, calls, spans)
-            fresh[number] = len(calls.backwards)
+        match event:
+            case protocol.Forward():
+                calls.forwards.append(event)
+            case protocol.InnerForward():
+                calls.bypasses.append(event)
+            case protocol.Backward():
+                if stepped:
+                    unused, stepped = len(calls.backwards), False
+                calls.backwards.append(event)
+            case protocol.Optimizer():
+                pending[event.optimizer] = Update(event, calls, calls.spans())
+                fresh[event.optimizer] = len(calls.backwards)
+            case protocol.ZeroGrad() if event.had:
+                for each in pending if event.optimizer is None else (event.optimizer,):
+                    if each in pending and fresh[each] < len(calls.backwards):
+                        pending[each].drop(event, calls.backwards[fresh[each] :])
+                        fresh[each] = len(calls.backwards)
+            case protocol.Step() if event.optimizer in pending:
+                number, stepped, spans = event.optimizer, True, calls.spans()
+                pending[number].end(event, unused, spans)
+                found.setdefault(number, []).append(_last_evaluation(pending[number]))
+                pending[number] = Update(event, calls, spans)
+                fresh[number] = len(calls.backwards)
     return found
 
 
 def _last_evaluation(update: Update) -> Update:
     """Without the evaluations of a closure that the optimizer itself calls, as LBFGS does, but for the last one."""
-    step = update.step["site"].place
+    step = update.step.site.place
     repeated: set[int] = set()
     kept = []
     for zero, lost in update.dropped:
-        if any((frame.path, frame.line) == step for frame in zero["site"].frames[1:]):
+        if any((frame.path, frame.line) == step for frame in zero.site.frames[1:]):
             repeated.update(id(each) for each in lost)
         else:
             kept.append((zero, lost))
@@ -139,13 +145,17 @@ def _last_evaluation(update: Update) -> Update:
     return update
 
 
+Digested = Literal["grads", "params"]
+"""What of a step there are digests of."""
+
+
 @once
-def parameters(run: Run, rank: int) -> dict[int, Event]:
+def parameters(run: Run, rank: int) -> dict[int, protocol.Parameters]:
     """The names and shapes of what each optimizer holds."""
-    return {event["optimizer"]: event for event in run.of(rank, "parameters")}
+    return {event.optimizer: event for event in run.of(rank, protocol.Parameters)}
 
 
-def differing(run: Run, number: int, count: int, what: str, wrapped: bool) -> list[int]:
+def differing(run: Run, number: int, count: int, what: Digested, wrapped: bool) -> list[int]:
     """Positions of an optimizer's parameters on which ranks differ at one step.
 
     count: of the step, from 1. what: "grads" or "params". wrapped: of those under DDP, or of the others. Nothing where
@@ -155,7 +165,7 @@ def differing(run: Run, number: int, count: int, what: str, wrapped: bool) -> li
     return list(compared) if compared else []
 
 
-def agree(run: Run, number: int, count: int, what: str, wrapped: bool) -> bool:
+def agree(run: Run, number: int, count: int, what: Digested, wrapped: bool) -> bool:
     """Whether ranks were seen to agree on all that ``differing`` compares; False where there is nothing to compare."""
     return _compared(run, number, what, wrapped).get(count) == ()
 
@@ -168,35 +178,35 @@ def replicas_equal(run: Run, number: int, count: int) -> bool | None:
 
 
 @once
-def _compared(run: Run, number: int, what: str, wrapped: bool) -> dict[int, tuple[int, ...]]:
+def _compared(run: Run, number: int, what: Digested, wrapped: bool) -> dict[int, tuple[int, ...]]:
     """By step, the positions on which ranks differ, of an optimizer's parameters that every rank has told of; without
     the steps at which there is no such parameter."""
     found: dict[int, tuple[int, ...]] = {}
     names = _held_alike(run, number)
     places = [at for at, name in enumerate(names) if (name is not None) is wrapped]
     for count in range(1, common_steps(run, number) + 1) if places else ():
-        rows: list[Any] = [step.get(what) for step in taken(run, number, count)]
-        if len(rows) < len(run.replicas) or any(not row or len(row) != len(names) for row in rows):
+        rows = [step.grads if what == "grads" else step.params for step in taken(run, number, count)]
+        told = [row for row in rows if row and len(row) == len(names)]
+        if len(told) < len(run.replicas) or len(told) < len(rows):
             continue
-        first = rows[0]
-        if all(row == first for row in rows):  # most are: these need no look at each place
+        first = told[0]
+        if all(row == first for row in told):  # most are: these need no look at each place
             if any(first[at] is not None for at in places):
                 found[count] = ()
             continue
-        told = [values for values in ((at, {row[at] for row in rows}) for at in places) if None not in values[1]]
-        if told:
-            found[count] = tuple(at for at, values in told if len(values) > 1)
+        known = [values for values in ((at, {row[at] for row in told}) for at in places) if None not in values[1]]
+        if known:
+            found[count] = tuple(at for at, values in known if len(values) > 1)
     return found
 
 
 @once
-def _held_alike(run: Run, number: int) -> list[Any]:
+def _held_alike(run: Run, number: int) -> list[protocol.Name | None]:
     """The names of what an optimizer holds; none where ranks do not hold the same."""
-    told = [parameters(run, rank).get(number) for rank in run.replicas]
-    if len(told) < 2 or any(each is None or each["shapes"] != (told[0] or {})["shapes"] for each in told):
+    told = [held for rank in run.replicas if (held := parameters(run, rank).get(number)) is not None]
+    if len(told) < max(2, len(run.replicas)) or any(each.shapes != told[0].shapes for each in told):
         return []
-    names: list[Any] = (told[0] or {})["names"]
-    return names
+    return told[0].names
 
 
 @once
@@ -204,36 +214,39 @@ def averaged_by_hand(run: Run, number: int) -> bool:
     """Whether the script itself reduces tensors shaped as all that an optimizer holds, or one as long as all of it, and
     steps on: what comes after the last step may only compare the ranks."""
     rank = run.ranks[0]
-    held = Counter(tuple(shape) for shape in parameters(run, rank)[number]["shapes"])
+    held = Counter(tuple(shape) for shape in parameters(run, rank)[number].shapes)
     length = sum(prod(shape) * count for shape, count in held.items())
-    events = run.of(rank, "collective", "step")
+    events = run.of(rank, protocol.Collective, protocol.Step)
     last = max(
-        (at for at, event in enumerate(events) if event["event"] == "step" and event["optimizer"] == number), default=0
+        (at for at, event in enumerate(events) if isinstance(event, protocol.Step) and event.optimizer == number),
+        default=0,
     )
-    reduced = [each for each in events[:last] if each["event"] == "collective" and each["op"].startswith("all_reduce")]
-    shapes = Counter(tuple(event["shape"]) for event in reduced if event.get("shape") is not None)
+    calls = [each for each in events[:last] if isinstance(each, protocol.Collective)]
+    shapes = Counter(
+        tuple(call.shape) for call in calls if call.op.startswith("all_reduce") and call.shape is not None
+    )
     return held <= shapes or (held.total() > 1 and (length,) in shapes)
 
 
-def taken(run: Run, number: int, count: int) -> list[Event]:
+def taken(run: Run, number: int, count: int) -> list[protocol.Step]:
     """One step of an optimizer on each rank that has taken it."""
     by_rank = (_steps(run, rank).get(number, {}) for rank in run.replicas)
     return [steps[count] for steps in by_rank if count in steps]
 
 
 @once
-def _steps(run: Run, rank: int) -> dict[int, dict[int, Event]]:
+def _steps(run: Run, rank: int) -> dict[int, dict[int, protocol.Step]]:
     """By optimizer and number of the step."""
-    found: dict[int, dict[int, Event]] = {}
-    for event in run.of(rank, "step"):
-        found.setdefault(event["optimizer"], {})[event["count"]] = event
+    found: dict[int, dict[int, protocol.Step]] = {}
+    for event in run.of(rank, protocol.Step):
+        found.setdefault(event.optimizer, {})[event.count] = event
     return found
 
 
 def holds_wrapped(run: Run, rank: int, number: int) -> bool:
     """Whether an optimizer holds parameters that DDP wraps."""
     held = parameters(run, rank).get(number)
-    return held is not None and any(name is not None for name in held["names"])
+    return held is not None and any(name is not None for name in held.names)
 
 
 def wrapped_steps(run: Run) -> Iterator[tuple[int, int, Update]]:
@@ -255,4 +268,4 @@ def common_steps(run: Run, number: int) -> int:
 
 @once
 def _counts(run: Run, rank: int) -> Counter[int]:
-    return Counter(event["optimizer"] for event in run.of(rank, "step"))
+    return Counter(event.optimizer for event in run.of(rank, protocol.Step))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 SETTLED = 0.45
 """Seconds without an event from any rank of a group before what they wait in is compared."""
-_WAITING = {"collective", "forward", "backward", "joining"}
 
 
 @dataclass
 class RankState:
     """What one rank is doing. ``history``: its calls on each group, in order, as what must be equal on all ranks."""
 
-    waiting: list[Event] = field(default_factory=list)
+    waiting: list[protocol.Call] = field(default_factory=list)
     history: dict[str, list[str]] = field(default_factory=dict)
     last: float = 0.0
     ended: bool = False
@@ -28,19 +27,20 @@ class Watch:
     def __init__(self, world_size: int) -> None:
         self.ranks: dict[int, RankState] = {rank: RankState() for rank in range(world_size)}
 
-    def feed(self, rank: int, event: Event, now: float) -> None:
+    def feed(self, rank: int, event: protocol.Event, now: float) -> None:
         """One event of a rank, at ``now`` seconds."""
         state = self.ranks.setdefault(rank, RankState())
         state.last = now
-        kind = event["event"]
-        if kind == "forward" and event.get("rebuilds") and not event.get("waits"):
-            state.waiting.append(event)  # it waits, but it is no call of the script's that ranks could part at
-        elif kind in _WAITING and (kind not in ("forward", "backward") or event.get("waits")):
+        if isinstance(event, protocol.Joining):
             state.waiting.append(event)
-            if event.get("sequence", True) and event.get("group") is not None:
-                state.history.setdefault(event["group"], []).append(meeting(event))
-        elif kind == "done":
-            state.waiting = [each for each in state.waiting if each["n"] != event["n"]]
+        elif isinstance(event, protocol.GroupCall) and event.meets:
+            state.waiting.append(event)
+            if event.sequence and event.group is not None:
+                state.history.setdefault(event.group, []).append(meeting(event))
+        elif isinstance(event, protocol.Forward) and event.rebuilds:
+            state.waiting.append(event)  # it waits, but it is no call of the script's that ranks could part at
+        elif isinstance(event, protocol.Done):
+            state.waiting = [each for each in state.waiting if each.n != event.n]
 
     def end(self, rank: int, code: int, now: float) -> None:
         """A rank's process has ended."""
@@ -55,15 +55,15 @@ class Watch:
 
     def _hopeless(self, state: RankState, now: float) -> bool:
         call = state.waiting[-1]
-        group = call.get("group")
-        if call["event"] == "joining":
+        if not isinstance(call, protocol.GroupCall):
             # A rank that has ended never joins; one that is on its way may.
             return any(
                 other.ended and not other.history and now - other.last > SETTLED for other in self.ranks.values()
             )
-        if group is None or not call.get("sequence", True) or not call.get("waits", True):
+        group = call.group
+        if group is None or not call.sequence or not call.meets:
             return False
-        members = [self.ranks[rank] for rank in call.get("ranks", ()) if rank in self.ranks]
+        members = [self.ranks[rank] for rank in call.ranks if rank in self.ranks]
         if any(now - member.last < SETTLED for member in members):
             return False
         mine = state.history[group]
@@ -74,7 +74,8 @@ class Watch:
             behind = len(theirs) < len(mine)
             if behind and other.ended:
                 return True
-            waits_here = bool(other.waiting) and other.waiting[-1].get("group") == group
+            last = other.waiting[-1] if other.waiting else None
+            waits_here = isinstance(last, protocol.GroupCall) and last.group == group
             if not (waits_here or other.ended):
                 continue
             position = min(len(mine), len(theirs)) - 1
@@ -91,13 +92,7 @@ class Watch:
         return [rank for rank, state in self.ranks.items() if state.waiting and not state.ended]
 
 
-def meeting(event: Event) -> str:
+def meeting(call: protocol.GroupCall) -> str:
     """What must be equal at one position of a group's sequence, for ranks to come out of it again."""
-    return f"{signature(event)} from {event['root']}" if event.get("root") is not None else signature(event)
-
-
-def signature(event: Event) -> str:
-    """The kind of call."""
-    if event["event"] == "collective":
-        return str(event["op"])
-    return "forward of DistributedDataParallel" if event["event"] == "forward" else "backward"
+    root = call.root if isinstance(call, protocol.Collective) else None
+    return call.called if root is None else f"{call.called} from {root}"

@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 from itertools import takewhile
 
-from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.run import Run
 
 _PLUMBING = {"pathlib", "logging", "shutil", "json", "csv", "pickle", "_pyio", "gzip", "zipfile", "tarfile"}
 """Modules of the standard library through which scripts write."""
 
 
-def writers(run: Run) -> dict[str, list[tuple[int, Event]]]:
+def writers(run: Run) -> dict[str, list[tuple[int, protocol.Save | protocol.Write]]]:
     """By path, the writes as (rank, event)."""
-    found: dict[str, list[tuple[int, Event]]] = {}
-    for rank, event in run.each("save", "write"):
-        path = event.get("path")
-        if path is None or (event["event"] == "write" and not is_of_script(event)):
+    found: dict[str, list[tuple[int, protocol.Save | protocol.Write]]] = {}
+    for rank, event in run.each(protocol.Save, protocol.Write):
+        path = event.path
+        if path is None or (isinstance(event, protocol.Write) and not is_of_script(event)):
             continue
         found.setdefault(os.path.relpath(path, run.cwd) if run.cwd else path, []).append((rank, event))
     return found
 
 
-def is_of_script(event: Event) -> bool:
+def is_of_script(event: protocol.Save | protocol.Write) -> bool:
     """Whether the script opened the file itself, be it through the standard library; caches of libraries are theirs."""
-    site: Site = event["site"]
-    for frame in site.frames:
+    for frame in event.site.frames:
         if not frame.library:
             return True
         parts = os.path.normpath(frame.path).split(os.sep)
@@ -35,14 +34,13 @@ def is_of_script(event: Event) -> bool:
     return False
 
 
-def logs(event: Event) -> bool:
+def logs(event: protocol.Write) -> bool:
     """Whether the script has ``logging`` open the file."""
-    site: Site = event["site"]
-    inner = takewhile(lambda frame: frame.library, site.frames)
+    inner = takewhile(lambda frame: frame.library, event.site.frames)
     return any(os.path.basename(os.path.dirname(frame.path)) == "logging" for frame in inner)
 
 
 def one_a_node(run: Run, ranks: list[int]) -> bool:
     """Whether these are the ranks with local rank 0 of several nodes that have more ranks than one."""
-    several = int(run.plan.get("nnodes", 1)) > 1 and int(run.plan.get("nproc_per_node", 1)) > 1
+    several = run.plan.get("nnodes", 1) > 1 and run.plan.get("nproc_per_node", 1) > 1
     return several and all(run.local_rank(rank) == 0 for rank in ranks)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.outcome import Judged, shown_path
 from validate_ddp.rehearse.page.markup import element, text
 from validate_ddp.rehearse.page.style import SWATCHES
-from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.sequences import partings, sequences
-from validate_ddp.rehearse.watch import signature
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import Calls, partings, sequences
 
 _WIDTH, _LEFT, _LANE = 1000, 70, 26
 _FIRST, _BEFORE, _AFTER = 6, 4, 8
 """Positions of a sequence that are shown: the first, and those round where ranks part."""
-_KINDS = {"forward": "f", "backward": "b", "collective": "c", "joining": "c"}
+
+
+_WORK = (protocol.Forward, protocol.InnerForward, protocol.Backward, protocol.Step, protocol.Batch)
 
 
 class _Bar(NamedTuple):
@@ -30,15 +31,15 @@ class _Bar(NamedTuple):
 
 def times(run: Run) -> str:
     """A lane for each rank: forwards, backwards, collectives and optimizer steps over time."""
-    moments = [event["time"] for rank in run.ranks for event in run.by_rank[rank] if "time" in event]
+    moments = [event.time for rank in run.ranks for event in run.by_rank[rank] if event.time]
     if not moments or max(moments) <= min(moments):
         return ""
     began, last = min(moments), max(moments)
     # Imports and the start of the group take longer than some steps of a small model.
-    work = [event["time"] for _, event in run.each("forward", "inner_forward", "backward", "step", "batch")]
+    work = [event.time for _, event in run.each(*_WORK)]
     first = max(began, min(work) - 0.02 * (last - min(work))) if work and min(work) < last else began
     if run.stop is not None:
-        last = max(last, run.stop.get("time", last))
+        last = max(last, run.stop.time)
     scale = (_WIDTH - _LEFT) / (last - first)
     lanes = [_lane(run, rank, at * (_LANE + 8), first, last, scale) for at, rank in enumerate(run.ranks)]
     height = len(lanes) * (_LANE + 8) + 18
@@ -70,9 +71,9 @@ def _lane(run: Run, rank: int, top: int, first: float, last: float, scale: float
             f'<rect class="{kind}" x="{_LEFT + (bar.start - first) * scale:.1f}" y="{top + 3}" width="{width:.1f}" '
             f'height="{_LANE - 6}"><title>{text(title)}</title></rect>'
         )
-    ticks, drawn = run.of(rank, "step"), -2.0
+    ticks, drawn = run.of(rank, protocol.Step), -2.0
     for event in ticks:
-        x = _LEFT + (event["time"] - first) * scale
+        x = _LEFT + (event.time - first) * scale
         if x - drawn >= 1:  # closer ones cannot be told apart
             parts.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + _LANE}"/>')
             drawn = x
@@ -82,11 +83,11 @@ def _lane(run: Run, rank: int, top: int, first: float, last: float, scale: float
 def _bars(run: Run, rank: int, pixel: float) -> list[_Bar]:
     """The calls of a rank; of one kind, those that follow each other within a pixel are one bar, and so are those that
     begin within one: as many as the page is wide, however long the run was."""
-    done = {event["n"]: event["time"] for event in run.of(rank, "done")}
+    done = {event.n: event.time for event in run.of(rank, protocol.Done)}
     found: list[_Bar] = []
     last: dict[str, int] = {}
-    for event in run.of(rank, *_KINDS):
-        kind, start, end = _KINDS[event["event"]], event["time"], done.get(event["n"])
+    for event in run.of(rank, protocol.Call):
+        kind, start, end = _swatch(event), event.time, done.get(event.n)
         at = last.get(kind)
         held = found[at] if at is not None else None
         if held is not None and held.end is not None and end is not None:
@@ -98,10 +99,13 @@ def _bars(run: Run, rank: int, pixel: float) -> list[_Bar]:
     return found
 
 
-def _call(run: Run, event: Event) -> str:
-    site: Site = event["site"]
-    name = "init_process_group" if event["event"] == "joining" else signature(event)
-    return f"{name} at {shown_path(run, site.own.path)}:{site.own.line}"
+def _swatch(call: protocol.Call) -> str:
+    return "f" if isinstance(call, protocol.Forward) else "b" if isinstance(call, protocol.Backward) else "c"
+
+
+def _call(run: Run, call: protocol.Call) -> str:
+    name = call.called if isinstance(call, protocol.GroupCall) else "init_process_group"
+    return f"{name} at {shown_path(run, call.site.own.path)}:{call.site.own.line}"
 
 
 def calls(judged: Judged) -> str:
@@ -114,7 +118,7 @@ def calls(judged: Judged) -> str:
     return "".join(tables) or element("p", "No collective was called.", "quiet")
 
 
-def _table(run: Run, group: str, ranks: dict[int, list[Event]], apart: int | None) -> str:
+def _table(run: Run, group: str, ranks: dict[int, Calls], apart: int | None) -> str:
     count = max(map(len, ranks.values()))
     head = "".join(f'<th scope="col">rank {rank}</th>' for rank in sorted(ranks))
     rows = []
@@ -143,18 +147,19 @@ def _shown(count: int, apart: int | None) -> list[int]:
     return sorted(wanted)
 
 
-def _cell(run: Run, events: list[Event], position: int) -> str:
+def _cell(run: Run, events: Calls, position: int) -> str:
     if position >= len(events):
         return '<span class="stuck">nothing more</span>'
-    event = events[position]
-    site: Site = event["site"]
-    values = [str(event["dtype"])] if event.get("dtype") else []
-    if event.get("shape") is not None:
-        values.append("x".join(map(str, event["shape"])) or "scalar")
-    if event.get("reduce"):
-        values.append(event["reduce"])
-    if event.get("root") is not None:
-        values.append(f"root {event['root']}")
+    call = events[position]
+    site = call.site
+    values: list[str] = []
+    if isinstance(call, protocol.Collective):
+        values += [call.dtype] if call.dtype else []
+        if call.shape is not None:
+            values.append("x".join(map(str, call.shape)) or "scalar")
+        values += [call.reduce] if call.reduce else []
+        if call.root is not None:
+            values.append(f"root {call.root}")
     path = shown_path(run, site.own.path)
     where = f'<span title="{text(path)}">{text(path.rpartition("/")[2])}:{site.own.line}</span>'
-    return f'{text(signature(event))} <span class="quiet">{text(" ".join(values))}<br>{where}</span>'
+    return f'{text(call.called)} <span class="quiet">{text(" ".join(values))}<br>{where}</span>'

@@ -8,7 +8,8 @@ import selectors
 import socket
 from collections.abc import Callable, Iterator
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.events import Keeper
 
 
 class Listener:
@@ -25,8 +26,9 @@ class Listener:
         self.buffers: dict[int, bytes] = {}
         self.sockets: dict[int, socket.socket] = {}
         self.count = 0
+        self.keeper = Keeper()
 
-    def receive(self, seconds: float) -> Iterator[Event]:
+    def receive(self, seconds: float) -> Iterator[protocol.Event]:
         """What came within so many seconds at most: each process's events, with its number as ``process``.
 
         The end of a connection is an event too, ``gone``.
@@ -46,14 +48,21 @@ class Listener:
             if not data:
                 self.selector.unregister(self.sockets[number])
                 self.sockets.pop(number).close()
-                yield {"event": "gone", "process": number}
+                yield protocol.Gone(process=number)
                 continue
             *lines, rest = (self.buffers[number] + data).split(b"\n")
             self.buffers[number] = rest
             for line in lines:
-                event = _decoded(line)
-                event["process"] = number
-                yield event
+                yield self._decoded(line, number)
+
+    def _decoded(self, line: bytes, number: int) -> protocol.Event:
+        try:
+            held = json.loads(line)
+            if isinstance(held, dict) and isinstance(held.get("event"), str):
+                return self.keeper.kept(held, number)
+        except (ValueError, TypeError, LookupError):
+            pass
+        return protocol.Fault(where="channel", message=f"no event: {line[:80]!r}", process=number)
 
     def also(self, descriptor: int, read: Callable[[int], bool]) -> None:
         """Waits for a descriptor too: ``read`` is called when something has come there, until it gives False."""
@@ -90,13 +99,3 @@ class Listener:
             connection.close()
         self.selector.close()
         self.server.close()
-
-
-def _decoded(line: bytes) -> Event:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        event = None
-    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        return {"event": "fault", "where": "channel", "message": f"no event: {line[:80]!r}"}
-    return event

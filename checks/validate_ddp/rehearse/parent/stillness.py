@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import Frame, Site
 
 _REMARK = 5.0
 """Seconds of waiting after which it is remarked, once."""
@@ -17,7 +17,7 @@ class Stillness:
         self.asked = 0.0
         self.waiting_since: float | None = None
         self.remarked = False
-        self.seen: dict[int, tuple[Any, float | None, float]] = {}
+        self.seen: dict[int, tuple[tuple[Frame, ...], float | None, float]] = {}
         """By rank: the stack, the CPU seconds, and since when both are as they are."""
 
     def due(self, waiting: bool, now: float) -> bool:
@@ -33,7 +33,7 @@ class Stillness:
         self.asked = now
         return True
 
-    def saw(self, rank: int, stack: Any, cpu: float | None, now: float) -> None:
+    def saw(self, rank: int, stack: tuple[Frame, ...], cpu: float | None, now: float) -> None:
         """A rank's answer."""
         held = self.seen.get(rank)
         moved = held is None or held[0] != stack or _ran(held[1], cpu, now - held[2])
@@ -51,8 +51,8 @@ class Stillness:
         self.remarked = True
         found: dict[tuple[bool, str], list[int]] = {}
         for rank, (stack, _, _) in sorted(self.seen.items()):
-            own = next((frame for frame in stack if not frame[3]), stack[0] if stack else None)
-            place = f"{own[0]}:{own[1]}" if own else "an unknown place"
+            own = Site(stack).own
+            place = f"{own.path}:{own.line}" if stack else "an unknown place"
             found.setdefault((rank in waits, place), []).append(rank)
         return "; ".join(_who(ranks, *what) for what, ranks in found.items()) or None
 

@@ -6,9 +6,12 @@ import os
 import time
 from contextlib import closing
 from dataclasses import asdict, replace
-from typing import Any
+from typing import cast
 
-from validate_ddp.rehearse.log import VERSION, Event, Log
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import VERSION, Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import Plan as Told
+from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.listener import Listener
 from validate_ddp.rehearse.parent.processes import Processes
@@ -26,29 +29,29 @@ _EXIT_GRACE = 5.0
 """Seconds for a rank to go once its interpreter has begun to: gloo sometimes hangs there after a correct script."""
 
 
-def supervise(plan: Plan, log: Log, view: View, **start: Any) -> str:
+def supervise(plan: Plan, log: Log, view: View, read: list[object] | None = None) -> str:
     """Runs it and returns how it ended: "finished", "failed", "timeout", "hang", "stopped" or "interrupted".
 
-    view: what is shown meanwhile. start: more fields of the log's first event, ``start``. Its last one is
-    ``finish``.
+    view: what is shown meanwhile. read: what the static check has found before.
     """
     guarded = Guarded(view, lambda error: log.tell(f"view: {type(error).__name__}: {error}"))
-    outcome = _once(plan, log, guarded, start)
+    outcome = _once(plan, log, guarded, read)
     if outcome == "spawns":
         # Four processes would each start ranks of their own: begin again with the one that people start by hand.
         guarded.note("the script spawns its own ranks: started again as one process")
         log.restart()
-        outcome = _once(replace(plan, launcher="single"), log, guarded, start)
+        outcome = _once(replace(plan, launcher="single"), log, guarded, read)
     return outcome
 
 
-def _once(plan: Plan, log: Log, view: Guarded, start: dict[str, Any]) -> str:
+def _once(plan: Plan, log: Log, view: Guarded, read: list[object] | None) -> str:
     with Keeper() as keeper, closing(Listener(keeper.folder)) as listener:
-        log.add({"event": "start", "version": VERSION, "cwd": os.getcwd(), "plan": asdict(plan), **start})
+        told = cast("Told", asdict(plan))
+        log.add(protocol.Start(version=VERSION, cwd=os.getcwd(), plan=told, read=read))
         view.began(log.events)
         run = _Run(plan, log, view, listener, keeper)
         outcome = run.follow()
-        log.add({"event": "finish", "outcome": outcome, "seconds": round(time.monotonic() - run.began, 3)})
+        log.add(protocol.Finish(outcome=outcome, seconds=round(time.monotonic() - run.began, 3)))
         return outcome
 
 
@@ -110,64 +113,66 @@ class _Run:
         if self._all_stopped():
             return "stopped"
         if now - self.began > self.plan.timeout:
-            self._dump("timeout")
+            self._dump(protocol.Timeout)
             return "timeout"
         if self._all_left(now):
             return "failed" if self.failed_at is not None or self.raised else "finished"
         if self.failed_at is None and self.watch.stuck(now) and self._stands_still():
-            self._dump("hang")
+            self._dump(protocol.Hang)
             return "hang"
         if self.failed_at is None and self._looked_still(now):
-            self._dump("hang")
+            self._dump(protocol.Hang)
             return "hang"
         return None
 
     def _take(self, event: Event) -> None:
         """Logs an event and lets it count."""
-        process = event["process"]
-        kind = event["event"]
+        process = event.process
         now = time.monotonic()
-        if kind == "hello":
-            launched = self.processes.ranks.get(event["pid"])
-            event["launched"] = event["pid"] in self.processes.ranks
-            self.pid_of[process] = event["pid"]
+        if isinstance(event, protocol.Hello):
+            pid = cast("int", event.pid)
+            launched = self.processes.ranks.get(pid)
+            event.launched = pid in self.processes.ranks
+            self.pid_of[process] = pid
             if launched is not None:
                 self.rank_of[process] = launched
-        elif kind in ("group", "joining") and process not in self.rank_of and event.get("rank") is not None:
-            self.rank_of[process] = event["rank"]
-            event["spawned"] = True
-            if not self.single and self.pid_of.get(process) not in self.processes.ranks:
-                self.spawns = True
-        elif kind == "spawn":
+        elif isinstance(event, protocol.Group | protocol.Joining):
+            if process not in self.rank_of and event.rank is not None:
+                self.rank_of[process] = event.rank
+                event.spawned = True
+                if not self.single and self.pid_of.get(process) not in self.processes.ranks:
+                    self.spawns = True
+        elif isinstance(event, protocol.Spawn):
             self.spawns = True
         rank = self.rank_of.get(process)
         if rank is not None:
-            event["rank_of"] = rank
+            event.rank_of = rank
         self.log.add(event)
         if rank is None:
             return
         self.view.event(rank, event)
-        if kind == "stopped":
-            self.stopped.add(rank)
-        elif kind == "exception":
-            self.raised.add(rank)
-        elif kind == "exit":
-            self.leaving[rank] = now
-        elif kind == "where":
-            self.answered.add(process)
-            self.stillness.saw(rank, event["stack"], self._cpu(rank), now)
-            return  # our own question is no sign of life
-        if kind == "gone":
-            if self.single:
-                self.watch.end(rank, 0, now)
-            return
+        match event:
+            case protocol.Stopped():
+                self.stopped.add(rank)
+            case protocol.UncaughtException():
+                self.raised.add(rank)
+            case protocol.Exit():
+                self.leaving[rank] = now
+            case protocol.Where():
+                self.answered.add(process)
+                self.stillness.saw(rank, event.stack, self._cpu(rank), now)
+                return  # our own question is no sign of life
+            case protocol.Gone():
+                if self.single:
+                    self.watch.end(rank, 0, now)
+                return
         self.watch.feed(rank, event, now)
 
     def _ended(self, pid: int, code: int, now: float) -> None:
         rank = self.processes.ranks[pid]
         self.view.ended(rank, code)
         clean = code != 0 and rank in self.leaving and rank not in self.raised
-        self.log.add({"event": "ended", "rank_of": rank, "code": code, "after_exit": clean})
+        self.log.add(protocol.Ended(rank_of=rank, code=code, after_exit=clean))
         if clean and code < 0:
             code = 0  # gloo sometimes aborts when the interpreter goes, after a script that was right to its end
         if rank is not None:
@@ -181,7 +186,7 @@ class _Run:
             if now - since > _EXIT_GRACE and rank not in self.overdue and self._is_running(rank):
                 self.overdue.add(rank)
                 code = int(rank in self.raised)
-                self.log.add({"event": "ended", "rank_of": rank, "code": code, "after_exit": not code})
+                self.log.add(protocol.Ended(rank_of=rank, code=code, after_exit=not code))
                 self.watch.end(rank, code, now)
                 if code and self.failed_at is None:
                     self.failed_at = now
@@ -230,7 +235,7 @@ class _Run:
         for process, rank in self.rank_of.items():
             if process in self.asked and process not in self.answered and self._is_running(rank):
                 # In native code that keeps the GIL, or stopped: its CPU time still tells whether it moves.
-                self.stillness.saw(rank, [], self._cpu(rank), now)
+                self.stillness.saw(rank, (), self._cpu(rank), now)
             self.listener.ask(process, "where?")
         self.asked, self.answered = set(self.rank_of), set()
         others = [rank for rank, state in self.watch.ranks.items() if not state.ended]
@@ -239,7 +244,7 @@ class _Run:
             self.view.note(remark)
         return self.stillness.still(others, now)
 
-    def _dump(self, reason: str) -> None:
+    def _dump(self, reason: type[protocol.Stop]) -> None:
         """Asks every rank where it is, waits a moment, and logs what each is doing."""
         decided = round(time.monotonic(), 6)
         asked = [process for process in self.rank_of if process in self.listener.sockets]
@@ -251,13 +256,14 @@ class _Run:
             for event in self.listener.receive(_TICK):
                 self._take(event)
         ranks = {
-            str(rank): {
-                "ended": state.ended, "code": state.code,
-                "waiting": state.waiting[-1]["n"] if state.waiting else None,
-            }
+            rank: protocol.Standing(
+                ended=state.ended, code=state.code, waiting=state.waiting[-1].n if state.waiting else None
+            )
             for rank, state in self.watch.ranks.items()
-        }  # fmt: skip
-        self.log.add({"event": reason, "time": decided, "ranks": ranks})
+        }
+        stop = reason(ranks=ranks)
+        stop.time = decided
+        self.log.add(stop)
 
     def _drain(self) -> None:
         """What is still in the sockets of processes that have gone."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import Event
 from validate_ddp.report.printable import escape
 
 

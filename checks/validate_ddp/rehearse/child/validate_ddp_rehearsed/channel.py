@@ -9,10 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
-VERSION = 1
-"""Of the events; rises when a rule that reads an older log would misread a newer one."""
+from . import protocol
 
 
 class Channel:
@@ -25,26 +23,25 @@ class Channel:
         self.path = path
         self.socket: socket.socket | None = None
         self.lock = threading.RLock()
-        self.encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+        self.encode = json.JSONEncoder(separators=(",", ":"), default=protocol.as_json).encode
         self.faults: dict[str, int] = {}
         self.on_line: Callable[[str], None] | None = None
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
 
-    def connect(self, **hello: Any) -> None:
+    def connect(self, hello: protocol.Hello) -> None:
         """Opens the line and introduces this process. Raises OSError where nobody listens."""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.connect(self.path)
-        self.send("hello", version=VERSION, pid=os.getpid(), ppid=os.getppid(), **hello)
+        self.emit(hello)
         threading.Thread(target=self._listen, args=(self.socket,), name="validate-ddp", daemon=True).start()
 
-    def send(self, event: str, **fields: Any) -> None:
-        """One event. time: seconds of the monotonic clock, which all processes of a machine share."""
+    def emit(self, event: protocol.Event) -> None:
+        """Sends one event, with the time."""
         if self.socket is None:
             return
-        fields["event"] = event
-        fields["time"] = round(time.monotonic(), 6)
-        data = (self.encode(fields) + "\n").encode()
+        event.time = round(time.monotonic(), 6)
+        data = (self.encode(event.plain()) + "\n").encode()
         with self.lock:
             if self.socket is not None:
                 try:
@@ -59,7 +56,7 @@ class Channel:
             import traceback
 
             text = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-3:])
-            self.send("fault", where=where, message=f"{type(error).__name__}: {error}", traceback=text)
+            self.emit(protocol.Fault(where=where, message=f"{type(error).__name__}: {error}", traceback=text))
 
     def _listen(self, line: socket.socket) -> None:
         try:

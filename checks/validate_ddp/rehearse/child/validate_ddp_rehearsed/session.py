@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from . import protocol
 from .channel import Channel
 from .hook import START
 from .patching import guarded
@@ -46,8 +47,8 @@ class Session:
         self.torch = torch
         self.options = options
         self.channel = Channel(options["socket"])
-        self.sites = Sites(os.path.dirname(torch.__file__), START, self.channel.send)
-        self.emit = self.channel.send
+        self.sites = Sites(os.path.dirname(torch.__file__), START, self.channel.emit)
+        self.emit = self.channel.emit
         self.here = self.sites.here
         self.fault = self.channel.fault
         self.noted: set[str] = set()
@@ -68,11 +69,14 @@ class Session:
         """Says once what the shim has changed for this run."""
         if change not in self.noted:
             self.noted.add(change)
-            self.emit("shim", change=change)
+            self.emit(protocol.Shim(change=change))
 
     def connect(self) -> None:
         """Introduces this process; again after a fork that made a rank."""
-        self.channel.connect(
+        hello = protocol.Hello(
+            version=protocol.VERSION,
+            pid=os.getpid(),
+            ppid=os.getppid(),
             rank=_number("RANK"),
             local_rank=_number("LOCAL_RANK"),
             world_size=_number("WORLD_SIZE"),
@@ -80,7 +84,8 @@ class Session:
             python=sys.version.split()[0],
             argv=sys.argv[:1],
         )
-        self.sites.numbers.clear()
+        self.channel.connect(hello)
+        self.sites.sites.clear()
 
 
 def _number(name: str) -> int | None:
@@ -105,7 +110,6 @@ def begin(torch: Any) -> None:
     for name in options.get("observers", _OBSERVERS):
         guarded(session.fault, "observers." + name, _install, "observers." + name, session)
     guarded(session.fault, "stacks", _install, "stacks", session)
-    session.emit("ready")
 
 
 def _install(module: str, session: Session) -> None:

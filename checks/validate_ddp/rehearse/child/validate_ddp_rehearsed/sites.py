@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+
+from .protocol import Event, Frame, NewSite, Site
 
 _DEPTH = 8
 """Frames of a site, innermost first; loops of epochs and the function that calls them are within reach."""
@@ -14,16 +15,16 @@ SCRIPT, LIBRARY, HIDDEN = 0, 1, 2
 
 
 class Sites:
-    """Numbers stacks. ``send`` takes the event of a new one."""
+    """Numbers stacks. ``emit`` takes the event of a new one."""
 
-    def __init__(self, torch_home: str, start: str, send: Callable[..., None]) -> None:
+    def __init__(self, torch_home: str, start: str, emit: Callable[[Event], None]) -> None:
         self.start = start
-        self.send = send
+        self.emit = emit
         self.hidden = (torch_home + os.sep, os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen", "<string>")
         standard = os.path.dirname(os.__file__) + os.sep
         self.library = (standard, os.path.realpath(standard) + os.sep)
         self.kinds: dict[str, int] = {}
-        self.numbers: dict[Any, int] = {}
+        self.sites: dict[tuple[object, ...], Site] = {}
         self.codes: list[CodeType] = []
 
     def kind(self, filename: str) -> int:
@@ -52,23 +53,24 @@ class Sites:
             frame = frame.f_back
         return found, via
 
-    def here(self) -> int:
-        """The number of the stack that called into torch or into a patched function just now; about 2 us."""
+    def here(self) -> Site:
+        """The stack that called into torch or into a patched function just now; about 2 us."""
         frames, via = self.frames(sys._getframe(1))
         key = (via, *((id(frame.f_code), frame.f_lineno) for frame in frames))
-        number = self.numbers.get(key)
-        if number is None:
-            number = self.numbers[key] = len(self.numbers)
+        site = self.sites.get(key)
+        if site is None:
+            stack = tuple(self.entry(frame) for frame in frames)
+            site = self.sites[key] = Site(stack, via, len(self.sites))
             self.codes += [frame.f_code for frame in frames]  # kept: the key holds their ids
-            self.send("site", site=number, via=via, stack=[self.entry(frame) for frame in frames])
-        return number
+            self.emit(NewSite(site=site.number, via=via, stack=stack))
+        return site
 
-    def entry(self, frame: FrameType) -> list[Any]:
-        """``[path, line, function, is it a library's]``."""
+    def entry(self, frame: FrameType) -> Frame:
+        """The line that a frame stands on."""
         path = frame.f_code.co_filename
         absolute = path if os.path.isabs(path) else os.path.join(self.start, path)
         line = frame.f_lineno or frame.f_code.co_firstlineno  # None between lines, as at the start of generated code
-        return [os.path.normpath(absolute), line, frame.f_code.co_name, self.kind(path) == LIBRARY]
+        return Frame(os.path.normpath(absolute), line, frame.f_code.co_name, self.kind(path) == LIBRARY)
 
     def called_by_torch(self) -> bool:
         """Whether the patched function that asks was called by torch itself."""

@@ -9,6 +9,8 @@ import sys
 import threading
 from typing import Any
 
+from . import protocol
+
 SIGNAL = signal.SIGRTMIN + 9 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 
@@ -20,7 +22,7 @@ def install(session: Any) -> None:
         if text != "where?":
             return
         frames, via = session.sites.frames(sys._current_frames().get(main))
-        session.emit("where", via=via, stack=[session.sites.entry(frame) for frame in frames])
+        session.emit(protocol.Where(via=via, stack=tuple(session.sites.entry(frame) for frame in frames)))
 
     session.channel.on_line = answer
     folder = session.options.get("dumps")

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from .. import protocol
 from ..patching import guarded, patch
 
 _TOLD, _LONGEST = 32, 300
@@ -62,4 +63,4 @@ class _Claims:
             if line in self.told or len(self.told) >= _TOLD or self.session.sites.called_by_torch():
                 continue
             self.told.add(line)
-            self.session.emit("claim", text=line, site=self.session.here())
+            self.session.emit(protocol.Claim(text=line, site=self.session.here()))

@@ -7,6 +7,7 @@ import inspect
 import sys
 from typing import Any
 
+from .. import protocol
 from ..patching import around, everywhere
 
 _TENSOR = {
@@ -43,7 +44,7 @@ def install(session: Any) -> None:
     _joins(session, calls)
     around(
         dist.Work, "wait", session.fault,
-        lambda args, kwargs: calls.open("wait", None, sequence=False), calls.end, calls.failed,
+        lambda args, kwargs: calls.open(calls.made("wait", sequence=False), None), calls.end, calls.failed,
     )  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def _joins(session: Any, calls: Calls) -> None:
 
     def entered(args: Any, kwargs: Any) -> None:
         calls.joined += 1
-        session.emit("join", entered=True)
+        session.emit(protocol.Join(entered=True))
 
     def leaving(args: Any, kwargs: Any) -> None:
         calls.depth += 1
@@ -63,7 +64,7 @@ def _joins(session: Any, calls: Calls) -> None:
     def left(token: Any, result: Any) -> None:
         calls.depth -= 1
         calls.joined -= 1
-        session.emit("join", entered=False)
+        session.emit(protocol.Join(entered=False))
 
     around(joins.Join, "__enter__", session.fault, entered)
     around(joins.Join, "__exit__", session.fault, leaving, left, left)
@@ -90,65 +91,64 @@ class Calls:
             self.depth += 1
             return (None, name, {})
         group = values.get("group")
-        fields: dict[str, Any] = {}
+        call = self.made(name)
         tensor: Any = values.get(_TENSOR.get(name, "")) if _TENSOR.get(name) else None
         if tensor is None and name.startswith(("all_gather_", "reduce_scatter_")):
             tensor = values.get("input_tensor", values.get("input"))
         if hasattr(tensor, "dtype"):
-            fields.update(dtype=str(tensor.dtype)[6:], shape=list(tensor.shape))
+            call.dtype, call.shape = str(tensor.dtype)[6:], list(tensor.shape)
             numbers = _numbers(tensor)
             if numbers is not None:
-                fields["given"] = numbers
+                call.given = numbers
         if "op" in values or "op" in parameters:
-            fields["reduce"] = _op(values.get("op"))
+            call.reduce = _op(values.get("op"))
         for root in ("src", "dst", "group_src", "group_dst"):
             if values.get(root) is not None:
-                fields["root"] = values[root]
+                call.root = values[root]
         if values.get("async_op"):
-            fields["asynchronous"] = True
+            call.asynchronous = True
         if name == "new_group" and isinstance(values.get("ranks"), (list, tuple, range)):
-            fields["members"] = list(values["ranks"])
-        everyone = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
-        return (*self.open(name, group, sequence=everyone, **fields), values)
+            call.members = list(values["ranks"])
+        call.sequence = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
+        return (*self.open(call, group), values)
+
+    def made(self, op: str, sequence: bool = True) -> protocol.Collective:
+        """A call, which gets its number and its site when it is told."""
+        return protocol.Collective(n=0, site=protocol.NOWHERE, op=op, sequence=sequence)
 
     def _is_nested(self) -> bool:
         """Whether it is part of a call that has been told of."""
         return self.depth > self.forwards or bool(self.forwards and self.session.sites.called_by_torch())
 
-    def open(self, name: str, group: Any, sequence: bool = True, **fields: Any) -> Any:
+    def open(self, call: protocol.Collective, group: Any) -> Any:
         """Tells of a call that may wait for other ranks."""
-        if self._is_nested():
-            self.depth += 1
-            return (None, name)
-        named = self.group_name(group)
-        if named is None:
-            self.depth += 1
-            return (None, name)
-        number = self.session.next_call()
-        self.session.emit(
-            "collective", n=number, op=name, group=named[0], ranks=named[1],
-            sequence=sequence and not self.joined, site=self.session.here(), **fields,
-        )  # fmt: skip
+        named = None if self._is_nested() else self.group_name(group)
         self.depth += 1
-        return (number, name)
+        if named is None:
+            return (None, call.op)
+        call.n, call.site = self.session.next_call(), self.session.here()
+        call.group, call.ranks = named
+        call.sequence = call.sequence and not self.joined
+        self.session.emit(call)
+        return (call.n, call.op)
 
     def end(self, token: Any, result: Any) -> None:
         got = None
         if token is not None and token[0] is not None and token[1] == "all_reduce" and result is None:
             got = _numbers(token[2].get("tensor"))
-        self._close(token, got=got)
+        self._close(token, protocol.Done(n=0, got=got))
         if token is not None and token[0] is not None and len(token) > 2:
             for listener in self.listeners:
                 listener(token[1], token[2])
 
     def failed(self, token: Any, error: BaseException) -> None:
-        self._close(token, error=f"{type(error).__name__}: {error}"[:300])
+        self._close(token, protocol.Done(n=0, error=f"{type(error).__name__}: {error}"[:300]))
 
-    def _close(self, token: Any, **known: Any) -> None:
+    def _close(self, token: Any, done: protocol.Done) -> None:
         self.depth = max(0, self.depth - 1)
         if token is not None and token[0] is not None:
-            fields = {name: value for name, value in known.items() if value is not None}
-            self.session.emit("done", n=token[0], **fields)
+            done.n = token[0]
+            self.session.emit(done)
 
     def group_name(self, group: Any) -> tuple[str, list[int]] | None:
         """The group's name, equal on all of its ranks, and their numbers; None for one that this rank is not in."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from .. import protocol
 from ..patching import Numbering, around
 
 
@@ -40,7 +41,9 @@ class _Wrappers:
 
     def constructing(self, args: Any, kwargs: Any) -> Any:
         module = args[1] if len(args) > 1 else kwargs.get("module")
-        token = self.session.calls.open("DistributedDataParallel", kwargs.get("process_group"))
+        token = self.session.calls.open(
+            self.session.calls.made("DistributedDataParallel"), kwargs.get("process_group")
+        )
         return (*token, args[0], module)
 
     def constructed(self, token: Any, result: Any) -> None:
@@ -53,14 +56,15 @@ class _Wrappers:
         kind = type(wrapper)
         self.groups[number] = wrapper.process_group
         self.wrappers[number] = weakref.ref(wrapper)
-        self.session.emit(
-            "ddp", ddp=number, site=self.session.here(),
+        told = protocol.Ddp(
+            ddp=number, site=self.session.here(),
             parameters=sum(1 for each in module.parameters() if each.requires_grad),
             buffers=len(list(module.buffers())),
             nested=any(isinstance(each, kind) for each in modules),
             batch_norms=sum(isinstance(each, norms) and not isinstance(each, synced) for each in modules),
             find_unused=bool(getattr(wrapper, "find_unused_parameters", False)),
         )  # fmt: skip
+        self.session.emit(told)
         for name, parameter in module.named_parameters():
             if not parameter.requires_grad:
                 continue
@@ -87,7 +91,7 @@ class _Wrappers:
     def _bypassed(self, module: Any) -> None:
         held = self.inner[id(module)]
         if held[0]() is module and self.torch.is_grad_enabled() and module.training:
-            self.session.emit("inner_forward", ddp=held[1], site=self.session.here())
+            self.session.emit(protocol.InnerForward(ddp=held[1], site=self.session.here()))
 
     def forward(self, args: Any, kwargs: Any) -> Any:
         wrapper = args[0]
@@ -106,13 +110,14 @@ class _Wrappers:
             self.rebuilt.add(number)
         named = self.session.calls.group_name(self.groups[number])
         call = self.session.next_call()
-        self.session.emit(
-            "forward", n=call, ddp=number, grad=grad, sync=sync, training=wrapper.training,
+        told = protocol.Forward(
+            n=call, ddp=number, grad=grad, sync=sync, training=wrapper.training,
             group=named[0] if named else None, ranks=named[1] if named else [],
             # Also while evaluating: what counts is whether the wrapper broadcasts its buffers.
             waits=bool(wrapper.will_sync_module_buffers()), rows=_rows(args[1:], kwargs), site=self.session.here(),
             rebuilds=rebuilds, sequence=not self.session.calls.joined,
         )  # fmt: skip
+        self.session.emit(told)
         self.session.calls.depth += 1  # the broadcast of buffers is part of the forward
         self.session.calls.forwards += 1
         return (call, number)
@@ -122,7 +127,7 @@ class _Wrappers:
         if token is not None:
             self.session.calls.depth -= 1
             self.session.calls.forwards -= 1
-            self.session.emit("done", n=token[0])
+            self.session.emit(protocol.Done(n=token[0]))
 
     def broken(self, token: Any, error: BaseException) -> None:
         if token is None:
@@ -131,7 +136,7 @@ class _Wrappers:
             self.inside -= 1
             self.session.calls.forwards -= 1
         self.session.calls.depth -= 1
-        self.session.emit("done", n=token[0], error=f"{type(error).__name__}: {error}"[:300])
+        self.session.emit(protocol.Done(n=token[0], error=f"{type(error).__name__}: {error}"[:300]))
 
     def backward(self, args: Any, kwargs: Any) -> Any:
         alive = {number: self.wrappers[number]() for number in sorted(self.armed)}
@@ -140,12 +145,13 @@ class _Wrappers:
         named = self.session.calls.group_name(self.groups[armed[0]]) if armed else None
         for listener in getattr(self.session, "before_backward", ()):
             listener(args[0] if args else kwargs.get("tensors"))
-        self.session.emit(
-            "backward", n=call, armed=armed, group=named[0] if named else None, ranks=named[1] if named else [],
+        told = protocol.Backward(
+            n=call, armed=armed, group=named[0] if named else None, ranks=named[1] if named else [],
             waits=bool(armed), site=self.session.here(),
             sync=all(bool(alive[number].require_backward_grad_sync) for number in armed),
             sequence=not self.session.calls.joined,
         )  # fmt: skip
+        self.session.emit(told)
         self.session.calls.depth += 1
         self.before = {number: self._grads(wrapper) for number, wrapper in alive.items()} if len(armed) > 1 else {}
         return (call, None)
@@ -164,7 +170,7 @@ class _Wrappers:
         self.armed &= untouched
         if token is not None:
             self.session.calls.depth -= 1
-            self.session.emit("done", n=token[0])
+            self.session.emit(protocol.Done(n=token[0]))
 
 
 def _rows(args: Any, kwargs: Any) -> int | None:

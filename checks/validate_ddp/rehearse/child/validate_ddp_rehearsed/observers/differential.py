@@ -10,6 +10,7 @@ import json
 import os
 from typing import Any
 
+from .. import protocol
 from ..patching import around, guarded, patch
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -181,15 +182,16 @@ class _Differential:
         ]
         same = len(theirs) == len(grads) and all(a.shape == b.shape for _, a, b in pairs)
         if not pairs or not same:
-            self.session.emit("differential", compared=False)
+            self.session.emit(protocol.Differential(compared=False))
             return
         many = torch.cat([a.reshape(-1) for _, a, _ in pairs])
         one = torch.cat([b.reshape(-1) for _, _, b in pairs])
         size = float(one.norm())
         apart = [(float((a - b).norm()), at) for at, a, b in pairs]
-        self.session.emit(
-            "differential", compared=True, parameters=len(pairs), norm_of_ranks=float(many.norm()), norm_of_one=size,
+        told = protocol.Differential(
+            compared=True, parameters=len(pairs), norm_of_ranks=float(many.norm()), norm_of_one=size,
             relative=float((many - one).norm()) / size if size else float(many.norm() > 0),
             factor=float(many @ one) / size**2 if size else None, worst=max(apart)[1],
             beside=float((many - (many @ one) / size**2 * one).norm()) / size if size else None,
         )  # fmt: skip
+        self.session.emit(told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import protocol
 from ..patching import around, everywhere
 
 _FUNCTIONS = "rand randn rand_like randn_like randint randint_like normal bernoulli multinomial randperm".split()
@@ -28,12 +29,12 @@ class _Draws:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self.counts: dict[tuple[str, int], int] = {}
+        self.counts: dict[tuple[str, protocol.Site], int] = {}
         self.seen = 0
 
     def seeding(self, args: Any, kwargs: Any) -> None:
         if not self.session.sites.called_by_torch():
-            self.session.emit("seed", value=str(args[0] if args else kwargs.get("seed")), site=self.session.here())
+            self.session.emit(protocol.Seed(value=str(args[0] if args else kwargs.get("seed")), site=self.session.here()))
 
     def watch(self, owner: Any, name: str) -> None:
         def after(drawing: Any, result: Any) -> None:
@@ -42,19 +43,22 @@ class _Draws:
 
         around(owner, name, self.session.fault, self.before, after)
 
-    def before(self, args: Any, kwargs: Any) -> int | None:
+    def before(self, args: Any, kwargs: Any) -> protocol.Site | None:
         if not self.session.training or self.seen > _LIMIT or kwargs.get("generator") is not None:
             return None
         if not self.session.torch.is_grad_enabled() or self.session.sites.called_by_torch():
             return None
         self.seen += 1
-        return int(self.session.here())
+        here: protocol.Site = self.session.here()
+        return here
 
-    def drawn(self, name: str, site: int, result: Any) -> None:
+    def drawn(self, name: str, site: protocol.Site, result: Any) -> None:
         if not hasattr(result, "numel") or result.numel() < 2:
             return  # a coin that all ranks must toss alike
         count = self.counts[name, site] = self.counts.get((name, site), 0) + 1
         if count <= _OCCURRENCES:
             some = result.detach().reshape(-1)[:64].double()
             digest = hash(tuple(some.tolist()))
-            self.session.emit("draw", function=name, count=count, digest=digest, numel=result.numel(), site=site)
+            self.session.emit(
+                protocol.Draw(function=name, count=count, digest=digest, numel=result.numel(), site=site)
+            )

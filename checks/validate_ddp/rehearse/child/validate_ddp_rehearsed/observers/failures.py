@@ -9,6 +9,7 @@ import sys
 import traceback
 from typing import Any
 
+from .. import protocol
 from ..patching import guarded, patch
 
 _VALUES = 64
@@ -20,18 +21,21 @@ def install(session: Any) -> None:
     former = sys.excepthook
 
     def told(kind: Any, error: Any, trace: Any) -> None:
-        frames: list[Any] = []
+        frames: list[protocol.Frame] = []
         step = trace
         while step is not None:
             frame = step.tb_frame
             if session.sites.kind(frame.f_code.co_filename) != 2:
-                path, line, *rest = session.sites.entry(frame)
-                frames.insert(0, [path, step.tb_lineno or line, *rest])
+                entry: protocol.Frame = session.sites.entry(frame)
+                frames.insert(0, entry._replace(line=step.tb_lineno or entry.line))
             step = step.tb_next
         text = "".join(_without_ours(row) for row in traceback.format_exception(kind, error, trace))
+        missing, present = guarded(session.fault, "failures", _other_name, error, trace) or (None, None)
         session.emit(
-            "exception", kind=kind.__name__, message=str(error)[:2000], stack=frames[:8], traceback=text[-8000:],
-            **(guarded(session.fault, "failures", _other_name, error, trace) or {}),
+            protocol.UncaughtException(
+                kind=kind.__name__, message=str(error)[:2000], stack=tuple(frames[:8]), traceback=text[-8000:],
+                missing=missing, present=present,
+            )
         )  # fmt: skip
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
@@ -50,10 +54,10 @@ def _without_ours(row: str) -> str:
     return "" if row.startswith(f'  File "{_OURS}') else row
 
 
-def _other_name(error: Any, trace: Any) -> dict[str, str]:
+def _other_name(error: Any, trace: Any) -> tuple[str, str] | None:
     """Of a KeyError: the key that is missing, and one that is there and differs by ``module.`` in front only."""
     if not isinstance(error, KeyError) or len(error.args) != 1 or not isinstance(error.args[0], str):
-        return {}
+        return None
     missing = error.args[0]
     other = missing[len("module.") :] if missing.startswith("module.") else "module." + missing
     while trace.tb_next is not None:
@@ -62,8 +66,8 @@ def _other_name(error: Any, trace: Any) -> dict[str, str]:
     values += [inner for value in values[:_VALUES] for inner in list(getattr(value, "__dict__", {}).values())[:_VALUES]]
     for value in values:
         if isinstance(value, dict) and other in value and missing not in value:
-            return {"missing": missing, "present": other}
-    return {}
+            return missing, other
+    return None
 
 
 def _in_processes(session: Any, told: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from .. import protocol
 from ..patching import guarded
 
 _OUTPUTS = {
@@ -37,7 +38,7 @@ class _Follower:
     def __init__(self, session: Any) -> None:
         self.session = session
         self.torch = session.torch
-        self.counts: dict[int, int] = {}
+        self.counts: dict[protocol.Site, int] = {}
         self.tainted: dict[int, tuple[Any, frozenset[int]]] = {}
         self.sources: dict[int, dict[str, Any]] = {}
         self.mode: Any = None
@@ -121,7 +122,9 @@ class _Follower:
         here = self.session.here()
         for source in sorted(frozenset().union(*(self._of(each) for each in losses))):
             held = self.sources[source]
-            self.session.emit("gathered", op=held["op"], own=held["own"], site=held["site"], backward=here)
+            self.session.emit(
+                protocol.Gathered(op=held["op"], own=held["own"], site=held["site"], backward=here)
+            )
         self.sources.clear()
         self.tainted.clear()
 

@@ -5,38 +5,34 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .. import protocol
 from ..patching import around, everywhere
 
 _state: dict[str, Any] = {"site": None, "left": False}
 
 
 def install(session: Any) -> None:
-    """Local. Events ``joining``, ``group``, ``destroyed``, ``spawn`` and, at the end, ``exit``."""
+    """Local. Events ``joining``, ``group``, ``spawn`` and, at the end, ``exit``."""
     dist = session.torch.distributed
     multiprocessing = session.torch.multiprocessing
     around(multiprocessing, "spawn", session.fault, lambda args, kwargs: _spawn(session, args, kwargs))
     around(multiprocessing, "start_processes", session.fault, lambda args, kwargs: _spawn(session, args, kwargs))
     if not dist.is_available():
         return
-    originals = (dist.init_process_group, dist.destroy_process_group)
+    original = id(dist.init_process_group)
     around(
         dist, "init_process_group", session.fault,
         lambda args, kwargs: _joining(session, args, kwargs),
         lambda token, result: _joined(session, token),
-        lambda token, error: session.emit("done", n=token, error=f"{type(error).__name__}: {error}"),
+        lambda token, error: session.emit(protocol.Done(n=token, error=f"{type(error).__name__}: {error}")),
     )  # fmt: skip
-    around(
-        dist, "destroy_process_group", session.fault,
-        lambda args, kwargs: (args[0] if args else kwargs.get("group")),
-        lambda group, result: session.emit("destroyed", whole=group is None or not dist.is_initialized()),
-    )  # fmt: skip
-    everywhere(dict(zip(map(id, originals), (dist.init_process_group, dist.destroy_process_group), strict=True)))
+    everywhere({original: dist.init_process_group})
 
 
 def _spawn(session: Any, args: Any, kwargs: Any) -> None:
     if not session.sites.called_by_torch():  # `spawn` calls `start_processes`
         count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
-        session.emit("spawn", processes=count, site=session.here())
+        session.emit(protocol.Spawn(processes=count, site=session.here()))
 
 
 def _joining(session: Any, args: Any, kwargs: Any) -> int:
@@ -46,27 +42,27 @@ def _joining(session: Any, args: Any, kwargs: Any) -> int:
     rank = kwargs.get("rank", args[4] if len(args) > 4 else None)
     world_size = kwargs.get("world_size", args[3] if len(args) > 3 else None)
     number: int = session.next_call()
-    session.emit(
-        "joining",
+    joining = protocol.Joining(
         n=number,
         rank=rank if isinstance(rank, int) and rank >= 0 else None,
         world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
         environment={key: os.environ.get(key) for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE")},
         site=_state["site"],
     )
+    session.emit(joining)
     return number
 
 
 def _joined(session: Any, number: int) -> None:
     dist = session.torch.distributed
-    session.emit("done", n=number)
-    session.emit(
-        "group",
+    session.emit(protocol.Done(n=number))
+    group = protocol.Group(
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         backend=str(dist.get_backend()),
         site=_state["site"],
     )
+    session.emit(group)
 
 
 def leave(session: Any) -> None:
@@ -74,4 +70,5 @@ def leave(session: Any) -> None:
     dist = session.torch.distributed
     if not _state["left"]:
         _state["left"] = True
-        session.emit("exit", initialized=dist.is_available() and dist.is_initialized(), site=_state["site"])
+        up = dist.is_available() and dist.is_initialized()
+        session.emit(protocol.Exit(initialized=up, site=_state["site"]))

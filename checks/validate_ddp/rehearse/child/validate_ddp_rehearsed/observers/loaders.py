@@ -6,6 +6,7 @@ import zlib
 from collections import deque
 from typing import Any
 
+from .. import protocol
 from ..patching import Numbering, around, guarded, patch
 
 _ROWS_OF_ITERATIONS, _ROWS_OF_BATCHES, _SAMPLED = 2, 32, 64
@@ -55,39 +56,40 @@ class _Loaders:
         sampler = loader.sampler
         inner = getattr(loader.batch_sampler, "sampler", None)
         known = [self.samplers.get(each) for each in (sampler, inner, loader.batch_sampler) if each is not None]
-        self.session.emit(
-            "loader", loader=self.loaders.of(loader), site=self.session.here(), length=_length(loader.dataset),
+        part, whole = self.part(loader.dataset)
+        told = protocol.Loader(
+            loader=self.loaders.of(loader), site=self.session.here(), length=_length(loader.dataset),
             batches=_length(loader), batch_size=loader.batch_size, sampler=type(sampler).__name__,
             numbered=next((each for each in known if each is not None), None),
             iterable=isinstance(loader.dataset, self.torch.utils.data.IterableDataset),
             drop_last=bool(loader.drop_last), workers=loader.num_workers, dataset=type(loader.dataset).__name__,
-            **self.part(loader.dataset),
+            part=part, whole=whole,
         )  # fmt: skip
+        self.session.emit(told)
 
-    def part(self, dataset: Any) -> dict[str, Any]:
+    def part(self, dataset: Any) -> tuple[int | None, int | None]:
         """Of a subset: which one it is, and of how many samples; ranks may have one each."""
         if not isinstance(dataset, self.torch.utils.data.Subset):
-            return {}
-        return {"part": zlib.crc32(repr(list(dataset.indices)).encode()), "whole": _length(dataset.dataset)}
+            return None, None
+        return zlib.crc32(repr(list(dataset.indices)).encode()), _length(dataset.dataset)
 
     def sampler(self, sampler: Any) -> None:
-        self.session.emit(
-            "sampler", sampler=self.samplers.of(sampler), site=self.session.here(), shuffle=bool(sampler.shuffle),
+        told = protocol.Sampler(
+            sampler=self.samplers.of(sampler), site=self.session.here(), shuffle=bool(sampler.shuffle),
             replicas=sampler.num_replicas, rank=sampler.rank, length=_length(sampler.dataset),
             drop_last=bool(sampler.drop_last),
         )  # fmt: skip
+        self.session.emit(told)
 
     def set_epoch(self, args: Any, kwargs: Any) -> None:
         epoch = args[1] if len(args) > 1 else kwargs.get("epoch")
-        self.session.emit(
-            "set_epoch", sampler=self.samplers.get(args[0]), epoch=epoch if isinstance(epoch, int) else None
-        )
+        number = self.samplers.get(args[0])
+        self.session.emit(protocol.SetEpoch(sampler=number, epoch=epoch if isinstance(epoch, int) else None))
 
     def split(self, token: Any, parts: Any) -> None:
-        self.session.emit(
-            "split", digests=[zlib.crc32(repr(list(part.indices)).encode()) for part in parts],
-            lengths=[len(part) for part in parts], site=self.session.here(),
-        )  # fmt: skip
+        digests = [zlib.crc32(repr(list(part.indices)).encode()) for part in parts]
+        lengths = [len(part) for part in parts]
+        self.session.emit(protocol.Split(digests=digests, lengths=lengths, site=self.session.here()))
 
     def beginning(self, args: Any, kwargs: Any) -> Any:
         kept = getattr(args[0], "_iterator", None)  # of workers that persist
@@ -100,26 +102,26 @@ class _Loaders:
         turn = self.iterations[number] = self.iterations.get(number, -1) + 1
         if isinstance(iterator, self.torch.utils.data.dataloader._BaseDataLoaderIter):
             iterator.rehearsed = [number, turn, 0]
+        samplers = guarded(self.session.fault, "loaders", self.levels, loader) or []
         self.session.emit(
-            "iteration", loader=number, turn=turn, site=self.session.here(),
-            samplers=guarded(self.session.fault, "loaders", self.levels, loader) or [],
-        )  # fmt: skip
+            protocol.Iteration(loader=number, turn=turn, site=self.session.here(), samplers=samplers)
+        )
 
-    def levels(self, loader: Any) -> list[dict[str, Any]]:
+    def levels(self, loader: Any) -> list[protocol.Sampling]:
         """The samplers of a loader, the outermost first, each with what it is set to now. known: whether the class is
         torch's or Accelerate's own, so that what it does with these is known too."""
-        found: list[dict[str, Any]] = []
+        found: list[protocol.Sampling] = []
         level = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         while level is not None and len(found) < _LEVELS:
             held = getattr(level, "__dict__", {})  # no properties: they may be the script's code
-            entry: dict[str, Any] = {
-                "kind": type(level).__name__,
-                "known": type(level).__module__.partition(".")[0] in ("torch", "accelerate"),
-            }
+            entry = protocol.Sampling(
+                kind=type(level).__name__,
+                known=type(level).__module__.partition(".")[0] in ("torch", "accelerate"),
+            )
             for name, attributes in _STATE.items():
                 value = next((held[each] for each in attributes if held.get(each) is not None), None)
                 if isinstance(value, int):
-                    entry[name] = value
+                    setattr(entry, name, value)
             found.append(entry)
             level = next((held[each] for each in ("batch_sampler", "sampler") if held.get(each) is not None), None)
         return found
@@ -147,7 +149,9 @@ class _Loaders:
     def _ended(self, state: Any, exhausted: bool) -> None:
         self.session.training = False
         if state is not None:
-            self.session.emit("iterated", loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted)
+            self.session.emit(
+                protocol.Iterated(loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted)
+            )
 
     def _consumed(self, iterator: Any, state: Any, batch: Any) -> None:
         self.session.training = self.torch.is_grad_enabled()
@@ -155,17 +159,16 @@ class _Loaders:
             return
         drawn = iterator.__dict__.get("drawn_indices")
         indices = self.indices(iterator, drawn.popleft()) if drawn else None
-        fields: dict[str, Any] = {}
+        told = protocol.Batch(
+            loader=state[0], turn=state[1], count=state[2], indices=indices,
+            size=len(indices) if indices and iterator._auto_collation else _size(batch), site=self.session.here(),
+        )  # fmt: skip
         if state[1] < _ROWS_OF_ITERATIONS and state[2] < _ROWS_OF_BATCHES:
-            fields["rows"] = self.rows(batch)
+            told.rows = self.rows(batch)
         dataset = iterator._dataset
         if indices and isinstance(dataset, self.torch.utils.data.Subset) and state[1] < _ROWS_OF_ITERATIONS:
-            fields["whole"] = [int(dataset.indices[each]) for each in indices]
-        self.session.emit(
-            "batch", loader=state[0], turn=state[1], count=state[2], indices=indices,
-            size=len(indices) if indices and iterator._auto_collation else _size(batch), site=self.session.here(),
-            **fields,
-        )  # fmt: skip
+            told.whole = [int(dataset.indices[each]) for each in indices]
+        self.session.emit(told)
         state[2] += 1
 
     def indices(self, iterator: Any, drawn: Any) -> list[int] | None:

@@ -6,6 +6,7 @@ import functools
 import inspect
 from typing import Any
 
+from .. import protocol
 from ..patching import around
 
 _FUNCTIONS = (
@@ -30,7 +31,7 @@ class _Losses:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self.counts: dict[int, int] = {}
+        self.counts: dict[protocol.Site, int] = {}
 
     def called(self, name: str, parameters: list[str], args: Any, kwargs: Any) -> None:
         values = {**dict(zip(parameters, args, strict=False)), **kwargs}
@@ -42,7 +43,7 @@ class _Losses:
         site = self.session.here()
         self.counts[site] = self.counts.get(site, 0) + 1
         if self.counts[site] <= _TOLD and target.device.type == "cpu":
-            self.session.emit("mean_loss", function=name, count=_targets(target, values), site=site)
+            self.session.emit(protocol.MeanLoss(function=name, count=_targets(target, values), site=site))
 
 
 def _targets(target: Any, values: Any) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .. import protocol
 from ..patching import around, guarded, patch
 
 _LARGEST_WEIGHT = 0.1
@@ -49,11 +50,11 @@ class _Averages:
         self.low = (self.torch.bfloat16, self.torch.float16)
         self.off = 0
         self.looks = 0
-        self.counts: dict[tuple[int, int], int] = {}
+        self.counts: dict[tuple[protocol.Site, int], int] = {}
         """By line and address of the tensor: its updates so far."""
-        self.tensors: dict[int, int] = {}
+        self.tensors: dict[protocol.Site, int] = {}
         """By line: how many tensors are measured there."""
-        self.full: set[int] = set()
+        self.full: set[protocol.Site] = set()
         """Lines at which an average is in full precision."""
         self.scaled: tuple[int, float, list[Any]] | None = None
         """Of the tensor that was multiplied last: its address, by how much, and elements from before."""
@@ -177,7 +178,7 @@ class _Averages:
             site = self.session.here()
             if site not in self.full:
                 self.full.add(site)
-                self.session.emit("average", dtype=str(averages[0].dtype)[6:], site=site)
+                self.session.emit(protocol.Average(dtype=str(averages[0].dtype)[6:], site=site))
         return all(low)
 
     def before(self, averages: Any) -> list[Any]:
@@ -212,10 +213,11 @@ class _Averages:
             self.counts[key] = count
             should = (target != old) if not clearly else (target - old).abs() > clearly * old.abs()
             still = should & (self.some(average) == old)
-            self.session.emit(
-                "average", function=function, dtype=str(average.dtype)[6:], decay=decay, count=count,
+            told = protocol.Average(
+                function=function, dtype=str(average.dtype)[6:], decay=decay, count=count,
                 should=int(should.sum()), still=int(still.sum()), site=site,
             )  # fmt: skip
+            self.session.emit(told)
 
 
 def _near(old: Any, target: Any) -> bool:

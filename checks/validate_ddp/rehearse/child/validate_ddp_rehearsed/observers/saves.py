@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .. import protocol
 from ..hook import when_complete
 from ..patching import around, guarded
 
@@ -28,7 +29,7 @@ def install(session: Any) -> None:
     ddp = torch.nn.parallel.DistributedDataParallel
     around(
         ddp, "load_state_dict", session.fault,
-        lambda args, kwargs: session.emit("load", wrapped=True, site=session.here()),
+        lambda args, kwargs: session.emit(protocol.Load(site=session.here())),
     )  # fmt: skip
     sys.addaudithook(observer.audit)
 
@@ -67,7 +68,7 @@ class _Files:
             return
         self.told[where] = self.told.get(where, 0) + 1
         if self.told[where] <= _TOLD:
-            self.session.emit("write", path=where, mode=mode, site=self.session.here())
+            self.session.emit(protocol.Write(path=where, mode=mode, site=self.session.here()))
 
     def _renamed(self, former: Any, path: Any) -> None:
         """Tells the new name of what was saved, be it a file or a folder of files."""
@@ -78,7 +79,7 @@ class _Files:
         source = self.absolute(former)
         if any(each == source or each.startswith(source + os.sep) for each in self.saves):
             self.saves = {each for each in self.saves if each != source and not each.startswith(source + os.sep)}
-            self.session.emit("renamed", source=source, path=self.absolute(path))
+            self.session.emit(protocol.Renamed(source=source, path=self.absolute(path)))
 
     def absolute(self, path: Any) -> str:
         return os.path.realpath(os.path.abspath(os.fsdecode(path)))
@@ -97,10 +98,11 @@ class _Files:
             name = getattr(target, "name", None)
             path = self.absolute(name) if isinstance(name, str) else None
         held = list(self.dictionaries(state, ""))
-        self.session.emit(
-            "save", path=path, tensors=sum(len(names) for _, names in held), twins=_twins(held),
+        told = protocol.Save(
+            path=path, tensors=sum(len(names) for _, names in held), twins=_twins(held),
             wrapped=sum(len(names) for _, names in held if _of_wrapper(names)), site=self.session.here(),
         )  # fmt: skip
+        self.session.emit(told)
         if path is not None:
             self.saves.add(path)
         return path
@@ -110,7 +112,7 @@ class _Files:
 
     def failed(self, token: Any, error: BaseException) -> None:
         self.busy -= 1
-        self.session.emit("unsaved", path=token)
+        self.session.emit(protocol.Unsaved(path=token))
 
     def dictionaries(self, state: Any, key: str, depth: int = 0) -> Iterator[tuple[str, list[Any]]]:
         """Each dictionary of tensors in what is saved: where it lies, as "ema.weights", and its tensors' names."""
@@ -132,14 +134,13 @@ def _of_wrapper(names: list[Any]) -> bool:
     return all(isinstance(name, str) and name.startswith("module.") for name in names)
 
 
-def _twins(dictionaries: list[tuple[str, list[Any]]]) -> list[Any]:
+def _twins(dictionaries: list[tuple[str, list[Any]]]) -> list[protocol.Twins]:
     """Dictionaries of one file that hold the same names but for ``module.`` in front of all of them; one of the two may
     leave some out, as an average of parameters leaves out buffers.
 
-    Each as ``[key, is it in front, key of a former one, is it in front there, names that both have]``. An optimizer's,
-    which has a state for each number, are left out.
+    An optimizer's, which has a state for each number, are left out.
     """
-    found: list[Any] = []
+    found: list[protocol.Twins] = []
     seen: list[tuple[str, bool, frozenset[str]]] = []
     for key, names in dictionaries:
         if len(names) < 2 or any(part.isdigit() for part in key.split(".")):
@@ -149,7 +150,7 @@ def _twins(dictionaries: list[tuple[str, list[Any]]]) -> list[Any]:
         for former, before, others in seen:
             few, many = sorted((bare, others), key=len)
             if few <= many and 2 * len(few) >= len(many):
-                found.append([key, wrapped, former, before, len(few)])
+                found.append(protocol.Twins(key, wrapped, former, before, len(few)))
                 break
         else:
             seen.append((key, wrapped, bare))

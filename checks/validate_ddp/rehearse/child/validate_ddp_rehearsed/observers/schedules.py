@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import protocol
 from ..patching import Numbering, around
 
 
@@ -16,13 +17,13 @@ def install(session: Any) -> None:
     def made(scheduler: Any, result: Any) -> None:
         steps = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_steps", None)
         if isinstance(steps, (int, float)):
-            number = numbers.of(scheduler)
-            session.emit("schedule", schedule=number, kind=type(scheduler).__name__, steps=steps, site=session.here())
+            number, kind = numbers.of(scheduler), type(scheduler).__name__
+            session.emit(protocol.Schedule(schedule=number, kind=kind, steps=steps, site=session.here()))
 
     def stepped(args: Any, kwargs: Any) -> None:
         number = numbers.get(args[0])
         if number is not None:
-            session.emit("scheduled", schedule=number)
+            session.emit(protocol.Scheduled(schedule=number))
 
     around(base, "__init__", session.fault, lambda args, kwargs: args[0], made)
     around(base, "step", session.fault, stepped)

@@ -6,6 +6,7 @@ import sys
 import weakref
 from typing import Any
 
+from .. import protocol
 from ..hook import when_complete
 from ..patching import around, everywhere, guarded
 
@@ -31,11 +32,11 @@ class _Sharding:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self.gone: dict[int, tuple[Any, str, int]] = {}
+        self.gone: dict[int, tuple[Any, str, protocol.Site]] = {}
         """By id: a weak reference to the parameter, what took it, and the site of that."""
-        self.passing: dict[int, tuple[Any, str, int]] = {}
+        self.passing: dict[int, tuple[Any, str, protocol.Site]] = {}
         """The same of unsharded parameters of sharded modules; what takes them is the next backward."""
-        self.modules: list[tuple[Any, int]] = []
+        self.modules: list[tuple[Any, protocol.Site]] = []
         """What ``fully_shard`` was called with: weak references, and the sites of the calls."""
         self.looked: dict[int, int] = {}
         """By an optimizer's number: how many parameters were gone when it was last looked at."""
@@ -66,7 +67,7 @@ class _Sharding:
                 self.gone[key] = (weakref.ref(parameter), kind, site)
         if kind == "fully_shard":
             self.modules += [(weakref.ref(module), site) for module in modules]
-        self.session.emit("sharded", kind=kind, site=site)
+        self.session.emit(protocol.Sharded(kind=kind, site=site))
 
     def made(self, optimizer: Any) -> None:
         """After a forward FSDP2 may leave a module unsharded: what an optimizer is then given will go with the
@@ -98,7 +99,9 @@ class _Sharding:
         stale = [gone[id(each)] for each in held if id(each) in gone and gone[id(each)][0]() is each]
         if stale:
             _, kind, site = stale[0]
-            self.session.emit("stale", optimizer=number, count=len(stale), held=len(held), kind=kind, site=site)
+            self.session.emit(
+                protocol.Stale(optimizer=number, count=len(stale), held=len(held), kind=kind, site=site)
+            )
 
 
 def _held(optimizer: Any) -> list[Any]:

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from .. import protocol
 from ..patching import Numbering, around, everywhere, guarded
 
 _NORMS = 3
@@ -46,10 +47,11 @@ class _Steps:
         """Whether something else has changed them since, as an average of the ranks does."""
 
     def made(self, optimizer: Any) -> None:
-        self.session.emit(
-            "optimizer", optimizer=self.numbers.of(optimizer), kind=type(optimizer).__name__, site=self.session.here(),
+        told = protocol.Optimizer(
+            optimizer=self.numbers.of(optimizer), kind=type(optimizer).__name__, site=self.session.here(),
             inner=self.session.sites.within("distributed/optim"),
         )  # fmt: skip
+        self.session.emit(told)
 
     def parameters(self, optimizer: Any) -> list[Any]:
         return [each for group in optimizer.param_groups for each in group["params"]]
@@ -59,10 +61,11 @@ class _Steps:
         held = self.parameters(optimizer)
         if number not in self.counts:
             self.counts[number] = 0
-            self.session.emit(
-                "parameters", optimizer=number, names=[self._name(each) for each in held],
+            told = protocol.Parameters(
+                optimizer=number, names=[self._name(each) for each in held],
                 shapes=[list(each.shape) for each in held], before=self.digests(held),
             )  # fmt: skip
+            self.session.emit(told)
         self.grads[number] = self.digests([each.grad for each in held])
         if any(self._name(each) is None for each in held) and self._shared():
             if self.counts[number] < _NORMS:
@@ -83,15 +86,15 @@ class _Steps:
                 float(each.detach().norm()) if type(each) in kinds and _is_plain(each) else None for each in tensors
             ]
 
-    def _name(self, parameter: Any) -> list[Any] | None:
+    def _name(self, parameter: Any) -> protocol.Name | None:
         entry = self.session.wrapped.get(id(parameter))
-        return [entry[1], entry[2]] if entry is not None and entry[0]() is parameter else None
+        return protocol.Name(entry[1], entry[2]) if entry is not None and entry[0]() is parameter else None
 
     def after(self, optimizer: Any) -> None:
         guarded(self.session.fault, "step", self._told, optimizer)
         limit = self.session.options.get("stop_after")
         if limit and self.counts.get(self.numbers.get(optimizer) or 0, 0) >= limit:
-            self.session.emit("stopped")
+            self.session.emit(protocol.Stopped())
             while True:  # the command ends all ranks once each has come here
                 time.sleep(1)
 
@@ -101,22 +104,22 @@ class _Steps:
         params = self.digests(self.parameters(optimizer))
         if number in self.rewritten:
             self.left[number] = params
-        self.session.emit(
-            "step", optimizer=number, count=self.counts[number], grads=self.grads.pop(number, None),
+        told = protocol.Step(
+            optimizer=number, count=self.counts[number], grads=self.grads.pop(number, None),
             params=params, site=self.session.here(),
             rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             norms=self.norms.pop(number, None), rewritten=self.rewritten.pop(number, None),
         )  # fmt: skip
+        self.session.emit(told)
 
     def zeroed(self, optimizer: Any) -> None:
         had = any(each.grad is not None for each in self.parameters(optimizer))
-        self.session.emit(
-            "zero_grad", optimizer=self.numbers.of(optimizer), had=had, site=self.session.here(),
-        )  # fmt: skip
+        number = self.numbers.of(optimizer)
+        self.session.emit(protocol.ZeroGrad(optimizer=number, had=had, site=self.session.here()))
 
     def zeroed_module(self, module: Any) -> None:
         had = any(each.grad is not None for each in module.parameters())
-        self.session.emit("zero_grad", optimizer=None, had=had, site=self.session.here())
+        self.session.emit(protocol.ZeroGrad(optimizer=None, had=had, site=self.session.here()))
 
     def digests(self, tensors: list[Any]) -> list[int | None]:
         """A sum over the bits of each tensor; None for what is no plain dense tensor."""
@@ -162,7 +165,7 @@ def _scaling(session: Any) -> None:
 
     def unscaled(args: Any, kwargs: Any) -> None:
         pending.discard(id(args[0]))
-        session.emit("unscale", site=session.here())
+        session.emit(protocol.Unscale(site=session.here()))
 
     scaler = torch.amp.GradScaler
     around(scaler, "scale", session.fault, scaled)
@@ -172,6 +175,6 @@ def _scaling(session: Any) -> None:
         original = getattr(torch.nn.utils, name)
         around(
             torch.nn.utils, name, session.fault,
-            lambda args, kwargs: session.emit("clip", scaled=bool(pending), site=session.here()),
+            lambda args, kwargs: session.emit(protocol.Clip(scaled=bool(pending), site=session.here())),
         )  # fmt: skip
         everywhere({id(original): getattr(torch.nn.utils, name)})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import protocol
+
 
 def install(session: Any) -> None:
     """Local. Makes ``session.devices``, which the other parts of the shim ask, and ``torch.device(0)``."""
@@ -81,7 +83,7 @@ class Devices:
         if index >= 0:
             if (index, via) not in self.told:
                 self.told.add((index, via))
-                self.session.emit("device", index=index, via=via, site=self.session.here())
+                self.session.emit(protocol.Device(index=index, via=via, site=self.session.here()))
             if index >= self.count:
                 raise RuntimeError(
                     f"CUDA error: invalid device ordinal: GPU {index} is asked for, and the rehearsed node has "

@@ -1,0 +1,31 @@
+"""What the processes of a rehearsal tell the command: one class a kind of event, for both sides. Standard library only.
+
+A new kind is one class with its fields; how it is written, read and refused follows from their annotations.
+"""
+
+from .bounds import packed
+from .calls import (
+    Backward, Call, Collective, Ddp, Done, Forward, Gathered, Group, GroupCall, InnerForward, Join, Joining,
+)  # fmt: skip
+from .data import Batch, Draw, Iterated, Iteration, Loader, Sampler, Seed, SetEpoch, Split
+from .event import KINDS, VERSION, Event, Timed, Unknown
+from .files import Claim, Device, Load, Renamed, Save, Unsaved, Write
+from .launch import (
+    Differential, Ended, Exit, Fault, Finish, Gone, Hang, Hello, NewSite, Shim, Spawn, Start, Stop, Stopped, Timeout,
+    UncaughtException, Where,
+)  # fmt: skip
+from .records import Record, as_json, bounds_of, wrong
+from .steps import (
+    Average, Clip, MeanLoss, Optimizer, Parameters, Schedule, Scheduled, Sharded, Stale, Step, Unscale, ZeroGrad,
+)  # fmt: skip
+from .values import NOWHERE, Frame, Name, Plan, Sampling, Site, Standing, Twins
+
+__all__ = [
+    "KINDS", "NOWHERE", "VERSION", "Average", "Backward", "Batch", "Call", "Claim", "Clip", "Collective", "Ddp",
+    "Device", "Differential", "Done", "Draw", "Ended", "Event", "Exit", "Fault", "Finish", "Forward", "Frame",
+    "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Iterated", "Iteration", "Join",
+    "Joining", "Load", "Loader", "MeanLoss", "Name", "NewSite", "Optimizer", "Parameters", "Plan", "Record", "Renamed",
+    "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded", "Shim", "Site", "Spawn",
+    "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Timed", "Timeout", "Twins", "UncaughtException",
+    "Unknown", "Unsaved", "Unscale", "Where", "Write", "ZeroGrad", "as_json", "bounds_of", "packed", "wrong",
+]  # fmt: skip

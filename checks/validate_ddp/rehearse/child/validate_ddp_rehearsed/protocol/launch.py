@@ -1,0 +1,171 @@
+"""Events of the run and of its processes: how they start, what is changed for them, and how they end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from .bounds import Code, Count, Flag, Float, Is, Label, Object, Path, Seconds, Size, Text, Value
+from .event import Event, Timed
+from .values import CallSite, Line, PlanFields, Site, Stack, Standings
+
+FINDINGS = Is("a list of findings", lambda value: type(value) is list)
+"""Rows of findings; what is in them only the command can tell."""
+
+
+class Start(Event):
+    """The command, first of all. version: of the events. cwd: where it was started. plan: what is run, and how. read:
+    what the static check has found before, one row a finding; None where it was left out."""
+
+    version: Value = 0
+    cwd: Path = ""
+    plan: PlanFields = {}  # noqa: RUF012 - read, and never written to
+    read: Annotated[list[object], FINDINGS] | None = None
+
+
+class Hello(Event):
+    """A process that has imported torch, first. pid, ppid: its own and its parent's. rank, local_rank, world_size: as
+    its environment says, None where it does not. torch, python: versions. argv: the script. launched: whether the
+    command has started it; the command adds that."""
+
+    REQUIRED = ("process",)
+    version: Value = 0
+    pid: Value = 0
+    ppid: Value = 0
+    rank: Value = None
+    local_rank: Value = None
+    world_size: Value = None
+    torch: Value = ""
+    python: Value = ""
+    argv: Object = ()
+    launched: Flag = False
+
+
+class Gone(Event):
+    """The command: a process has closed its connection."""
+
+
+class Shim(Event):
+    """A process, once for each: change: what is otherwise than without a rehearsal, in words."""
+
+    change: Text
+
+
+class Fault(Event):
+    """A fault of ours, which has not changed the run. where: which part. message: one line. traceback: its last
+    lines."""
+
+    where: Text
+    message: Text
+    traceback: Value = ""
+
+
+class NewSite(Event):
+    """A process, before the first event of a call site. site: its number, from 0. stack: innermost first. via: the
+    function of torch that was called."""
+
+    KIND = "site"
+    site: Count
+    stack: Stack
+    via: Text = ""
+
+
+class Where(Event):
+    """A process that was asked where it is. stack, via: as of a call site."""
+
+    stack: Stack
+    via: Text = ""
+
+    @property
+    def place(self) -> Site:
+        """As a call site."""
+        return Site(self.stack, self.via)
+
+
+class Spawn(Event):
+    """A process that starts ranks with ``torch.multiprocessing``. processes: how many."""
+
+    processes: Value
+    site: CallSite
+
+
+class Stopped(Event):
+    """A rank that has taken as many steps as it was to, and waits to be ended."""
+
+
+class UncaughtException(Timed):
+    """A process that ends with an exception. kind: its class. message: its text, at most 2,000 characters. stack: where
+    it was raised. traceback: the last 8,000 characters. missing, present: of a KeyError, the key that is missing, and
+    one that differs by ``module.`` only."""
+
+    KIND = "exception"
+    kind: Text
+    message: Text
+    traceback: Text
+    stack: Stack
+    present: Text | None = None
+    missing: Text | None = None
+
+
+class Exit(Timed):
+    """A process whose interpreter comes to its end. initialized: whether its process group is still up. site: where
+    that was made."""
+
+    initialized: Flag
+    site: CallSite | None
+
+
+class Ended(Event):
+    """The command: a process that it has started has gone. rank_of: None for one that spawns its ranks. code: its exit
+    code, negative for a signal. after_exit: whether that is of no concern, as it came after ``Exit``."""
+
+    REQUIRED = ("rank_of",)
+    code: Code
+    after_exit: Flag = False
+
+
+class Stop(Event):
+    """The command, when it ends the run early. time: when it decided to. ranks: what each was doing."""
+
+    KIND = ""
+    ranks: Standings
+
+
+class Hang(Stop):
+    """Ranks wait for what can never come, or have stood still for too long."""
+
+
+class Timeout(Stop):
+    """The time of the run is over."""
+
+
+class Finish(Event):
+    """The command, last of all. outcome: "finished", "failed", "timeout", "hang" or "stopped". seconds: since the
+    start."""
+
+    outcome: Text
+    seconds: Seconds = 0.0
+
+
+class Differential(Event):
+    """The one process of ``--differential``, and the command after both runs.
+
+    compared: whether the gradients of the first step could be compared. why: where not, in words. parameters: how many
+    have one. norm_of_ranks, norm_of_one: of all gradients as one vector. relative: norm of the difference, as a share.
+    factor: by which the one process's has to be multiplied to be nearest. beside: norm of what is left then, as a
+    share. worst: the parameter that is farthest off: its position, from the command its name. place: the line of the
+    backward. float64: whether the models were widened. batch_norms: how many are not synchronised. world_size: ranks.
+    """
+
+    float64: Flag = False
+    compared: Flag
+    why: Text = ""
+    parameters: Value = None
+    norm_of_ranks: Value = None
+    norm_of_one: Value = None
+    relative: Float | None = None
+    factor: Float | None = None
+    beside: Float | None = None
+    place: Line | None = None
+    worst: Label = None
+    batch_norms: Count = 0
+    world_size: Size = 1

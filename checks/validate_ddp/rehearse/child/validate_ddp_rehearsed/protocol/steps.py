@@ -1,0 +1,121 @@
+"""Events of what trains the model: optimizers and their steps, schedules, losses, averages, sharding."""
+
+from __future__ import annotations
+
+from .bounds import Count, Digests, Flag, Floats, GivenCount, GivenFlag, Norms, Number, Shapes, Text, Value
+from .event import Event, Timed
+from .values import CallSite, Names
+
+
+class Optimizer(Event):
+    """An optimizer was made. optimizer: its number in the process. kind: its class. inner: whether one of
+    torch.distributed made it."""
+
+    optimizer: Count
+    kind: Text
+    site: CallSite
+    inner: Flag
+
+
+class Parameters(Event):
+    """What an optimizer holds, before its first step. names: of those under DDP. shapes: of all. before: a digest of
+    each."""
+
+    SAME_LENGTH = ("names", "shapes", "before")
+    optimizer: Count
+    names: Names
+    before: Digests
+    shapes: Shapes
+
+
+class Step(Timed):
+    """An optimizer has stepped. count: its number, from 1. grads, params: digests of the gradients before and of the
+    parameters after it; None for what is no plain tensor. rates: learning rates of the groups. rewritten: whether
+    something else has changed the parameters since the step before. norms: of the gradients, at the first steps; the
+    last two only where some parameters are under no wrapper."""
+
+    optimizer: Count
+    count: Count
+    site: CallSite
+    grads: Digests | None
+    params: Digests | None
+    rates: Floats | None = None
+    rewritten: GivenFlag = None
+    norms: Norms | None = None
+
+
+class ZeroGrad(Event):
+    """``zero_grad``. optimizer: None where it was called on a module. had: whether there was a gradient."""
+
+    optimizer: Count | None
+    had: Flag
+    site: CallSite
+
+
+class Clip(Event):
+    """Gradients are clipped. scaled: whether they are still multiplied by a GradScaler."""
+
+    scaled: Flag
+    site: CallSite
+
+
+class Unscale(Event):
+    """``GradScaler.unscale_``."""
+
+    site: CallSite
+
+
+class Schedule(Event):
+    """A learning-rate schedule with an end was made. schedule: its number in the process. kind: its class. steps: to
+    its end."""
+
+    schedule: Count
+    kind: Text
+    steps: Number
+    site: CallSite
+
+
+class Scheduled(Event):
+    """It was stepped."""
+
+    schedule: Count
+
+
+class MeanLoss(Event):
+    """A loss that is a mean. count: of how many targets. function: of torch."""
+
+    count: Count
+    site: CallSite
+    function: Value = ""
+
+
+class Average(Event):
+    """A moving average was updated. dtype: of the average. should, still: elements that should have moved, and those of
+    them that did not; neither for one in full precision. count: the number of the update, from 1. decay: where it is
+    known. function: of torch."""
+
+    site: CallSite
+    dtype: Text
+    should: GivenCount = None
+    still: GivenCount = None
+    count: GivenCount = None
+    decay: Number | None = None
+    function: Value = ""
+
+
+class Sharded(Event):
+    """A model was sharded. kind: "fully_shard" or "FullyShardedDataParallel"."""
+
+    kind: Text
+    site: CallSite
+
+
+class Stale(Event):
+    """An optimizer steps on parameters that are no longer the model's. count: how many. held: of how many. kind: what
+    took them, as ``Sharded``; "" for a backward. site: where."""
+
+    optimizer: Count
+    count: Count
+    held: Count
+    kind: Text | None
+    site: CallSite
