@@ -57,7 +57,9 @@ def _judged(events: list[protocol.Event], settings: Settings, options: Options) 
         _replaying(options.replay),
         pace.shown(options.timeout, len(events), options.live and _on_terminal()) as bound,
     ):
-        return judge(events, reading.wanted(settings, events[0].cwd if isinstance(events[0], protocol.Start) else ""), bound)
+        return judge(
+            events, reading.wanted(settings, events[0].cwd if isinstance(events[0], protocol.Start) else ""), bound
+        )
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from sys import intern
 
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol

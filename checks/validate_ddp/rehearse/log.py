@@ -136,9 +136,9 @@ def _wrong(held: dict[str, object], first: bool) -> str:
     """What a JSON object has that no event of its kind has, in words; "" for nothing."""
     kind = protocol.KINDS.get(str(held["event"]), protocol.Unknown)
     wrong = protocol.wrong(held, kind)
-    plan, rows = held.get("plan"), held.get("read")
     if wrong or kind is not protocol.Start:
         return wrong
+    plan, rows = held.get("plan"), held.get("read")
     if isinstance(rows, list) and not all(map(_is_finding, rows)):
         return "`read` has to be a list of findings or null, and is a list or an object"
     return protocol.wrong(plan, protocol.Plan) if first and isinstance(plan, dict) else ""

@@ -73,7 +73,9 @@ class Judged:
         return self.run.outcome in ("failed", "timeout", "cut off")
 
 
-def judge(events: list[protocol.Event], keep: Callable[[Finding], bool] | None = None, pace: Pace | None = None) -> Judged:
+def judge(
+    events: list[protocol.Event], keep: Callable[[Finding], bool] | None = None, pace: Pace | None = None
+) -> Judged:
     """Judges the events of a run; pure, but for reading the lines of the script.
 
     keep: which of the run's findings are wanted; the others are left out. What was read before the run is as it is.

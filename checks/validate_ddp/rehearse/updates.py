@@ -44,7 +44,7 @@ class Update:
     count.
     """
 
-    __slots__ = ("_before", "_calls", "_until", "dropped", "last_from", "repeated", "_step")
+    __slots__ = ("_before", "_calls", "_step", "_until", "dropped", "last_from", "repeated")
 
     def __init__(self, step: protocol.Step | protocol.Optimizer, calls: Calls, before: Spans) -> None:
         self._step = step
@@ -222,9 +222,7 @@ def averaged_by_hand(run: Run, number: int) -> bool:
         default=0,
     )
     calls = [each for each in events[:last] if isinstance(each, protocol.Collective)]
-    shapes = Counter(
-        tuple(call.shape) for call in calls if call.op.startswith("all_reduce") and call.shape is not None
-    )
+    shapes = Counter(tuple(call.shape) for call in calls if call.op.startswith("all_reduce") and call.shape is not None)
     return held <= shapes or (held.total() > 1 and (length,) in shapes)
 
 

@@ -41,9 +41,7 @@ class _Wrappers:
 
     def constructing(self, args: Any, kwargs: Any) -> Any:
         module = args[1] if len(args) > 1 else kwargs.get("module")
-        token = self.session.calls.open(
-            self.session.calls.made("DistributedDataParallel"), kwargs.get("process_group")
-        )
+        token = self.session.calls.open(self.session.calls.made("DistributedDataParallel"), kwargs.get("process_group"))
         return (*token, args[0], module)
 
     def constructed(self, token: Any, result: Any) -> None:

@@ -34,7 +34,9 @@ class _Draws:
 
     def seeding(self, args: Any, kwargs: Any) -> None:
         if not self.session.sites.called_by_torch():
-            self.session.emit(protocol.Seed(value=str(args[0] if args else kwargs.get("seed")), site=self.session.here()))
+            self.session.emit(
+                protocol.Seed(value=str(args[0] if args else kwargs.get("seed")), site=self.session.here())
+            )
 
     def watch(self, owner: Any, name: str) -> None:
         def after(drawing: Any, result: Any) -> None:
@@ -59,6 +61,4 @@ class _Draws:
         if count <= _OCCURRENCES:
             some = result.detach().reshape(-1)[:64].double()
             digest = hash(tuple(some.tolist()))
-            self.session.emit(
-                protocol.Draw(function=name, count=count, digest=digest, numel=result.numel(), site=site)
-            )
+            self.session.emit(protocol.Draw(function=name, count=count, digest=digest, numel=result.numel(), site=site))

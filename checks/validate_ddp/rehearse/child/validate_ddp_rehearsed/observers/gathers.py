@@ -122,9 +122,7 @@ class _Follower:
         here = self.session.here()
         for source in sorted(frozenset().union(*(self._of(each) for each in losses))):
             held = self.sources[source]
-            self.session.emit(
-                protocol.Gathered(op=held["op"], own=held["own"], site=held["site"], backward=here)
-            )
+            self.session.emit(protocol.Gathered(op=held["op"], own=held["own"], site=held["site"], backward=here))
         self.sources.clear()
         self.tainted.clear()
 

@@ -103,9 +103,7 @@ class _Loaders:
         if isinstance(iterator, self.torch.utils.data.dataloader._BaseDataLoaderIter):
             iterator.rehearsed = [number, turn, 0]
         samplers = guarded(self.session.fault, "loaders", self.levels, loader) or []
-        self.session.emit(
-            protocol.Iteration(loader=number, turn=turn, site=self.session.here(), samplers=samplers)
-        )
+        self.session.emit(protocol.Iteration(loader=number, turn=turn, site=self.session.here(), samplers=samplers))
 
     def levels(self, loader: Any) -> list[protocol.Sampling]:
         """The samplers of a loader, the outermost first, each with what it is set to now. known: whether the class is
@@ -149,9 +147,7 @@ class _Loaders:
     def _ended(self, state: Any, exhausted: bool) -> None:
         self.session.training = False
         if state is not None:
-            self.session.emit(
-                protocol.Iterated(loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted)
-            )
+            self.session.emit(protocol.Iterated(loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted))
 
     def _consumed(self, iterator: Any, state: Any, batch: Any) -> None:
         self.session.training = self.torch.is_grad_enabled()

@@ -99,9 +99,7 @@ class _Sharding:
         stale = [gone[id(each)] for each in held if id(each) in gone and gone[id(each)][0]() is each]
         if stale:
             _, kind, site = stale[0]
-            self.session.emit(
-                protocol.Stale(optimizer=number, count=len(stale), held=len(held), kind=kind, site=site)
-            )
+            self.session.emit(protocol.Stale(optimizer=number, count=len(stale), held=len(held), kind=kind, site=site))
 
 
 def _held(optimizer: Any) -> list[Any]:

@@ -5,18 +5,55 @@ A new kind is one class with its fields; how it is written, read and refused fol
 
 from .bounds import packed
 from .calls import (
-    Backward, Call, Collective, Ddp, Done, Forward, Gathered, Group, GroupCall, InnerForward, Join, Joining,
+    Backward,
+    Call,
+    Collective,
+    Ddp,
+    Done,
+    Forward,
+    Gathered,
+    Group,
+    GroupCall,
+    InnerForward,
+    Join,
+    Joining,
 )  # fmt: skip
 from .data import Batch, Draw, Iterated, Iteration, Loader, Sampler, Seed, SetEpoch, Split
 from .event import KINDS, VERSION, Event, Timed, Unknown
 from .files import Claim, Device, Load, Renamed, Save, Unsaved, Write
 from .launch import (
-    Differential, Ended, Exit, Fault, Finish, Gone, Hang, Hello, NewSite, Shim, Spawn, Start, Stop, Stopped, Timeout,
-    UncaughtException, Where,
+    Differential,
+    Ended,
+    Exit,
+    Fault,
+    Finish,
+    Gone,
+    Hang,
+    Hello,
+    NewSite,
+    Shim,
+    Spawn,
+    Start,
+    Stop,
+    Stopped,
+    Timeout,
+    UncaughtException,
+    Where,
 )  # fmt: skip
 from .records import Record, as_json, bounds_of, wrong
 from .steps import (
-    Average, Clip, MeanLoss, Optimizer, Parameters, Schedule, Scheduled, Sharded, Stale, Step, Unscale, ZeroGrad,
+    Average,
+    Clip,
+    MeanLoss,
+    Optimizer,
+    Parameters,
+    Schedule,
+    Scheduled,
+    Sharded,
+    Stale,
+    Step,
+    Unscale,
+    ZeroGrad,
 )  # fmt: skip
 from .values import NOWHERE, Frame, Name, Plan, Sampling, Site, Standing, Twins
 

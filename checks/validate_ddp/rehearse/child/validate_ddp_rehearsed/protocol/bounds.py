@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple, Optional
+from typing import Annotated, NamedTuple
 
 _MOST = 1 << 53
 """Numbers below it are exact as floats too; digests, which may be larger, are only compared."""
@@ -81,7 +81,7 @@ def list_of(one: Is) -> Is:
 
 
 def packed(numbers: list[int]) -> array[int]:
-    """The same as one block of memory. Raises TypeError or OverflowError where they are not whole numbers of 64 bits."""
+    """The same as one block of memory. Raises TypeError or OverflowError for others than whole numbers of 64 bits."""
     try:
         return array("i", numbers)
     except OverflowError:
@@ -107,19 +107,19 @@ Path = Annotated[str, PATH]
 Flag = Annotated[bool, Is("true or false", is_flag)]
 Value = Annotated[object, Is("a value", is_flag)]
 Object = Annotated[object, Is("a value", is_plain)]
-Digest = Annotated[Optional[int], Is("a whole number or null", _digest)]
+Digest = Annotated[int | None, Is("a whole number or null", _digest)]
 Counts = Annotated[Sequence[int], Is("a list of whole numbers", each(integer()))]
 Ranks = Annotated[Sequence[int], Is("a list of ranks", each(integer(0, _RANKS)))]
-Digests = Annotated[Sequence[Optional[int]], Is("a list of whole numbers", each(_digest), packed=True)]
+Digests = Annotated[Sequence[int | None], Is("a list of whole numbers", each(_digest), packed=True)]
 Numbers = Annotated[Sequence[int], Is("a list of whole numbers", each(_digest), packed=True)]
 Rows = Annotated[Sequence[Sequence[int]], Is("a list of lists of digests", each(each(_digest)))]
 Shapes = Annotated[Sequence[Sequence[int]], Is("a list of shapes", each(each(integer())))]
 Floats = Annotated[Sequence[float], Is("a list of numbers", each(_float))]
-Norms = Annotated[Sequence[Optional[float]], Is("a list of numbers", each(lambda held: held is None or _float(held)))]
+Norms = Annotated[Sequence[float | None], Is("a list of numbers", each(lambda held: held is None or _float(held)))]
 Members = Annotated[object, Is("a list of ranks", is_plain)]
 Label = Annotated[object, Is("a name", is_flag)]
 # May be left out of a log.
-GivenCount = Annotated[Optional[int], COUNT]
-GivenFlag = Annotated[Optional[bool], Is("true or false", is_flag)]
-GivenRank = Annotated[Optional[int], RANK]
-Root = Annotated[Optional[int], Is("true or false", is_flag)]
+GivenCount = Annotated[int | None, COUNT]
+GivenFlag = Annotated[bool | None, Is("true or false", is_flag)]
+GivenRank = Annotated[int | None, RANK]
+Root = Annotated[int | None, Is("true or false", is_flag)]

@@ -57,8 +57,8 @@ class Split(Event):
 
 
 class Iteration(Event):
-    """An iteration over a loader begins. turn: its number among those of the loader, from 0. samplers: what they are set
-    to, the outermost first."""
+    """An iteration over a loader begins. turn: its number among those of the loader, from 0. samplers: what they are
+    set to, the outermost first."""
 
     loader: Count
     turn: Count

@@ -157,11 +157,11 @@ def _bounds(hint: object) -> Is | None:
 
 def wrong(held: dict[str, object], kind: type) -> str:
     """What of a JSON object is not as the class says, in words; "" for nothing."""
-    for name, (bounds, missing) in bounds_of(kind).items():
+    for name, (bounds, missing) in (_known.get(kind) or bounds_of(kind)).items():
         if name not in held:
             if not missing:
                 return f"there is no `{name}`"
-        elif not bounds.holds(held[name]):
+        elif not bounds[1](held[name]):  # `holds`; this is asked of each field of a long log
             return f"`{name}` has to be {bounds.words}, and is {_shown(held[name])}"
     alike: tuple[str, ...] = getattr(kind, "SAME_LENGTH", ())
     if len({len(held[name]) for name in alike}) > 1:  # type: ignore[arg-type]

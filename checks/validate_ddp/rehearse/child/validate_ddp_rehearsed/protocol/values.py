@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Optional, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 from .bounds import (
-    PATH, TEXT, Count, Flag, Is, Number, Size, Text, each, integer, is_flag, is_path, is_plain, is_text, list_of,
+    PATH,
+    TEXT,
+    Count,
+    Flag,
+    Is,
+    Number,
+    Size,
+    Text,
+    each,
+    integer,
+    is_flag,
+    is_path,
+    is_plain,
+    is_text,
+    list_of,
 )  # fmt: skip
 from .records import Record
 
@@ -33,9 +47,7 @@ class Site:
         self._hash: int | None = None
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Site) and self.frames == other.frames and self.via == other.via
-        )
+        return self is other or (isinstance(other, Site) and self.frames == other.frames and self.via == other.via)
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -142,9 +154,7 @@ def _frame(value: object) -> bool:
 
 
 def _name(value: object) -> bool:
-    return value is None or (
-        type(value) is list and len(value) == 2 and integer()(value[0]) and is_text(value[1])
-    )
+    return value is None or (type(value) is list and len(value) == 2 and integer()(value[0]) and is_text(value[1]))
 
 
 def _twins(value: object) -> bool:
@@ -183,15 +193,13 @@ Stack = Annotated[tuple[Frame, ...], Is("a stack", each(_frame), _frames)]
 Line = Annotated[Frame, Is("a line", _frame, lambda row: Frame(*row))]
 CallSite = Annotated[Site, Is("a call site", integer())]
 Names = Annotated[
-    list[Optional[Name]],
+    list[Name | None],
     Is("a list of names", each(_name), lambda rows: [None if row is None else Name(*row) for row in rows]),
 ]
 TwinList = Annotated[list[Twins], Is("a list of pairs", each(_twins), lambda rows: [Twins(*row) for row in rows])]
 Samplings = Annotated[
     Sequence[Sampling],
-    Is(
-        "a list with the state of each sampler", each(_sampling), lambda rows: [_read(Sampling, row) for row in rows]
-    ),
+    Is("a list with the state of each sampler", each(_sampling), lambda rows: [_read(Sampling, row) for row in rows]),
 ]
 Standings = Annotated[
     dict[int, Standing],
