@@ -64,6 +64,12 @@ class Turn:
         return [batch.event.indices or [] for batch in self.batches]
 
 
+_TELLING = (
+    protocol.Forward, protocol.InnerForward, protocol.Backward, protocol.Step, protocol.Join, protocol.Iteration,
+    protocol.Batch, protocol.Iterated,
+)  # fmt: skip
+
+
 @once
 def turns(run: Run, rank: int) -> list[Turn]:
     """The iterations of one rank, in the order in which they began.
@@ -76,7 +82,7 @@ def turns(run: Run, rank: int) -> list[Turn]:
     current: list[Turn] = []
     fresh = True
     joined = 0
-    for event in run.by_rank.get(rank, ()):
+    for event in run.of(rank, *_TELLING):
         match event:
             case protocol.Forward() | protocol.InnerForward() | protocol.Backward() | protocol.Step():
                 fresh = True

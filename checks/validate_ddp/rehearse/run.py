@@ -18,6 +18,10 @@ PEER_GONE = re.compile(r"by peer|gloo/transport|Broken pipe|failed to recv|recvV
 """What a rank says whose peer has gone: not the cause."""
 
 
+_OF_THE_RUN = {
+    protocol.Finish, protocol.Ended, protocol.Hang, protocol.Timeout, protocol.Differential, protocol.Fault,
+    protocol.Shim, protocol.UncaughtException,
+}  # fmt: skip
 Kind = TypeVar("Kind", bound=Event)
 Other = TypeVar("Other", bound=Event)
 
@@ -67,22 +71,9 @@ class Run:
             if event.rank_of is not None and event.process >= 0:
                 rank_of.setdefault(event.process, event.rank_of)
         for event in events:
-            match event:
-                case protocol.Finish():
-                    self.outcome, self.seconds = event.outcome, event.seconds
-                case protocol.Ended():
-                    self.codes[event.rank_of] = event.code
-                case protocol.Stop():
-                    self.stop = event
-                case protocol.Differential() if event.process < 0:
-                    self.differential = event
-                case protocol.Fault():
-                    self.faults.append(event)
-                case protocol.Shim():
-                    self.shim[event.change] = None
-                case protocol.UncaughtException() if event.process in launched and event.process not in rank_of:
-                    self.spawner.append(event)
             rank = rank_of.get(event.process)
+            if type(event) in _OF_THE_RUN:
+                self._note(event, event.process in launched and rank is None)
             if rank is None:
                 continue
             if isinstance(event, protocol.Where):
@@ -96,6 +87,24 @@ class Run:
         self.replicas = [rank for rank in self.ranks if not self.group or rank in self.group]
         if self.stop is None:
             self.where.clear()  # told in a pause of a run that went on
+
+    def _note(self, event: Event, spawns: bool) -> None:
+        """What is told of the run as a whole. spawns: whether its process was started by the command, and is no rank."""
+        match event:
+            case protocol.Finish():
+                self.outcome, self.seconds = event.outcome, event.seconds
+            case protocol.Ended():
+                self.codes[event.rank_of] = event.code
+            case protocol.Stop():
+                self.stop = event
+            case protocol.Differential() if event.process < 0:
+                self.differential = event
+            case protocol.Fault():
+                self.faults.append(event)
+            case protocol.Shim():
+                self.shim[event.change] = None
+            case protocol.UncaughtException() if spawns:
+                self.spawner.append(event)
 
     @cached_property
     def world_size(self) -> int:
@@ -163,7 +172,8 @@ class Run:
                 self._sort(rank, events)
                 found = self._of.setdefault((rank, kinds), [])
             else:
-                found = self._of[rank, kinds] = [event for event in events if isinstance(event, kinds)]
+                wanted = {each for each in (*protocol.KINDS.values(), *kinds) if issubclass(each, kinds)}
+                found = self._of[rank, kinds] = [event for event in events if type(event) in wanted]
         return found
 
     def _sort(self, rank: int, events: Iterable[Event]) -> None:

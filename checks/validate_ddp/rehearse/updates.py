@@ -95,6 +95,11 @@ class Update:
         return [each for each in found if id(each) not in self.repeated] if self.repeated else found
 
 
+_TELLING = (
+    protocol.Forward, protocol.InnerForward, protocol.Backward, protocol.Optimizer, protocol.ZeroGrad, protocol.Step,
+)  # fmt: skip
+
+
 @once
 def updates(run: Run, rank: int) -> dict[int, list[Update]]:
     """The steps of a rank by optimizer."""
@@ -103,7 +108,7 @@ def updates(run: Run, rank: int) -> dict[int, list[Update]]:
     fresh: dict[int, int] = {}
     calls = Calls()
     unused, stepped = 0, False
-    for event in run.by_rank.get(rank, ()):
+    for event in run.of(rank, *_TELLING):
         match event:
             case protocol.Forward():
                 calls.forwards.append(event)

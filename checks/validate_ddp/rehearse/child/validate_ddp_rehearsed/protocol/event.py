@@ -38,7 +38,7 @@ class Event(Record):
         return {"event": self.kind_of, **super().plain()}
 
     def _held(self, name: str) -> object:
-        return self.kind_of if name == "event" else super()._held(name)
+        return self.kind_of if name == "event" else Record._held(self, name)
 
 
 class Timed(Event):

@@ -84,7 +84,7 @@ class Record(metaclass=Fields):
         """The value of a field, ``ABSENT`` where it was left out."""
         try:
             return object.__getattribute__(self, name) if name in type(self).fields else ABSENT
-        except AttributeError:
+        except AttributeError:  # left out
             return ABSENT
 
     def plain(self) -> dict[str, object]:
