@@ -83,7 +83,7 @@ class Run:
         self.ranks = sorted(self.by_rank)
         first = self.of(self.ranks[0], protocol.Forward) if self.ranks else ()
         groups: list[Sequence[int]] = [forward.ranks for forward in first]
-        self.group = list(max(groups, key=len, default=()))
+        self.group = list(max(groups, key=len)) if groups else []
         self.replicas = [rank for rank in self.ranks if not self.group or rank in self.group]
         if self.stop is None:
             self.where.clear()  # told in a pause of a run that went on
