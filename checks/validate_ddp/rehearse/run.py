@@ -82,14 +82,13 @@ class Run:
                 self.by_rank.setdefault(rank, []).append(event)
         self.ranks = sorted(self.by_rank)
         first = self.of(self.ranks[0], protocol.Forward) if self.ranks else ()
-        groups: list[Sequence[int]] = [forward.ranks for forward in first]
-        self.group = list(max(groups, key=len)) if groups else []
+        self.group = max((list(forward.ranks) for forward in first), key=len, default=[])
         self.replicas = [rank for rank in self.ranks if not self.group or rank in self.group]
         if self.stop is None:
             self.where.clear()  # told in a pause of a run that went on
 
     def _note(self, event: Event, spawns: bool) -> None:
-        """What is told of the run as a whole. spawns: whether its process was started by the command, and is no rank."""
+        """What is told of the run as a whole. spawns: whether the command has started its process, which is no rank."""
         match event:
             case protocol.Finish():
                 self.outcome, self.seconds = event.outcome, event.seconds

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .patching import patch
 
+if TYPE_CHECKING:
+    from .session import Session
 
-def install(session: Any) -> None:
+
+def install(session: Session) -> None:
     """Local. What is scripted from now on runs as the Python that it is."""
     jit = session.torch.jit
     jit._state.disable()

@@ -6,13 +6,21 @@ import json
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import protocol
 from .channel import Channel
 from .hook import START
-from .patching import guarded
+from .patching import Numbering, guarded
 from .sites import Sites
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable
+
+    from .observers.collectives import Calls
+    from .observers.loaders import Loaders
+    from .shim.devices import Devices
 
 _SHIM = (
     "devices",
@@ -43,6 +51,11 @@ class Session:
     options: of the command: max_steps, stop_after, shim, devices (of a node); observers, where not all are wanted.
     """
 
+    calls: Calls
+    loaders: Loaders
+    devices: Devices
+    """Of observers and shims that are installed by then, for others to use."""
+
     def __init__(self, torch: Any, options: dict[str, Any]) -> None:
         self.torch = torch
         self.options = options
@@ -53,6 +66,11 @@ class Session:
         self.fault = self.channel.fault
         self.noted: set[str] = set()
         self.count = 0
+        self.optimizers = Numbering()
+        self.wrapped: dict[int, tuple[weakref.ref[Any], int, str]] = {}
+        """For each parameter under DDP, by id: a weak reference to it, the number of its wrapper, and its name."""
+        self.before_backward: list[Callable[[Any], None]] = []
+        """Called with what a backward is of."""
         self.training = False
         """Whether batches of a loader are being consumed with gradients on, for the observer of random draws."""
 

@@ -7,14 +7,17 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from . import protocol
+
+if TYPE_CHECKING:
+    from .session import Session
 
 SIGNAL = signal.SIGRTMIN + 9 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. ``where?`` on the channel gives an event ``where``; SIGNAL appends the stacks to a file of the command."""
     main = threading.main_thread().ident or 0
 

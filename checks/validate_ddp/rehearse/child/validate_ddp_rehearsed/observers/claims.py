@@ -5,16 +5,19 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import guarded, patch
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _TOLD, _LONGEST = 32, 300
 """Events of a run, and characters of a line."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Event ``claim``: lines that name a batch size and the word effective, global or total."""
     observer = _Claims(session)
 
@@ -43,7 +46,7 @@ def install(session: Any) -> None:
 class _Claims:
     """The lines told so far, so that each is told once."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.told: set[str] = set()
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import around, everywhere
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _TENSOR = {
     "all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "all_gather": "tensor", "gather": "tensor",
@@ -25,7 +28,7 @@ _FEW = 8
 """Numbers of a tensor that are told."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Events ``collective`` and ``done``."""
     dist = session.torch.distributed
     if not dist.is_available():
@@ -48,7 +51,7 @@ def install(session: Any) -> None:
     )  # fmt: skip
 
 
-def _joins(session: Any, calls: Calls) -> None:
+def _joins(session: Session, calls: Calls) -> None:
     """Event ``join``. At its end a rank that has run out stands in for what the others still call."""
     joins = sys.modules.get("torch.distributed.algorithms.join")
     if joins is None:
@@ -73,7 +76,7 @@ def _joins(session: Any, calls: Calls) -> None:
 class Calls:
     """The calls of this process that are under way. Only the outermost of nested calls is told."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.c10d = session.torch.distributed.distributed_c10d
         self.depth = 0

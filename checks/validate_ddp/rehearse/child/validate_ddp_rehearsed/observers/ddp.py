@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import Numbering, around
 
+if TYPE_CHECKING:
+    from ..session import Session
 
-def install(session: Any) -> None:
+
+def install(session: Session) -> None:
     """Local. Events ``ddp``, ``forward``, ``backward``, their ``done``, and ``inner_forward``."""
-    session.wrapped = {}
-    """For each parameter under DDP, by id: a weak reference to it, the number of its wrapper, and its name."""
     observer = _Wrappers(session)
     ddp = session.torch.nn.parallel.DistributedDataParallel
     around(ddp, "__init__", session.fault, observer.constructing, observer.constructed, session.calls.failed)
@@ -24,7 +25,7 @@ def install(session: Any) -> None:
 class _Wrappers:
     """The wrappers of this process."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.torch = session.torch
         self.numbers = Numbering()
@@ -141,7 +142,7 @@ class _Wrappers:
         armed = [number for number, wrapper in alive.items() if wrapper is not None]
         call = self.session.next_call()
         named = self.session.calls.group_name(self.groups[armed[0]]) if armed else None
-        for listener in getattr(self.session, "before_backward", ()):
+        for listener in self.session.before_backward:
             listener(args[0] if args else kwargs.get("tensors"))
         told = protocol.Backward(
             n=call, armed=armed, group=named[0] if named else None, ranks=named[1] if named else [],

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import around, guarded, patch
 
+if TYPE_CHECKING:
+    from ..session import Session
+
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Event ``differential``; nothing without the option."""
     folder = session.options.get("differential")
     if folder:
@@ -35,7 +38,7 @@ def install(session: Any) -> None:
 class _Differential:
     """folder: of the command; what the N ranks leave there, the one process finds."""
 
-    def __init__(self, session: Any, folder: str) -> None:
+    def __init__(self, session: Session, folder: str) -> None:
         self.session = session
         self.torch = session.torch
         self.folder = folder

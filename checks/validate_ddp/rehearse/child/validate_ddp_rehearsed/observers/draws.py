@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import around, everywhere
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _FUNCTIONS = "rand randn rand_like randn_like randint randint_like normal bernoulli multinomial randperm".split()
 _METHODS = "normal_ uniform_ bernoulli_ random_ exponential_".split()
 _OCCURRENCES, _LIMIT = 3, 20_000
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Events ``seed`` and ``draw``."""
     torch = session.torch
     observer = _Draws(session)
@@ -27,7 +30,7 @@ def install(session: Any) -> None:
 class _Draws:
     """Draws from the default generator, a few of each place."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.counts: dict[tuple[str, protocol.Site], int] = {}
         self.seen = 0

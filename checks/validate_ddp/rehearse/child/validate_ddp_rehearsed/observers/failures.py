@@ -7,16 +7,19 @@ import multiprocessing.process
 import os
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import guarded, patch
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _VALUES = 64
 """Variables, and attributes of each, among which the dictionary is looked for that lacks a key."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Event ``exception``; then the hook that was there goes on."""
     former = sys.excepthook
 
@@ -70,7 +73,7 @@ def _other_name(error: Any, trace: Any) -> tuple[str, str] | None:
     return None
 
 
-def _in_processes(session: Any, told: Any) -> None:
+def _in_processes(session: Session, told: Any) -> None:
     """In ranks that the script starts by itself an exception never comes to the hook: multiprocessing catches it."""
 
     def reporting(function: Any) -> Any:

@@ -6,10 +6,13 @@ A mode that sees every function taxes each of them, so it is on only between a g
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import guarded
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _OUTPUTS = {
     "all_gather": ("tensor_list", "tensor"),
@@ -25,17 +28,17 @@ _FOLLOWED = 2
 """Gathers of one place that are followed."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Event ``gathered``: a loss that was gathered for, without a gradient."""
     follower = _Follower(session)
     session.calls.listeners.append(follower.gathered)
-    session.before_backward = [lambda tensors: guarded(session.fault, "gathers", follower.backward, tensors)]
+    session.before_backward.append(lambda tensors: guarded(session.fault, "gathers", follower.backward, tensors))
 
 
 class _Follower:
     """The gathers that are being followed, and the tensors that were made of what they gave."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.torch = session.torch
         self.counts: dict[protocol.Site, int] = {}

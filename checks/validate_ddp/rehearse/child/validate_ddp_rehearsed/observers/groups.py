@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import around, everywhere
 
+if TYPE_CHECKING:
+    from ..session import Session
+
 _state: dict[str, Any] = {"site": None, "left": False}
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Events ``joining``, ``group``, ``spawn`` and, at the end, ``exit``."""
     dist = session.torch.distributed
     multiprocessing = session.torch.multiprocessing
@@ -29,13 +32,13 @@ def install(session: Any) -> None:
     everywhere({original: dist.init_process_group})
 
 
-def _spawn(session: Any, args: Any, kwargs: Any) -> None:
+def _spawn(session: Session, args: Any, kwargs: Any) -> None:
     if not session.sites.called_by_torch():  # `spawn` calls `start_processes`
         count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
         session.emit(protocol.Spawn(processes=count, site=session.here()))
 
 
-def _joining(session: Any, args: Any, kwargs: Any) -> int:
+def _joining(session: Session, args: Any, kwargs: Any) -> int:
     if session.channel.socket is None:
         session.connect()  # a rank made by a fork
     _state["site"] = session.here()
@@ -53,7 +56,7 @@ def _joining(session: Any, args: Any, kwargs: Any) -> int:
     return number
 
 
-def _joined(session: Any, number: int) -> None:
+def _joined(session: Session, number: int) -> None:
     dist = session.torch.distributed
     session.emit(protocol.Done(n=number))
     group = protocol.Group(
@@ -65,7 +68,7 @@ def _joined(session: Any, number: int) -> None:
     session.emit(group)
 
 
-def leave(session: Any) -> None:
+def leave(session: Session) -> None:
     """Local. Called when the interpreter goes: says whether a group is still up."""
     dist = session.torch.distributed
     if not _state["left"]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import Numbering, around, guarded, patch
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _ROWS_OF_ITERATIONS, _ROWS_OF_BATCHES, _SAMPLED = 2, 32, 64
 """Contents are compared for the first iterations and batches of a loader, by so many elements of each row."""
@@ -20,10 +23,10 @@ _STATE = {
 _LEVELS = 5
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Events ``loader``, ``sampler``, ``set_epoch``, ``split``, ``iteration``, ``batch`` and ``iterated``."""
     data = session.torch.utils.data
-    observer = session.loaders = _Loaders(session)
+    observer = session.loaders = Loaders(session)
     around(
         data.DataLoader, "__init__", session.fault, lambda args, kwargs: args[0],
         lambda loader, result: observer.made(loader),
@@ -41,10 +44,10 @@ def install(session: Any) -> None:
         around(module, "random_split", session.fault, lambda args, kwargs: None, observer.split)
 
 
-class _Loaders:
+class Loaders:
     """The loaders of this process."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.torch = session.torch
         self.loaders = Numbering()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import around
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _FUNCTIONS = (
     "cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "l1_loss",
@@ -17,7 +20,7 @@ _TOLD = 200
 """Calls of each place that are told."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Event ``mean_loss``."""
     functional = session.torch.nn.functional
     observer = _Losses(session)
@@ -29,7 +32,7 @@ def install(session: Any) -> None:
 class _Losses:
     """The losses that this process takes while it trains."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.counts: dict[protocol.Site, int] = {}
 

@@ -7,10 +7,13 @@ while an optimizer steps.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..patching import around, guarded, patch
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _LARGEST_WEIGHT = 0.1
 """Of what is new: the decay is at least 0.9."""
@@ -20,7 +23,7 @@ _NEAR = 0.5
 """A sum of ``decay * average`` and something else is an average only if that is about ``(1 - decay) * average``."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Event ``average``."""
     torch = session.torch
     observer = _Averages(session)
@@ -44,7 +47,7 @@ def install(session: Any) -> None:
 class _Averages:
     """The updates of moving averages in this process. off: above 0 while nothing is looked at."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.torch = session.torch
         self.low = (self.torch.bfloat16, self.torch.float16)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..hook import when_complete
 from ..patching import around, guarded
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _TOLD = 3
 """Events for one path: enough to see that several ranks write it, and again later."""
@@ -17,7 +20,7 @@ _DICTIONARIES = 16
 """Of one file that are compared with each other."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Events ``save``, ``unsaved`` where that failed, ``renamed``, ``write`` and ``load``."""
     torch = session.torch
     observer = _Files(session)
@@ -37,7 +40,7 @@ def install(session: Any) -> None:
 class _Files:
     """What this process wrote. An audit hook cannot be taken out again, so it has to be quick."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.pid = os.getpid()
         self.told: dict[str, int] = {}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..hook import when_complete
 from ..patching import around, everywhere, guarded
 
+if TYPE_CHECKING:
+    from ..session import Session
 
-def install(session: Any) -> None:
+
+def install(session: Session) -> None:
     """Local. Events ``sharded`` and ``stale``."""
     observer = _Sharding(session)
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the name
@@ -30,7 +33,7 @@ def install(session: Any) -> None:
 class _Sharding:
     """The parameters that sharding has taken out of their modules."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.gone: dict[int, tuple[Any, str, protocol.Site]] = {}
         """By id: a weak reference to the parameter, what took it, and the site of that."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import Numbering, around, everywhere, guarded
+from ..patching import around, everywhere, guarded
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _NORMS = 3
 """Steps of which the norms of the gradients are told, where DDP does not average them."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Events ``optimizer``, ``parameters``, ``step``, ``zero_grad``, ``clip``, ``unscale`` and ``stopped``."""
     torch = session.torch
     observer = _Steps(session)
@@ -34,10 +37,10 @@ def install(session: Any) -> None:
 class _Steps:
     """The optimizers of this process and their steps."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.torch = session.torch
-        self.numbers = session.optimizers = Numbering()
+        self.numbers = session.optimizers
         self.counts: dict[int, int] = {}
         self.grads: dict[int, Any] = {}
         self.norms: dict[int, list[float | None]] = {}
@@ -155,7 +158,7 @@ def _bits(torch: Any, tensor: Any) -> Any:
     return flat.view(kind).sum(dtype=torch.int64)
 
 
-def _scaling(session: Any) -> None:
+def _scaling(session: Session) -> None:
     torch = session.torch
     pending: set[int] = set()
 

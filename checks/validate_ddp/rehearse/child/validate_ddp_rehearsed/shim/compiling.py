@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local."""
     torch = session.torch
     original = torch.compile

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _ZERO = (
     "memory_allocated memory_reserved max_memory_allocated max_memory_reserved memory_cached max_memory_cached "
@@ -24,7 +27,7 @@ class _Statistics(dict[str, int]):
         return 0
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Replaces what the script asks of ``torch.cuda``; what is not listed stays as it is and raises."""
     cuda, devices = session.torch.cuda, session.devices
     answers: dict[str, Any] = {
@@ -87,7 +90,7 @@ def _properties() -> SimpleNamespace:
     )
 
 
-def _accelerator(session: Any) -> None:
+def _accelerator(session: Session) -> None:
     torch, devices = session.torch, session.devices
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:

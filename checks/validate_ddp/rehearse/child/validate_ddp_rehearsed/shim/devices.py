@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 
+if TYPE_CHECKING:
+    from ..session import Session
 
-def install(session: Any) -> None:
+
+def install(session: Session) -> None:
     """Local. Makes ``session.devices``, which the other parts of the shim ask, and ``torch.device(0)``."""
     session.devices = Devices(session)
     session.torch.device = _device(session.torch.device)
@@ -45,7 +48,7 @@ def _device(real: Any) -> Any:
 class Devices:
     """A node with ``count`` pretended GPUs, and the current one."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
         self.torch = session.torch
         self.count = int(session.options.get("devices") or 1)

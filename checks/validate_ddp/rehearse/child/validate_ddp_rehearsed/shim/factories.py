@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..patching import patch
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _FUNCTIONS = (
     "arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_strided eye from_file full "
@@ -16,7 +19,7 @@ _FUNCTIONS = (
 _METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros".split()
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Patches the factories, ``Generator``, ``set_default_device`` and ``with torch.device(...)``."""
     torch, devices = session.torch, session.devices
     # 2.13 imports the module with the first context; to import it here costs a millisecond.

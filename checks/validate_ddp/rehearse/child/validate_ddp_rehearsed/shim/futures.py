@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..patching import everywhere, patch
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _WITHOUT = ("reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single")
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Patches ``Work.get_future``, and what makes the work that it fails for."""
     dist = session.torch.distributed
     if not dist.is_available():
@@ -35,7 +38,7 @@ def _remembering(original: Any, outputs: Any) -> Any:
     return reduce_scatter
 
 
-def _get_future(original: Any, outputs: Any, session: Any) -> Any:
+def _get_future(original: Any, outputs: Any, session: Session) -> Any:
     def get_future(self: Any) -> Any:
         try:
             return original(self)

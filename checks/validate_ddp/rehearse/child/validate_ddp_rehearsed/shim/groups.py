@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime
 import inspect
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from ..patching import everywhere, patch
 
+if TYPE_CHECKING:
+    from ..session import Session
 
-def install(session: Any) -> None:
+
+def install(session: Session) -> None:
     """Local. Patches the functions of ``torch.distributed`` that name a backend or a device, and DDP's constructor."""
     dist = session.torch.distributed
     if not dist.is_available():
@@ -33,14 +36,14 @@ def install(session: Any) -> None:
     _constructor(session)
 
 
-def _gloo(backend: Any, session: Any) -> Any:
+def _gloo(backend: Any, session: Session) -> Any:
     if backend is not None and "nccl" in str(backend).lower():
         session.note("nccl runs as gloo")
         return "gloo"
     return backend
 
 
-def _init(original: Any, session: Any) -> Any:
+def _init(original: Any, session: Session) -> Any:
     def init_process_group(backend: Any = None, init_method: Any = None, *args: Any, **kwargs: Any) -> Any:
         backend = "gloo" if backend is None else _gloo(backend, session)
         if kwargs.pop("device_id", None) is not None:
@@ -67,7 +70,7 @@ def _here(address: str, ports: list[str]) -> str:
     return ports[1 + port % (len(ports) - 1)]
 
 
-def _patient(session: Any, kwargs: Any) -> None:
+def _patient(session: Session, kwargs: Any) -> None:
     """A slow machine must not run into a time-out made for GPUs; who waits in vain is found by the command."""
     longest = datetime.timedelta(seconds=2 * float(session.options.get("timeout") or 600))
     given = kwargs.get("timeout")
@@ -76,14 +79,14 @@ def _patient(session: Any, kwargs: Any) -> None:
         kwargs["timeout"] = longest
 
 
-def _pin(session: Any, host: str, port: str) -> None:
+def _pin(session: Session, host: str, port: str) -> None:
     if os.environ.get("MASTER_ADDR") is not None and os.environ.get("MASTER_PORT") is not None:
         if (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) != (host, port):
             session.note("the rendezvous is on the loopback interface")
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, port
 
 
-def _backend(original: Any, session: Any) -> Any:
+def _backend(original: Any, session: Session) -> Any:
     def group(*args: Any, **kwargs: Any) -> Any:
         if "backend" in kwargs:
             kwargs["backend"] = _gloo(kwargs["backend"], session)
@@ -96,7 +99,7 @@ def _backend(original: Any, session: Any) -> Any:
     return group
 
 
-def _barrier(original: Any, session: Any) -> Any:
+def _barrier(original: Any, session: Session) -> Any:
     def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
         for index in device_ids or ():
             session.devices.use(index, "barrier")
@@ -111,7 +114,7 @@ _FLAT = (
 )  # fmt: skip
 
 
-def _flat(original: Any, session: Any) -> Any:
+def _flat(original: Any, session: Session) -> Any:
     """nccl asks for the number of elements alone; gloo wants the output's shape to be that of the parts, too."""
     names = list(inspect.signature(inspect.unwrap(original)).parameters)[:2]
 
@@ -126,7 +129,7 @@ def _flat(original: Any, session: Any) -> Any:
     return collective
 
 
-def _yes(original: Any, session: Any) -> Any:
+def _yes(original: Any, session: Session) -> Any:
     def available(*args: Any, **kwargs: Any) -> bool:
         asked = str((*args, *kwargs.values(), "nccl")[0]).lower() == "nccl"
         # Torch's own code goes on to names that only a build with NCCL has.
@@ -135,7 +138,7 @@ def _yes(original: Any, session: Any) -> Any:
     return available
 
 
-def _mesh(original: Any, session: Any) -> Any:
+def _mesh(original: Any, session: Session) -> Any:
     def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
         if device_type == "cuda":
             session.note("device meshes of CUDA are meshes of the CPU")
@@ -144,7 +147,7 @@ def _mesh(original: Any, session: Any) -> Any:
     return init_device_mesh
 
 
-def _constructor(session: Any) -> None:
+def _constructor(session: Session) -> None:
     ddp = session.torch.nn.parallel.DistributedDataParallel
     original = ddp.__init__
 

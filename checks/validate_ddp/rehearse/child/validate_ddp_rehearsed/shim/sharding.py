@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..hook import when_complete
 from ..patching import guarded, patch
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 _POSITION = 9
 """Of ``device_id`` among the arguments after ``self``."""
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local. Patches the constructor once ``torch.distributed.fsdp`` is imported."""
     if session.torch.distributed.is_available():
         when_complete(
@@ -19,7 +22,7 @@ def install(session: Any) -> None:
         )
 
 
-def _on_cpu(session: Any, fsdp: Any) -> None:
+def _on_cpu(session: Session, fsdp: Any) -> None:
     cpu = session.torch.device("cpu")
 
     def init(original: Any) -> Any:

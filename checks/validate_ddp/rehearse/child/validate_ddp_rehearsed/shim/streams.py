@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..session import Session
 
 
 class Stream:
@@ -75,7 +78,7 @@ class Context:
         pass
 
 
-def install(session: Any) -> None:
+def install(session: Session) -> None:
     """Local."""
     cuda = session.torch.cuda
     stream = Stream()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..patching import patch
 
+if TYPE_CHECKING:
+    from ..session import Session
 
-def install(session: Any) -> None:
+
+def install(session: Session) -> None:
     """Local. Patches the methods of Tensor and Module that move, and what tells whether a tensor is on a GPU."""
     torch = session.torch
     devices = session.devices
@@ -62,7 +65,7 @@ def _to(original: Any, devices: Any) -> Any:
     return moved
 
 
-def _is_cuda(torch: Any, session: Any) -> None:
+def _is_cuda(torch: Any, session: Session) -> None:
     real = torch._C.TensorBase.is_cuda
     worker = torch.utils.data.get_worker_info
 
@@ -87,7 +90,7 @@ def _load(original: Any, devices: Any) -> Any:
     return load
 
 
-def _pinning(torch: Any, session: Any) -> None:
+def _pinning(torch: Any, session: Session) -> None:
     patch(torch.Tensor, "pin_memory", lambda original: lambda self, *args, **kwargs: self)
     patch(torch.Tensor, "is_pinned", lambda original: lambda self, *args, **kwargs: True)
 
