@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from typing import Any
 
 from validate_ddp import config, lint
 from validate_ddp.config import Settings
@@ -45,7 +44,7 @@ def read(path: str, settings: Settings) -> tuple[Finding, ...]:
     return tuple(finding for finding in outcome.findings if finding.code != _ABOUT_COMMENTS)
 
 
-def plain(findings: tuple[Finding, ...]) -> list[Any]:
+def plain(findings: tuple[Finding, ...]) -> list[object]:
     """Findings as the log holds them."""
     return [to_plain(finding) for finding in findings]
 

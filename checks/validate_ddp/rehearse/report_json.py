@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from validate_ddp import __version__
 from validate_ddp.catalogue import name_of
@@ -34,7 +33,7 @@ def as_json(judged: Judged) -> str:
     return json.dumps(document, indent=2, default=str) + "\n"
 
 
-def _finding_as_json(reported: Reported) -> dict[str, Any]:
+def _finding_as_json(reported: Reported) -> dict[str, object]:
     finding = reported.finding
     return {
         "code": finding.code,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from validate_ddp.findings import Finding
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported
@@ -19,10 +20,10 @@ class _Quoted(NamedTuple):
 
     findings: tuple[Finding, ...]
     files: int
-    texts: Any
+    texts: Callable[[str], str | None]
 
 
-def _texts(judged: Judged) -> Any:
+def _texts(judged: Judged) -> Callable[[str], str | None]:
     import io
     import os
 
@@ -80,7 +81,7 @@ def _ending(judged: Judged, options: Options) -> list[str]:
     return rows
 
 
-def fact_rows(judged: Judged) -> list[tuple[str, Any]]:
+def fact_rows(judged: Judged) -> list[tuple[str, object]]:
     """The observed facts as names and values, None for what was not observed."""
     found = judged.facts
     samples = found["samples"]

@@ -6,7 +6,7 @@ import os
 import select
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import Event
 from validate_ddp.report.printable import escape
@@ -68,6 +68,10 @@ class Plain:
         return
 
 
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
 class Guarded:
     """Another view, whose faults never change the run: after the first one, remarks are plain, and what ranks print is
     passed on as it comes.
@@ -81,35 +85,34 @@ class Guarded:
         self.broken = False
         self.descriptors: list[int] = []
 
-    def _call(self, name: str, *arguments: Any) -> Any:
+    def _call(self, method: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result | None:
         if not self.broken:
             try:
-                return getattr(self.view, name)(*arguments)
+                return method(*given, **named)
             except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
                 self.broken = True
                 self.fault(error)
         return None
 
     def began(self, events: list[Event]) -> None:
-        self._call("began", events)
+        self._call(self.view.began, events)
 
     def event(self, rank: int, event: Event) -> None:
-        self._call("event", rank, event)
+        self._call(self.view.event, rank, event)
 
     def ended(self, rank: int | None, code: int) -> None:
-        self._call("ended", rank, code)
+        self._call(self.view.ended, rank, code)
 
     def note(self, text: str) -> None:
-        self._call("note", text)
+        self._call(self.view.note, text)
         if self.broken:
             Plain().note(text)
 
     def output(self, rank: int | None) -> int | None:
-        given: int | None = self._call("output", rank)
-        return given
+        return self._call(self.view.output, rank)
 
     def readable(self) -> list[int]:
-        self.descriptors = self._call("readable") or []
+        self.descriptors = self._call(self.view.readable) or []
         return self.descriptors
 
     def finish(self) -> None:
@@ -121,7 +124,7 @@ class Guarded:
                 os.close(descriptor)
 
     def read(self, descriptor: int) -> bool:
-        goes_on = self._call("read", descriptor)
+        goes_on = self._call(self.view.read, descriptor)
         if not self.broken:
             if not goes_on:
                 self.descriptors.remove(descriptor)  # closed by the other view
@@ -137,4 +140,4 @@ class Guarded:
         return bool(data)
 
     def tick(self) -> None:
-        self._call("tick")
+        self._call(self.view.tick)
