@@ -9,9 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 Fault = Callable[[str, BaseException], None]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Original = Callable[..., Any]
+"""What is patched, and what it was called with."""
 
 
-def patch(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> Any:
+def patch(owner: Any, name: str, make: Callable[[Any], Original]) -> Any:
     """Replaces ``owner.name`` by ``make(original)``; nothing happens where this torch has no such name."""
     original = getattr(owner, name, None)
     if original is None:
@@ -33,7 +37,7 @@ def around(
     owner: Any,
     name: str,
     fault: Fault,
-    before: Callable[[Any, Any], Any],
+    before: Callable[[Args, Kwargs], Any],
     after: Callable[[Any, Any], None] | None = None,
     failed: Callable[[Any, BaseException], None] | None = None,
 ) -> None:
@@ -42,7 +46,7 @@ def around(
     A fault in one of ours is handed to ``fault``; the script sees the original's result or exception alone.
     """
 
-    def make(original: Any) -> Callable[..., Any]:
+    def make(original: Original) -> Original:
         def observed(*args: Any, **kwargs: Any) -> Any:
             token = guarded(fault, name, before, args, kwargs)
             try:
@@ -60,7 +64,7 @@ def around(
     patch(owner, name, make)
 
 
-def guarded(fault: Fault, name: str, function: Callable[..., Any], *args: Any) -> Any:
+def guarded(fault: Fault, name: str, function: Original, *args: Any) -> Any:
     """``function(*args)``; None where it fails, which ``fault`` is told."""
     try:
         return function(*args)

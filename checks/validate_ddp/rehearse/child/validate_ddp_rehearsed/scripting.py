@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .patching import patch
+from .patching import Original, patch
 
 if TYPE_CHECKING:
     from .session import Session
@@ -15,7 +15,7 @@ def install(session: Session) -> None:
     jit = session.torch.jit
     jit._state.disable()
 
-    def script(original: Any) -> Any:
+    def script(original: Original) -> Original:
         def unscripted(*args: Any, **kwargs: Any) -> Any:
             if not session.sites.called_by_torch():
                 session.note("torch.jit.script compiles nothing")

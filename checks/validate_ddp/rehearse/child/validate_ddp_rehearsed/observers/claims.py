@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import guarded, patch
+from ..patching import Original, guarded, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -21,7 +20,7 @@ def install(session: Session) -> None:
     """Local. Event ``claim``: lines that name a batch size and the word effective, global or total."""
     observer = _Claims(session)
 
-    def printing(original: Any) -> Callable[..., Any]:
+    def printing(original: Original) -> Original:
         def printed(*args: Any, **kwargs: Any) -> Any:
             for each in args:
                 if type(each) is str and "batch" in each.lower():
@@ -31,7 +30,7 @@ def install(session: Session) -> None:
 
         return printed
 
-    def handling(original: Any) -> Callable[..., Any]:
+    def handling(original: Original) -> Original:
         def handled(logger: Any, record: Any) -> Any:
             if type(record.msg) is str and "batch" in record.msg.lower():
                 guarded(session.fault, "claims", observer.logged, record)

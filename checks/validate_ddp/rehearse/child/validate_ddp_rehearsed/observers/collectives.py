@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import around, everywhere
+from ..patching import Args, Kwargs, around, everywhere
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -57,11 +57,11 @@ def _joins(session: Session, calls: Calls) -> None:
     if joins is None:
         return
 
-    def entered(args: Any, kwargs: Any) -> None:
+    def entered(args: Args, kwargs: Kwargs) -> None:
         calls.joined += 1
         session.emit(protocol.Join(entered=True))
 
-    def leaving(args: Any, kwargs: Any) -> None:
+    def leaving(args: Args, kwargs: Kwargs) -> None:
         calls.depth += 1
 
     def left(token: Any, result: Any) -> None:
@@ -87,7 +87,7 @@ class Calls:
         self.listeners: list[Any] = []
         """Called with (name, values by parameter, result) after a collective has succeeded."""
 
-    def begin(self, name: str, parameters: list[str], args: Any, kwargs: Any) -> Any:
+    def begin(self, name: str, parameters: list[str], args: Args, kwargs: Kwargs) -> Any:
         """Before a function of c10d."""
         values = {**dict(zip(parameters, args, strict=False)), **kwargs}
         if self._is_nested():

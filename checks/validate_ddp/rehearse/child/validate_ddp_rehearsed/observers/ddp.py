@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import Numbering, around
+from ..patching import Args, Kwargs, Numbering, around
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -40,7 +41,7 @@ class _Wrappers:
         self.groups: dict[int, Any] = {}
         self.wrappers: dict[int, Any] = {}
 
-    def constructing(self, args: Any, kwargs: Any) -> Any:
+    def constructing(self, args: Args, kwargs: Kwargs) -> Any:
         module = args[1] if len(args) > 1 else kwargs.get("module")
         token = self.session.calls.open(self.session.calls.made("DistributedDataParallel"), kwargs.get("process_group"))
         return (*token, args[0], module)
@@ -92,7 +93,7 @@ class _Wrappers:
         if held[0]() is module and self.torch.is_grad_enabled() and module.training:
             self.session.emit(protocol.InnerForward(ddp=held[1], site=self.session.here()))
 
-    def forward(self, args: Any, kwargs: Any) -> Any:
+    def forward(self, args: Args, kwargs: Kwargs) -> Any:
         wrapper = args[0]
         self.inside += 1
         number = self.numbers.get(wrapper)
@@ -137,7 +138,7 @@ class _Wrappers:
         self.session.calls.depth -= 1
         self.session.emit(protocol.Done(n=token[0], error=f"{type(error).__name__}: {error}"[:300]))
 
-    def backward(self, args: Any, kwargs: Any) -> Any:
+    def backward(self, args: Args, kwargs: Kwargs) -> Any:
         alive = {number: self.wrappers[number]() for number in sorted(self.armed)}
         armed = [number for number, wrapper in alive.items() if wrapper is not None]
         call = self.session.next_call()
@@ -172,7 +173,7 @@ class _Wrappers:
             self.session.emit(protocol.Done(n=token[0]))
 
 
-def _rows(args: Any, kwargs: Any) -> int | None:
+def _rows(args: Iterable[Any], kwargs: Kwargs) -> int | None:
     for each in (*args, *kwargs.values()):
         if isinstance(each, dict):
             return _rows((), each)

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import around, guarded, patch
+from ..patching import Args, Kwargs, Original, around, guarded, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -58,13 +58,13 @@ class _Differential:
     def without_dropout(self) -> None:
         functional = self.torch.nn.functional
 
-        def identity(original: Any) -> Any:
+        def identity(original: Original) -> Original:
             return lambda input, *args, **kwargs: input
 
         for name in _DROPOUTS:
             patch(functional, name, identity)
 
-        def attention(original: Any) -> Any:
+        def attention(original: Original) -> Original:
             def undropped(
                 query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, *rest: Any, **kwargs: Any
             ) -> Any:
@@ -74,8 +74,8 @@ class _Differential:
 
         patch(functional, "scaled_dot_product_attention", attention)
 
-    def wrapping(self, args: Any, kwargs: Any) -> Any:
-        module = args[1] if len(args) > 1 else kwargs.get("module")
+    def wrapping(self, args: Args, kwargs: Kwargs) -> Any:
+        module: Any = args[1] if len(args) > 1 else kwargs.get("module")
         if self.session.options.get("float64"):
             module.double()
         return args[0], module
@@ -96,7 +96,7 @@ class _Differential:
             wrapper.register_forward_pre_hook(self._wider, with_kwargs=True)
             wrapper.register_forward_hook(lambda module, args, output: self._cast(output, self.torch.float32))
 
-    def _wider(self, module: Any, args: Any, kwargs: Any) -> Any:
+    def _wider(self, module: Any, args: Args, kwargs: Kwargs) -> Any:
         return self._cast(args, self.torch.float64), self._cast(kwargs, self.torch.float64)
 
     def _cast(self, value: Any, dtype: Any) -> Any:
@@ -117,12 +117,12 @@ class _Differential:
         data = self.session.torch.utils.data
         started: list[tuple[int, int]] = []
 
-        def starting(args: Any, kwargs: Any) -> None:
+        def starting(args: Args, kwargs: Kwargs) -> None:
             number = loaders.loaders.of(args[0])
             turn = self.turns[number] = self.turns.get(number, -1) + 1
             started.append((number, turn))
 
-        def joined(original: Any) -> Any:
+        def joined(original: Original) -> Original:
             def next_index(iterator: Any) -> Any:
                 drawn = original(iterator)
                 known = iterator.__dict__.get("rehearsed")
@@ -147,7 +147,7 @@ class _Differential:
             return
         dist, torch = self.torch.distributed, self.torch
 
-        def all_gather(original: Any) -> Any:
+        def all_gather(original: Original) -> Original:
             def gathered(tensor_list: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
                 work = original(tensor_list, tensor.detach(), *args, **kwargs)
                 if tensor.requires_grad and torch.is_grad_enabled():
@@ -156,7 +156,7 @@ class _Differential:
 
             return gathered
 
-        def into_tensor(original: Any) -> Any:
+        def into_tensor(original: Original) -> Original:
             def gathered(output_tensor: Any, input_tensor: Any, *args: Any, **kwargs: Any) -> Any:
                 work = original(output_tensor, input_tensor.detach(), *args, **kwargs)
                 if input_tensor.requires_grad and torch.is_grad_enabled() and not kwargs.get("async_op"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import around, everywhere
+from ..patching import Args, Kwargs, around, everywhere
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -35,7 +35,7 @@ class _Draws:
         self.counts: dict[tuple[str, protocol.Site], int] = {}
         self.seen = 0
 
-    def seeding(self, args: Any, kwargs: Any) -> None:
+    def seeding(self, args: Args, kwargs: Kwargs) -> None:
         if not self.session.sites.called_by_torch():
             self.session.emit(
                 protocol.Seed(value=str(args[0] if args else kwargs.get("seed")), site=self.session.here())
@@ -48,7 +48,7 @@ class _Draws:
 
         around(owner, name, self.session.fault, self.before, after)
 
-    def before(self, args: Any, kwargs: Any) -> protocol.Site | None:
+    def before(self, args: Args, kwargs: Kwargs) -> protocol.Site | None:
         if not self.session.training or self.seen > _LIMIT or kwargs.get("generator") is not None:
             return None
         if not self.session.torch.is_grad_enabled() or self.session.sites.called_by_torch():

@@ -10,7 +10,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import guarded, patch
+from ..patching import Original, guarded, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -86,7 +86,7 @@ def _in_processes(session: Session, told: Any) -> None:
 
         return call
 
-    def wrapped(original: Any) -> Any:
+    def wrapped(original: Original) -> Original:
         def _wrap(function: Any, index: int, args: Any, error_file: Any) -> Any:
             return original(reporting(function), index, args, error_file)
 

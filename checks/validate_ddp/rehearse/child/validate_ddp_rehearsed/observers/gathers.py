@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import guarded
+from ..patching import Args, Kwargs, guarded
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -98,7 +98,7 @@ class _Follower:
             stack._push_on_torch_function_stack(each)
         self.mode = None
 
-    def called(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+    def called(self, name: str, args: Args, kwargs: Kwargs, result: Any) -> None:
         """After each function of torch: what comes of a gathered tensor is followed on."""
         tensors = [*_flat(args), *_flat(tuple(kwargs.values()))]
         sources: frozenset[int] = frozenset().union(*(self._of(each) for each in tensors))

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import around, everywhere
+from ..patching import Args, Kwargs, around, everywhere
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -32,13 +32,13 @@ def install(session: Session) -> None:
     everywhere({original: dist.init_process_group})
 
 
-def _spawn(session: Session, args: Any, kwargs: Any) -> None:
+def _spawn(session: Session, args: Args, kwargs: Kwargs) -> None:
     if not session.sites.called_by_torch():  # `spawn` calls `start_processes`
         count = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
         session.emit(protocol.Spawn(processes=count, site=session.here()))
 
 
-def _joining(session: Session, args: Any, kwargs: Any) -> int:
+def _joining(session: Session, args: Args, kwargs: Kwargs) -> int:
     if session.channel.socket is None:
         session.connect()  # a rank made by a fork
     _state["site"] = session.here()

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import Numbering, around, guarded, patch
+from ..patching import Args, Kwargs, Numbering, Original, around, guarded, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -84,7 +84,7 @@ class Loaders:
         )  # fmt: skip
         self.session.emit(told)
 
-    def set_epoch(self, args: Any, kwargs: Any) -> None:
+    def set_epoch(self, args: Args, kwargs: Kwargs) -> None:
         epoch = args[1] if len(args) > 1 else kwargs.get("epoch")
         number = self.samplers.get(args[0])
         self.session.emit(protocol.SetEpoch(sampler=number, epoch=epoch if isinstance(epoch, int) else None))
@@ -94,7 +94,7 @@ class Loaders:
         lengths = [len(part) for part in parts]
         self.session.emit(protocol.Split(digests=digests, lengths=lengths, site=self.session.here()))
 
-    def beginning(self, args: Any, kwargs: Any) -> Any:
+    def beginning(self, args: Args, kwargs: Kwargs) -> Any:
         kept = getattr(args[0], "_iterator", None)  # of workers that persist
         if kept is not None:
             kept.drawn_indices = deque()
@@ -131,7 +131,7 @@ class Loaders:
         # Workers are given their first indices while the iterator is still being made.
         iterator.__dict__.setdefault("drawn_indices", deque()).append(indices)
 
-    def next_batch(self, original: Any) -> Any:
+    def next_batch(self, original: Original) -> Original:
         def following(iterator: Any) -> Any:
             state = iterator.__dict__.get("rehearsed")
             if state is not None and self.limit and state[2] >= self.limit:

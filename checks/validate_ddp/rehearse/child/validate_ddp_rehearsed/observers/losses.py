@@ -7,7 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import around
+from ..patching import Args, Kwargs, around
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -36,7 +36,7 @@ class _Losses:
         self.session = session
         self.counts: dict[protocol.Site, int] = {}
 
-    def called(self, name: str, parameters: list[str], args: Any, kwargs: Any) -> None:
+    def called(self, name: str, parameters: list[str], args: Args, kwargs: Kwargs) -> None:
         values = {**dict(zip(parameters, args, strict=False)), **kwargs}
         torch, given, target = self.session.torch, values.get("input"), values.get("target")
         if not torch.is_grad_enabled() or values.get("reduction", "mean") != "mean" or values.get("weight") is not None:

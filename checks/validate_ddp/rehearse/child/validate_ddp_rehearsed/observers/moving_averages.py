@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import around, guarded, patch
+from ..patching import Args, Kwargs, Original, around, guarded, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -69,7 +69,7 @@ class _Averages:
         """Stubs of a method of a tensor. before: gives what has to be measured afterwards, or None. alone: whether it
         says something without ``mul_`` before it."""
 
-        def make(original: Any) -> Any:
+        def make(original: Original) -> Original:
             def changed(*args: Any, **kwargs: Any) -> Any:
                 if self.off or not (alone or self.scaled) or not args[0].is_floating_point():
                     return original(*args, **kwargs)
@@ -86,7 +86,7 @@ class _Averages:
     def several(self, before: Any) -> Any:
         """Stubs of a function of lists of tensors."""
 
-        def make(original: Any) -> Any:
+        def make(original: Original) -> Original:
             def changed(*args: Any, **kwargs: Any) -> Any:
                 if self.off or len(args) < 2 or not isinstance(args[0], (list, tuple)) or not args[0]:
                     return original(*args, **kwargs)
@@ -133,9 +133,10 @@ class _Averages:
         # What was multiplied by hand is rounded: only what clearly differs from the average should have moved it.
         return "add_", averages, held[2], targets, held[1], 0.0 if whole else 2.0**-6
 
-    def updating(self, args: Any, kwargs: Any) -> Any:
+    def updating(self, args: Args, kwargs: Kwargs) -> Any:
         """Before ``AveragedModel.update_parameters(model)``."""
-        held, model = args[0], args[1] if len(args) > 1 else kwargs.get("model")
+        held: Any = args[0]
+        model: Any = args[1] if len(args) > 1 else kwargs.get("model")
         first = not bool(held.n_averaged)
         self.stepping(1)
         pairs = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..hook import when_complete
-from ..patching import around, guarded
+from ..patching import Args, Kwargs, around, guarded
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -91,7 +91,7 @@ class _Files:
         """Sees what safetensors writes, which opens its files outside of Python."""
         around(module, "save_file", self.session.fault, self.saving, self.saved, self.failed)
 
-    def saving(self, args: Any, kwargs: Any) -> str | None:
+    def saving(self, args: Args, kwargs: Kwargs) -> str | None:
         self.busy += 1  # the file that it opens is told here
         state = args[0] if args else kwargs.get("obj", kwargs.get("tensors"))
         target = args[1] if len(args) > 1 else kwargs.get("f", kwargs.get("filename"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import Numbering, around
+from ..patching import Args, Kwargs, Numbering, around
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -23,7 +23,7 @@ def install(session: Session) -> None:
             number, kind = numbers.of(scheduler), type(scheduler).__name__
             session.emit(protocol.Schedule(schedule=number, kind=kind, steps=steps, site=session.here()))
 
-    def stepped(args: Any, kwargs: Any) -> None:
+    def stepped(args: Args, kwargs: Kwargs) -> None:
         number = numbers.get(args[0])
         if number is not None:
             session.emit(protocol.Scheduled(schedule=number))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import protocol
 from ..hook import when_complete
-from ..patching import around, everywhere, guarded
+from ..patching import Args, Kwargs, around, everywhere, guarded
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -52,12 +52,12 @@ class _Sharding:
             everywhere({id(original): fsdp.fully_shard})
         around(fsdp.FullyShardedDataParallel, "__init__", fault, self.wrapping, self.sharded)
 
-    def sharding(self, args: Any, kwargs: Any) -> Any:
+    def sharding(self, args: Args, kwargs: Kwargs) -> Any:
         modules = args[0] if args else kwargs.get("module")
         several = list(modules) if isinstance(modules, (list, tuple)) else [modules]
         return "fully_shard", several, _parameters(several)
 
-    def wrapping(self, args: Any, kwargs: Any) -> Any:
+    def wrapping(self, args: Args, kwargs: Kwargs) -> Any:
         module = args[1] if len(args) > 1 else kwargs.get("module")
         return "FullyShardedDataParallel", [args[0]], _parameters([module])
 

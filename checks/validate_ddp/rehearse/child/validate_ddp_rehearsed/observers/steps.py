@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .. import protocol
-from ..patching import around, everywhere, guarded
+from ..patching import Args, Kwargs, around, everywhere, guarded
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -162,11 +162,11 @@ def _scaling(session: Session) -> None:
     torch = session.torch
     pending: set[int] = set()
 
-    def scaled(args: Any, kwargs: Any) -> None:
+    def scaled(args: Args, kwargs: Kwargs) -> None:
         if args[0].is_enabled():
             pending.add(id(args[0]))
 
-    def unscaled(args: Any, kwargs: Any) -> None:
+    def unscaled(args: Args, kwargs: Kwargs) -> None:
         pending.discard(id(args[0]))
         session.emit(protocol.Unscale(site=session.here()))
 

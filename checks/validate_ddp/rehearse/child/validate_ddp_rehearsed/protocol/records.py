@@ -97,7 +97,8 @@ class Record(metaclass=Fields):
                 continue
         return found
 
-    # Goes when the judges (rules/ddp*.py, cleared, joined) read typed events: a record as the dictionary that it was.
+    # Goes when the judges (rules/ddp*.py, cleared, joined) read typed events, and with it `rehearse.log.Event` and the
+    # names in place of classes in `Run.of` and `Run.each`: a record as the dictionary that it was.
     def __getitem__(self, name: str) -> Any:
         value = self._held(name)
         if value is ABSENT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..patching import patch
+from ..patching import Original, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -15,7 +15,7 @@ def install(session: Session) -> None:
     """Local. Patches ``scaled_dot_product_attention``; tensors that are whole take the kernel that they would."""
     torch = session.torch
 
-    def by_parts(original: Any) -> Any:
+    def by_parts(original: Original) -> Original:
         def attention(query: Any, *args: Any, **kwargs: Any) -> Any:
             if type(query).__name__ != "DTensor":
                 return original(query, *args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..patching import patch
+from ..patching import Original, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -45,7 +45,7 @@ def install(session: Session) -> None:
             normal = normal * self.weight.view(shape) + self.bias.view(shape)
         return normal.to(x.dtype)
 
-    def forward(original: Any) -> Any:
+    def forward(original: Original) -> Original:
         def normalised(self: Any, x: Any) -> Any:
             grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
             if not grouped or not (self.training or not self.track_running_stats):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..patching import patch
+from ..patching import Original, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -14,7 +14,7 @@ def install(session: Session) -> None:
     """Local."""
     torch = session.torch
 
-    def init(original: Any) -> Any:
+    def init(original: Original) -> Original:
         def built(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
             session.note("nn.DataParallel calls its module once, on the CPU")
             torch.nn.Module.__init__(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..patching import patch
+from ..patching import Original, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -64,13 +64,13 @@ def _generator(real: Any, devices: Any) -> Any:
 
 
 def _contexts(torch: Any, devices: Any) -> None:
-    def context(original: Any) -> Any:
+    def context(original: Original) -> Original:
         def init(self: Any, device: Any) -> None:
             original(self, devices.mapped(device, "with torch.device"))
 
         return init
 
-    def when_imported(original: Any) -> Any:
+    def when_imported(original: Original) -> Original:
         def set_default(device: Any) -> None:
             original(None if device is None else devices.mapped(device, "set_default_device"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..patching import patch
+from ..patching import Original, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -14,7 +14,7 @@ def install(session: Session) -> None:
     """Local. Patches the constructors of ``autocast`` and ``GradScaler``, so that ``isinstance`` stays right."""
     torch = session.torch
 
-    def autocast(original: Any) -> Any:
+    def autocast(original: Original) -> Original:
         def init(
             self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
         ) -> None:
@@ -26,13 +26,13 @@ def install(session: Session) -> None:
 
         return init
 
-    def scaler(original: Any) -> Any:
+    def scaler(original: Original) -> Original:
         def init(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
             original(self, "cpu" if device == "cuda" else device, *args, **kwargs)
 
         return init
 
-    def cuda_autocast(original: Any) -> Any:
+    def cuda_autocast(original: Original) -> Original:
         def init(self: Any, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> None:
             torch.amp.autocast.__init__(self, "cuda", dtype, enabled, cache_enabled)
 

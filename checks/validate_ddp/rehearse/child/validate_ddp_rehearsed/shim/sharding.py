@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..hook import when_complete
-from ..patching import guarded, patch
+from ..patching import Original, guarded, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -25,7 +25,7 @@ def install(session: Session) -> None:
 def _on_cpu(session: Session, fsdp: Any) -> None:
     cpu = session.torch.device("cpu")
 
-    def init(original: Any) -> Any:
+    def init(original: Original) -> Original:
         def built(self: Any, *args: Any, **kwargs: Any) -> None:
             session.note("FullyShardedDataParallel keeps its parameters on the CPU")
             if len(args) > _POSITION:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..patching import patch
+from ..patching import Original, patch
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -22,7 +22,7 @@ def install(session: Session) -> None:
 
 
 def _moves(tensor: Any, devices: Any) -> None:
-    def cuda(original: Any) -> Any:
+    def cuda(original: Original) -> Original:
         def moved(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
             devices.mapped("cuda" if device is None else device, "cuda")
             return self
@@ -34,14 +34,14 @@ def _moves(tensor: Any, devices: Any) -> None:
 
 
 def _modules(module: Any, devices: Any) -> None:
-    def cuda(original: Any) -> Any:
+    def cuda(original: Original) -> Original:
         def moved(self: Any, device: Any = None) -> Any:
             devices.mapped("cuda" if device is None else device, "cuda")
             return self
 
         return moved
 
-    def to_empty(original: Any) -> Any:
+    def to_empty(original: Original) -> Original:
         def moved(self: Any, *, device: Any, recurse: bool = True) -> Any:
             return original(self, device=devices.mapped(device, "to_empty"), recurse=recurse)
 
@@ -94,7 +94,7 @@ def _pinning(torch: Any, session: Session) -> None:
     patch(torch.Tensor, "pin_memory", lambda original: lambda self, *args, **kwargs: self)
     patch(torch.Tensor, "is_pinned", lambda original: lambda self, *args, **kwargs: True)
 
-    def init(original: Any) -> Any:
+    def init(original: Original) -> Original:
         def built(self: Any, *args: Any, **kwargs: Any) -> None:
             if kwargs.get("pin_memory"):
                 session.note("memory is not pinned")
