@@ -39,7 +39,7 @@ _SHIM = (
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "losses", "failures",
-    "differential", "sharding", "moving_averages", "claims",
+    "first_gradient", "sharding", "moving_averages", "claims",
 )  # fmt: skip
 
 current: Session | None = None

@@ -90,9 +90,10 @@ class Record(metaclass=Fields):
     def plain(self) -> dict[str, object]:
         """What it holds, by name, for JSON; see ``as_json`` for the values."""
         found = {}
+        value_of = object.__getattribute__
         for name in type(self).fields:
             try:
-                found[name] = object.__getattribute__(self, name)
+                found[name] = value_of(self, name)
             except AttributeError:  # left out
                 continue
         return found
