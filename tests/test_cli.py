@@ -328,7 +328,8 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> Non
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert done.stderr == "" and len(done.stdout) == 10
     code = (
-        "import sys\nfrom validate_ddp.cli import main\nimport validate_ddp.cli as cli\nfrom validate_ddp.commands import _write\n"
+        "import sys\nfrom validate_ddp.cli import main\nimport validate_ddp.cli as cli\n"
+        "from validate_ddp.commands import _write\n"
         "cli._dispatch = lambda arguments: _write('x' * 10_000_000, None)\nsys.exit(main([]))"
     )
     read, write = os.pipe()
@@ -362,7 +363,8 @@ def test_control_c_while_waiting_for_input(tmp_path: Path) -> None:
 
 def test_characters_that_the_terminal_lacks_do_not_end_the_run(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    code = "from validate_ddp.cli import _dispatch\nfrom validate_ddp.commands import _write\n_dispatch(['rules'])\n_write('é日\\n', None)"
+    code = "from validate_ddp.cli import _dispatch\nfrom validate_ddp.commands import _write\n"
+    code += "_dispatch(['rules'])\n_write('é日\\n', None)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, cwd=tmp_path, check=True)
     assert done.stdout.endswith(b"\\xe9\\u65e5" + os.linesep.encode())
 

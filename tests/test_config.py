@@ -207,7 +207,10 @@ def test_per_file_ignores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patte
 SCALARS = st.one_of(st.text(max_size=8), st.integers(), st.booleans(), st.lists(st.text(max_size=8), max_size=3))
 
 
-@given(st.dictionaries(st.sampled_from([*(row.key for row in table(Settings).values()), "run", "other"]), SCALARS, max_size=4))
+KEYS = [*(row.key for row in table(Settings).values()), "run", "other"]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), SCALARS, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_table_gives_settings_or_one_line(table: dict[str, object]) -> None:
     try:

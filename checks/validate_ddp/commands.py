@@ -12,6 +12,7 @@ from validate_ddp.options import COLORS, POSITIONAL, RULES, Option, choice, comb
 
 if TYPE_CHECKING:
     from validate_ddp.lint import Outcome
+    from validate_ddp.report.progress import Bar
 
 _MANY_FILES = 200
 """From so many files on, progress is shown on a terminal."""
@@ -107,8 +108,18 @@ def _fix(settings: Settings, stdin: bytes | None) -> int:
 
 
 def _write(text: str | bytes, path: str | None) -> None:
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
     try:
-        _written(text, path)
+        if path is not None:
+            from validate_ddp.output_files import write_report
+
+            write_report(path, data)
+        elif isinstance(text, str):  # in the encoding of the terminal
+            sys.stdout.write(text)
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -116,45 +127,28 @@ def _write(text: str | bytes, path: str | None) -> None:
         raise UsageError(f"{where}: the report cannot be written: {error.strerror or error}") from error
 
 
-def _written(text: str | bytes, path: str | None) -> None:
-    if path is not None:
-        from validate_ddp.output_files import write_report
-
-        write_report(path, text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace"))
-    elif isinstance(text, bytes):
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-    else:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
 def _progress() -> Callable[[int, int], None] | None:
     """What ``lint.check`` calls with (files done, files in all): a bar, drawn only where it helps."""
-    if not sys.stderr.isatty():
-        return None
-    bar = None
+    bars: list[Bar] = []
 
     def show(done: int, total: int) -> None:
-        nonlocal bar
         if total < _MANY_FILES:
             return
-        if bar is None:
+        if not bars:
             from validate_ddp.report.progress import Bar
 
-            bar = Bar(total)
-        bar.show(done)
+            bars.append(Bar(total))
+        bars[0].show(done)
 
-    return show
+    return show if sys.stderr.isatty() else None
 
 
 class Explained(NamedTuple):
     """The options of ``validate-ddp explain``."""
 
-    rules: Annotated[tuple[str, ...], Option(RULES, "code or name", POSITIONAL)] = ()
-    output_format: Annotated[str, Option(choice("text", "json"), "")] = "text"
-    color: Annotated[str, Option(COLORS, "default: auto; NO_COLOR is honoured")] = "auto"
+    rules: Annotated[tuple[str, ...], Option(RULES, "code or name", POSITIONAL, "input")] = ()
+    output_format: Annotated[str, Option(choice("text", "json"), "", no_key="act")] = "text"
+    color: Annotated[str, Option(COLORS, "default: auto; NO_COLOR is honoured", no_key="act")] = "auto"
 
 
 def explain(arguments: Sequence[str]) -> int:
@@ -185,8 +179,8 @@ def explain(arguments: Sequence[str]) -> int:
 class Listed(NamedTuple):
     """The options of ``validate-ddp rules``."""
 
-    output_format: Annotated[str, Option(choice("text", "json"), "")] = "text"
-    color: Annotated[str, Option(COLORS, "default: auto; NO_COLOR is honoured")] = "auto"
+    output_format: Annotated[str, Option(choice("text", "json"), "", no_key="act")] = "text"
+    color: Annotated[str, Option(COLORS, "default: auto; NO_COLOR is honoured", no_key="act")] = "auto"
 
 
 def rules(arguments: Sequence[str]) -> int:

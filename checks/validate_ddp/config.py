@@ -1,7 +1,7 @@
 """Settings: what ``[tool.validate-ddp]`` of a pyproject.toml and the command line say together."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from validate_ddp import catalogue
@@ -136,60 +136,43 @@ def read(target: str, *, config: str | None = None, isolated: bool = False) -> S
 
     isolated: no file is read. Raises ConfigError for a table that cannot be used.
     """
-    if isolated:
-        return Settings(root=os.getcwd())
-    if config is not None:
-        table = _table(config, required=True)
-        return _settings(table or {}, config)
-    folder = os.path.abspath(target if target != "-" else ".")
-    if not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    while True:
+    if config is not None and not isolated:
+        table = _table(config)
+        if table is None:
+            raise ConfigError(f"{config}: holds no [tool.validate-ddp] table")
+        return _settings(table, config)
+    folder, below = os.path.abspath(target if target != "-" else "."), ""
+    while folder != below and not isolated:
         path = os.path.join(folder, "pyproject.toml")
-        table = _table(path, required=False)
+        # A pipe of that name would be waited for, for ever.
+        table = _table(path) if os.path.isfile(path) and os.access(path, os.R_OK) else None
         if table is not None:
             return _settings(table, path)
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return Settings(root=os.getcwd())
-        folder = parent
+        folder, below = os.path.dirname(folder), folder
+    return Settings(root=os.getcwd())
 
 
-def _table(path: str, required: bool) -> dict[str, Any] | None:
-    if not required and not os.path.isfile(path):  # a pipe of that name would be waited for, for ever
-        return None
+def _table(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        if required:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-        return None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if b"validate-ddp" not in data:  # spares the import of a TOML parser in most projects
-        if required:
-            raise ConfigError(f"{path}: holds no [tool.validate-ddp] table")
         return None
-    document = _parse_toml(data, path)
-    tool = document.get("tool")
-    table = tool.get("validate-ddp") if isinstance(tool, dict) else None
-    if table is None and required:
-        raise ConfigError(f"{path}: holds no [tool.validate-ddp] table")
-    if table is not None and not isinstance(table, dict):
-        raise ConfigError(f"{path}: `tool.validate-ddp` must be a table")
-    return table
-
-
-def _parse_toml(data: bytes, path: str) -> dict[str, Any]:
     try:
         import tomllib  # type: ignore[import-not-found,unused-ignore]  # Python 3.11 and newer
     except ModuleNotFoundError:
         import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
     try:
-        document: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+        tool = tomllib.loads(data.decode("utf-8")).get("tool")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{path}: is no valid TOML: {first}") from error
-    return document
+    table: Any = tool.get("validate-ddp") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise ConfigError(f"{path}: `tool.validate-ddp` must be a table")
+    return table
 
 
 def _settings(table: Mapping[str, Any], path: str) -> Settings:
@@ -202,26 +185,16 @@ def _settings(table: Mapping[str, Any], path: str) -> Settings:
     return override(Settings(root=root, run=run), values, path)
 
 
-def check_selectors(settings: Settings, where: str) -> None:
-    """Raises ConfigError, naming ``where`` and the key, for the first selector that means nothing."""
-    named: list[tuple[str, Iterable[str]]] = [
-        ("select", settings.select),
-        ("ignore", settings.ignore),
-        ("extend-select", settings.extend_select),
-        *(("per-file-ignores", selectors) for _, selectors in settings.per_file_ignores),
-    ]
-    for key, selectors in named:
-        for selector in selectors:
-            try:
-                catalogue.codes_matching(selector)
-            except ValueError as error:
-                raise ConfigError(f"{where}: `{key}`: {error}") from error
-
-
 def override(settings: Settings, above: Mapping[str, Any], where: str = "command line") -> Settings:
     """The settings with what ``where`` says on top. Raises ConfigError for selectors that mean nothing."""
     settings = combined(settings, above)
     if settings.no_cache or settings.cache_dir == "off":
         settings = settings._replace(cache_dir=None)
-    check_selectors(settings, where)
+    ignored = [selector for _, selectors in settings.per_file_ignores for selector in selectors]
+    for key in ("select", "ignore", "extend_select", "per_file_ignores"):
+        for selector in ignored if key == "per_file_ignores" else getattr(settings, key):
+            try:
+                catalogue.codes_matching(selector)
+            except ValueError as error:
+                raise ConfigError(f"{where}: `{key.replace('_', '-')}`: {error}") from error
     return settings

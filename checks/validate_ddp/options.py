@@ -19,7 +19,7 @@ class ConfigError(UsageError):
 
 class Kind(NamedTuple):
     """What a value may be. told: in words. schema: as a JSON schema. read: what a word of the command line means; it
-    raises ValueError for a word that means nothing, with a message where there is more to say than ``told``."""
+    raises ValueError, with a message, or gives a number that the schema refuses."""
 
     told: str
     schema: Mapping[str, Any]
@@ -86,6 +86,13 @@ def _whole(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
+
+
 def choice(*words: str) -> Kind:
     """One of some words."""
     return Kind("one of " + ", ".join(words), {"enum": list(words)})
@@ -96,18 +103,20 @@ def _table_of(values: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 POSITIONAL = "positional"
+RULE = {"type": "string", "title": "rule"}
 _STRING = {"type": "string"}
 _STRINGS = {"type": "array", "items": _STRING}
 _SET = {"type": "string", "pattern": "^[^\\u0000]*$"}
 _NAMED = {"type": "string", "pattern": "^[^=\\u0000]+$"}
 SWITCH = Kind("true or false", {"type": "boolean"})
-SELECTORS = Kind("a list of selectors", _STRINGS, "RULES", _comma_list)
+_RULES = {"type": "array", "items": RULE}
+SELECTORS = Kind("a list of selectors", _RULES, "RULES", _comma_list)
 PATTERNS = Kind("a list of patterns", _STRINGS, "PATTERNS", _comma_list)
-IGNORES = Kind("a table of pattern = list of selectors", _table_of(_STRINGS), "PATTERN:RULE", _ignores)
+IGNORES = Kind("a table of pattern = list of selectors", _table_of(_RULES), "PATTERN:RULE", _ignores)
 CACHE = Kind('a folder, or "off"', {"type": "string", "pattern": "^[^\\u0000]+$"}, "DIR")
 JOBS = Kind("a whole number, 0 for automatic", {"type": "integer", "minimum": 0, "maximum": 9999}, "N", _whole)
 NUMBER = Kind("a whole number above 0", {"type": "integer", "minimum": 1, "maximum": 10**9}, "N", _whole)
-SECONDS = Kind("a number of seconds above 0", {"type": "number", "exclusiveMinimum": 0, "maximum": 10**9}, "S", float)
+SECONDS = Kind("a number of seconds above 0", {"type": "number", "exclusiveMinimum": 0, "maximum": 10**9}, "S", _number)
 VARIABLES = Kind('a table of NAME = "VALUE"', _table_of(_SET, propertyNames=_NAMED), "NAME=VALUE", _pair)
 DATA = Kind("a list of KIND:PATH", _STRINGS, "KIND:PATH", lambda text: [text])
 COLORS = choice("auto", "always", "never")
@@ -189,7 +198,7 @@ def _word(kind: Kind) -> Callable[[str], Any]:
         try:
             value = kind.read(text)
         except ValueError as error:
-            raise ArgumentTypeError(_wrong(kind, text) if kind is SECONDS else str(error)) from error
+            raise ArgumentTypeError(str(error)) from error
         if isinstance(value, int | float) and not fits(value, kind.schema):
             raise ArgumentTypeError(_wrong(kind, text))
         return value
