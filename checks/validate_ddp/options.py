@@ -102,6 +102,7 @@ def _table_of(values: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": values, **more}
 
 
+_TYPES = {"array": list, "object": dict, "string": str, "boolean": bool, "integer": int, "number": int | float}
 POSITIONAL = "positional"
 RULE = {"type": "string", "title": "rule"}
 _STRING = {"type": "string"}
@@ -226,24 +227,20 @@ def fits(value: object, schema: Mapping[str, Any]) -> bool:
     """Whether a value is as a schema of ours says."""
     if "enum" in schema:
         return value in schema["enum"]
-    if schema["type"] == "array":
-        return isinstance(value, list) and all(fits(item, schema["items"]) for item in value)
-    if schema["type"] == "object":
-        named = schema.get("propertyNames", _STRING)
-        return isinstance(value, dict) and all(
-            fits(name, named) and fits(item, schema["additionalProperties"]) for name, item in value.items()
-        )
-    if schema["type"] == "string":
+    if not isinstance(value, _TYPES[schema["type"]]) or isinstance(value, bool) is not (schema["type"] == "boolean"):
+        return False
+    if isinstance(value, list):
+        return all(fits(item, schema["items"]) for item in value)
+    if isinstance(value, dict):
+        names, values = schema.get("propertyNames", _STRING), schema["additionalProperties"]
+        return all(fits(name, names) and fits(item, values) for name, item in value.items())
+    if isinstance(value, str):
         import re
 
-        return isinstance(value, str) and re.search(schema.get("pattern", ""), value) is not None
-    if schema["type"] == "boolean" or isinstance(value, bool):
-        return schema["type"] == "boolean" and isinstance(value, bool)
-    return (
-        isinstance(value, int if schema["type"] == "integer" else int | float)
-        and schema.get("minimum", 0) <= value <= schema["maximum"]
-        and value != schema.get("exclusiveMinimum")
-    )
+        return re.search(schema.get("pattern", ""), value) is not None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return schema.get("minimum", 0) <= value <= schema["maximum"] and value != schema.get("exclusiveMinimum")
+    return True
 
 
 def _frozen(value: Any) -> Any:

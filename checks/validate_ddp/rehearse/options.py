@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 from validate_ddp.config import FAIL_ON, Settings
@@ -136,19 +137,11 @@ def _planned(options: Options) -> Options:
         raise UsageError("run needs a script: `validate-ddp run [options] train.py [args]`")
     if rest[0] == "--":
         plan = understood(rest[1:], plan)
-    elif rest[0] == "-m":
-        if len(rest) < 2:
-            raise UsageError("-m needs the name of a module")
-        plan = plan_of(plan, ("-m", rest[1]), rest[2:])
+    elif rest == ("-m",):
+        raise UsageError("-m needs the name of a module")
     else:
-        plan = plan_of(plan, (rest[0],), rest[1:])
+        own = 2 if rest[0] == "-m" else 1
+        plan = replace(plan, script=rest[:own], arguments=rest[own:])
     if plan.script[0] != "-m" and not os.path.isfile(plan.script[0]):
         raise UsageError(f"{plan.script[0]}: no such script")
     return options._replace(plan=plan)
-
-
-def plan_of(plan: Plan, script: tuple[str, ...], arguments: tuple[str, ...]) -> Plan:
-    """``plan`` for that script."""
-    from dataclasses import replace
-
-    return replace(plan, script=script, arguments=arguments)
