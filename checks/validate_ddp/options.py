@@ -238,9 +238,9 @@ def fits(value: object, schema: Mapping[str, Any]) -> bool:
         import re
 
         return re.search(schema.get("pattern", ""), value) is not None
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return schema.get("minimum", 0) <= value <= schema["maximum"] and value != schema.get("exclusiveMinimum")
-    return True
+    if isinstance(value, bool):
+        return True
+    return schema.get("minimum", 0) <= value <= schema["maximum"] and value != schema.get("exclusiveMinimum")
 
 
 def _frozen(value: Any) -> Any:
