@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from validate_ddp import __version__, cli, console
-from validate_ddp.arguments import SWITCHES, plain
-from validate_ddp.options import check_arguments
+from validate_ddp.config import Settings
+from validate_ddp.options import SWITCH, said, table
 
 CLEAN = "x = 1\n"
 ERROR = "engine.train(1)\n"
@@ -328,7 +328,8 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> Non
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert done.stderr == "" and len(done.stdout) == 10
     code = (
-        "import sys\nfrom validate_ddp.cli import _write, main\nimport validate_ddp.cli as cli\n"
+        "import sys\nfrom validate_ddp.cli import main\nimport validate_ddp.cli as cli\n"
+        "from validate_ddp.commands import _write\n"
         "cli._dispatch = lambda arguments: _write('x' * 10_000_000, None)\nsys.exit(main([]))"
     )
     read, write = os.pipe()
@@ -362,21 +363,19 @@ def test_control_c_while_waiting_for_input(tmp_path: Path) -> None:
 
 def test_characters_that_the_terminal_lacks_do_not_end_the_run(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    code = "from validate_ddp.cli import _dispatch, _write\n_dispatch(['rules'])\n_write('é日\\n', None)"
+    code = "from validate_ddp.cli import _dispatch\nfrom validate_ddp.commands import _write\n"
+    code += "_dispatch(['rules'])\n_write('é日\\n', None)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, cwd=tmp_path, check=True)
     assert done.stdout.endswith(b"\\xe9\\u65e5" + os.linesep.encode())
 
 
-PLAIN = ["a.py", "b", "-", *SWITCHES]
+PLAIN = ["a.py", "b", "-", "", *(flag for row in table(Settings).values() if row.kind is SWITCH for flag in row.flags)]
 
 
-@given(st.lists(st.sampled_from([*PLAIN, "--", "-x", "--fix=1", "--jobs=2", ""]), max_size=5))
+@given(st.lists(st.sampled_from(PLAIN), max_size=5))
 def test_plain_arguments_are_read_as_argparse_reads_them(arguments: list[str]) -> None:
-    read = plain(arguments)
-    if read is not None:
-        assert read == check_arguments(arguments)
-    else:
-        assert not set(arguments) <= set(PLAIN)
+    by_argparse = said(Settings, [*arguments, "--jobs=2"], prog="validate-ddp")
+    assert by_argparse == {**said(Settings, arguments, prog="validate-ddp"), "jobs": 2}
 
 
 def test_a_clean_run_of_the_plain_kind_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from validate_ddp.cli import exit_code
+from validate_ddp.commands import exit_code
 from validate_ddp.config import Settings
 from validate_ddp.findings import Finding
 from validate_ddp.lint import check
