@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from validate_ddp.catalogue import every, load
-from validate_ddp.rehearse.judging import judges
+from validate_ddp.rehearse.judging import observers
 
 
 def epochs(run: Any, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
@@ -26,7 +26,7 @@ def test_every_rule_says_not_observed_of_an_empty_run(recorded: Any) -> None:
 
 def test_rules_are_in_the_catalogue_as_ones_that_a_run_shows() -> None:
     evidence = {stub.code: load(stub).EVIDENCE for stub in every()}
-    assert {code: evidence[code] for code in judges() if "R" not in evidence[code]} == {}
+    assert {code: evidence[code] for code in observers() if "R" not in evidence[code]} == {}
 
 
 def test_an_order_that_repeats_is_a_missing_set_epoch(training: Any) -> None:

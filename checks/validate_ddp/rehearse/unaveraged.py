@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
+from typing import NamedTuple
 
 from validate_ddp.rehearse.coverage import has_own_data, sharings
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.updates import common_steps, parameters, taken
 
@@ -20,8 +20,7 @@ _NO_TENSORS = {"barrier", "monitored_barrier", "new_group", "DistributedDataPara
 _POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """What ranks send each other while they train.
 
     model: tensors shaped like parameters, as long as all of them, or sent between a backward and its step; each as its
