@@ -230,8 +230,8 @@ def _zeroed(run: Run, rank: int, steps: list[Update]) -> Seen:
     if any(len(update.backwards) > 1 for update in steps):
         dropped = {event["site"].place for update in steps for event, _ in update.dropped}
         for event in run.of(rank, "zero_grad"):
-            place_lost = event["site"].place in dropped
-            yield Unclear(event["site"]) if place_lost else Well(event["site"], held=False)
+            lost = event["site"].place in dropped
+            yield Unclear(event["site"]) if lost else Well(event["site"], held=False)
 
 
 def _drops(update: Update) -> bool:

@@ -70,7 +70,7 @@ def observe(run: Run) -> Seen:
             if not weighed and max(counts) > _UNEQUAL * min(counts):
                 found.append((losses[0], counts))
     if not found:
-        yield from [Well()] * bool(compared)
+        yield from [Well()] if compared else ()
         return
     event, counts = max(found, key=lambda pair: max(pair[1]) / max(1, min(pair[1])))
     told = ", ".join(f"{count} on rank {rank}" for rank, count in zip(run.ranks, counts, strict=True))

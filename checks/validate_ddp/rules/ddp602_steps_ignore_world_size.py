@@ -338,9 +338,8 @@ def observe(run: Run) -> Seen:
             )
             yield Observation("DDP602", WARNING, schedule["site"], message, (), (rank,))
         else:
-            yield Well(schedule["site"] if abs(ratio - 1) < _CLOSE else None)
-            if abs(ratio - 1) >= _CLOSE:
-                yield Unclear(schedule["site"])
+            close = abs(ratio - 1) < _CLOSE
+            yield from [Well(schedule["site"])] if close else [Well(), Unclear(schedule["site"])]
 
 
 def _rounded(run: Run, rank: int, steps: float, taken: int) -> bool:
