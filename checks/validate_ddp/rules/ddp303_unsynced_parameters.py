@@ -43,7 +43,15 @@ from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
 from validate_ddp.models.optimizers import has_parameters, parts_of
 from validate_ddp.rehearse.events import Event, Site
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.unaveraged import differ_widely, each_step_sends, sent, shared_out, started_equal, trained
+from validate_ddp.rehearse.unaveraged import (
+    differ_widely,
+    each_step_sends,
+    sent,
+    shared_out,
+    started_equal,
+    trained,
+    why_under_wrapper,
+)
 from validate_ddp.rehearse.updates import (
     agree,
     common_steps,
@@ -280,12 +288,14 @@ def _unwrapped(run: Run, optimizer: Event) -> Observation | None:
     number = optimizer["optimizer"]
     for count in range(1, common_steps(run, number) + 1):
         apart = differing(run, number, count, "params", wrapped=False)
-        other = bool(differing(run, number, count, "grads", wrapped=False))
-        steps = taken(run, number, count)
-        if apart and run.wraps and other:
+        if not apart:
+            continue
+        alike = not differing(run, number, count, "grads", wrapped=False)
+        if run.wraps and not alike:
             return _apart(run, optimizer, count, apart, "are under no DDP wrapper")
+        steps = taken(run, number, count)
         averaged = all(any(step["grads"] or ()) and None not in step["grads"] for step in steps)
-        if apart and not run.wraps and averaged and not other:
+        if not run.wraps and averaged and alike:
             return _apart(run, optimizer, count, apart, "get the same gradients on every rank")
     return None
 
@@ -371,28 +381,10 @@ def _under(run: Run, optimizer: Event) -> Observation | None:
         apart = differing(run, number, count, "params", wrapped=True)
         if apart:
             site: Site = update.step["site"]
-            message = f"{len(apart)} parameters under DDP differ between ranks after step {count}: " + _why(
-                run, number, count, apart
+            message = (
+                f"{len(apart)} parameters under DDP differ between ranks after step {count}: "
+                + why_under_wrapper(run, number, count, apart)
             )
             since = ((run.ranks[0], update.step["time"]),)
             return Observation("DDP303", ERROR, site, message, (), tuple(run.ranks), since=since)
     return None
-
-
-def _why(run: Run, number: int, count: int, apart: list[int]) -> str:
-    rates = other_rates(run, number, count)
-    if rates:
-        return rates
-    if count == 1 and not started_equal(run, number, apart):
-        return "they did before it, although DDP makes them equal when it wraps the model"
-    if differing(run, number, count, "grads", wrapped=True):
-        names = parameters(run, run.ranks[0])[number]["names"]
-        grads = taken(run, number, count)[0]["grads"]
-        without = sum(name is not None and grads[at] is None for at, name in enumerate(names))
-        if without:
-            return (
-                f"their gradients are not reduced, as {without} others under DDP have none at this step, for which it "
-                "waits: freeze parameters before the model is wrapped"
-            )
-        return "their gradients were changed on some ranks after DDP had reduced them"
-    return "the gradients are equal, and so are the learning rates; the optimizer's state or the parameters are not"

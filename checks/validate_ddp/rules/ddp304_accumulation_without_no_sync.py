@@ -242,8 +242,12 @@ def observe(run: Run) -> Seen:
 
 def _repeated(update: Update) -> Seen:
     """Backwards that run several times before a step, by whether they reduce at most once."""
-    counts = Counter(event["site"].place for event in update.backwards)
-    armed = Counter(event["site"].place for event in update.backwards if event["armed"])
-    for site in (event["site"] for event in update.backwards):
+    backwards = update.backwards
+    sites = {event["site"].place: event["site"] for event in backwards}
+    if len(sites) == len(backwards):
+        return
+    counts = Counter(event["site"].place for event in backwards)
+    armed = Counter(event["site"].place for event in backwards if event["armed"])
+    for site in sites.values():
         if counts[site.place] > 1:
             yield Well(site, held=False) if armed[site.place] <= 1 else Unclear(site)
