@@ -337,9 +337,11 @@ def observe(run: Run) -> Seen:
                 f"{run.world_size} times fewer, as many as there are ranks"
             )
             yield Observation("DDP602", WARNING, schedule["site"], message, (), (rank,))
+        elif abs(ratio - 1) < _CLOSE:
+            yield Well(schedule["site"])
         else:
-            close = abs(ratio - 1) < _CLOSE
-            yield from [Well(schedule["site"])] if close else [Well(), Unclear(schedule["site"])]
+            yield Well()
+            yield Unclear(schedule["site"])
 
 
 def _rounded(run: Run, rank: int, steps: float, taken: int) -> bool:
