@@ -95,3 +95,15 @@ def test_a_module_that_appears_is_noticed(tmp_path: Path) -> None:
     assert run("--cache-dir", cache, str(script))[0] == 0
     (tmp_path / "saving.py").write_text(f"import torch\ndef save():\n    {SAVE}\n")
     assert run("--cache-dir", cache, str(script))[0] == 1
+
+
+def test_what_rules_see_in_a_run_costs_no_heavy_import_when_a_script_is_read() -> None:
+    program = "import sys; from validate_ddp.catalogue import every, load; [load(each) for each in every()]; "
+    command = [sys.executable, "-S", "-c", "import site; site.main(); " + program + "print(*sys.modules)"]
+    idle = [sys.executable, "-S", "-c", "import site, sys; site.main(); print(*sys.modules)"]
+    loaded, before = (
+        set(subprocess.run(each, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+        for each in (command, idle)
+    )
+    assert "validate_ddp.rehearse.updates" in loaded
+    assert (loaded - before) & {*HEAVY, "json"} == set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.rehearse.judging import judges
+from validate_ddp.rehearse.judging import observers
 
 
 def level(rank: int, kind: str = "DistributedSampler", **fields: Any) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def test_batches_taken_in_turn_are_each_ranks_own(recorded: Any) -> None:
 
 
 def test_a_split_that_differs_explains_what_is_missed(recorded: Any) -> None:
-    assert "DDP204" in judges()
+    assert "DDP204" in observers()
     for rank in (0, 1):
         recorded.add(rank, "split", digests=[rank], lengths=[4], site=recorded.site(9))
     recorded.wrapper()

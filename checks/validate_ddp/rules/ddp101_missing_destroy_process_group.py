@@ -46,12 +46,15 @@ from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "process_group"
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
+TELLING = Telling("a group that was gone when the rank exited", of_the_script=True)
 
 VALID = (
     """
@@ -166,3 +169,25 @@ def _fix(program: Program, started: Fact) -> Fix | None:
         call = f"if {dist}.is_initialized():\n    {call}"
     edit = Edit("insert_before" if last.before else "append", last.path, last.statement, call)
     return Fix(title, not last.in_use, (*imports, edit))
+
+
+def observe(run: Run) -> Seen:
+    """Looks at ranks that came to their end; after a crash a group that is up says nothing."""
+    if run.outcome != "finished":
+        return
+    ends, left = 0, []
+    for rank in run.ranks:
+        groups, exits, failed = run.of(rank, "group"), run.of(rank, "exit"), bool(run.of(rank, "exception"))
+        for event in exits or groups:
+            gone = bool(exits) and not event["initialized"] and not failed
+            yield Well(event["site"], held=bool(groups)) if gone else Unclear(event["site"])
+        if groups and not failed:
+            ends += len(exits)
+            left += [(rank, event["site"]) for event in exits if event["initialized"]]
+    if left:
+        who = "every rank" if len(left) == ends else "rank " + ", ".join(str(rank) for rank, _ in left)
+        message = f"the process group is still up when {who} exits: no `destroy_process_group()` was called"
+        site = left[0][1]
+        # A group that a library made is that library's to destroy, as with a Trainer.
+        severity = INFO if site.frames and site.frames[0].library else WARNING
+        yield Observation("DDP101", severity, site, message, (), tuple(rank for rank, _ in left))

@@ -37,12 +37,15 @@ from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, WorldSize, bare, reaching
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "device"
 SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("each rank take the GPU of its local rank", once=True)
 
 VALID = (
     """
@@ -210,3 +213,19 @@ def _one_node(program: Program) -> bool:
         for fact in program.facts("process_group")
         for atom in (*bare(fact.value("world_size")), *bare(fact.value("rank")))
     ) or any(fact.value("one_node") for fact in program.facts("process_group"))
+
+
+def observe(run: Run) -> Seen:
+    """Looks at the ranks whose local rank differs from their rank, as on one node no rank's does."""
+    for rank, event in run.each("device"):
+        local = run.local_rank(rank)
+        if rank == local:
+            continue
+        if event["index"] == rank:
+            message = (
+                f"rank {rank} asks for GPU {rank} ({event['via']}), the number of its rank: on its node it is local "
+                f"rank {local}"
+            )
+            yield Observation("DDP103", ERROR, event["site"], message, (), (rank,))
+        else:
+            yield Well(event["site"]) if event["index"] == local else Unclear(event["site"])

@@ -34,12 +34,15 @@ from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare, constant
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import propose, unless_guessed
 
 TRIGGER = "process_group"
 SEVERITIES = (WARNING, ERROR, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("each rank use its own rank", once=True, outranks=("DDP202", "DDP209"))
 
 VALID = (
     """
@@ -226,3 +229,23 @@ def _names_at(fact: Fact, holder: str) -> Iterator[dict[str, Value]]:
             if isinstance(atom, (Instance, Resource)):
                 yield atom.fields
         scope = scope.parent
+
+
+def observe(run: Run) -> Seen:
+    """Looks at the ranks whose local rank differs from their rank."""
+    for rank, event in run.each("joining", "sampler"):
+        local = run.local_rank(rank)
+        if rank == local or event.get("rank") is None:
+            continue
+        if event["rank"] == local:
+            what = "joins the process group" if event["event"] == "joining" else "takes its share of the data"
+            message = f"rank {rank} {what} as rank {local}, which is its local rank: {_wrong(event['event'])}"
+            yield Observation("DDP104", ERROR, event["site"], message, (), (rank,))
+        else:
+            yield Well(event["site"]) if event["rank"] == rank else Unclear(event["site"])
+
+
+def _wrong(kind: str) -> str:
+    if kind == "joining":
+        return "another node has a rank of that number too"
+    return "ranks of several nodes read the same samples, and others are read by nobody"

@@ -32,12 +32,14 @@ from validate_ddp.findings import ERROR, INFO, Edit, Fix, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import constant
+from validate_ddp.rehearse.verdict import Telling
 from validate_ddp.rules.proposing import propose
 
 TRIGGER = "process_group"
 SEVERITIES = (ERROR, INFO)
 EVIDENCE = "S"
 FIX = "safe"
+TELLING = Telling(crashes=("TypeError", "AttributeError"))
 
 VALID = (
     """

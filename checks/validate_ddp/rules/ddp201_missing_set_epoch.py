@@ -47,12 +47,16 @@ from validate_ddp.interpreter.facts import Fact, Loop
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Resource, Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
+from validate_ddp.rehearse.iterations import Reshuffle, reshuffles
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "sampler"
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "safe"
+TELLING = Telling("another order in each epoch")
 
 _HEAD = """
 import torch.distributed as dist
@@ -237,3 +241,35 @@ def _name_of(fact: Fact, sampler: Resource) -> str | None:
         if len(value) == 1 and value[0].kind == "loader" and distributed_samplers(value) == [sampler]:
             return f"{name}.sampler" if value[0].get("sampler") else f"{name}.batch_sampler.sampler"
     return None
+
+
+_ENOUGH = 4
+"""Indices that must agree: fewer can by chance."""
+
+
+def observe(run: Run) -> Seen:
+    """Compares the indices of consecutive iterations over the same loader. An epoch that some ranks set and others do
+    not is DDP209's."""
+    seen = [(each, each.sampler["shuffle"] and len(each.before) >= _ENOUGH) for each in reshuffles(run)]
+    changed = {_which(each) for each, enough in seen if enough and each.before != each.after}
+    for each, enough in seen:
+        site = each.sampler["site"]
+        if each.before != each.after:
+            yield Well(site if each.before and each.after else None, held=enough)
+        elif enough and _which(each) not in changed:
+            shown = ", ".join(map(str, each.before[:5]))
+            message = (
+                f"epochs {each.epoch} and {each.epoch + 1} take the same samples in the same order "
+                f"({shown}, ...): `set_epoch` is not called between them"
+            )
+            notes = (Note(each.site, "the iteration that repeats the one before"),)
+            yield Observation("DDP201", ERROR, site, message, notes, (each.rank,))
+        elif each.before:
+            yield Unclear(site)
+            if enough:
+                yield Unclear()
+
+
+def _which(each: Reshuffle) -> tuple[object, ...]:
+    """What is the same on all ranks."""
+    return each.sampler["site"].place, each.sampler["sampler"], each.epoch

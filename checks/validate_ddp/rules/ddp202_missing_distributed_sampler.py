@@ -30,7 +30,9 @@ fewer by the number of ranks, and schedules that count them change. The epoch lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
@@ -38,12 +40,26 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
+from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
+from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.iterations import (
+    Turn,
+    contents,
+    loader_of,
+    sampler_of,
+    shared,
+    training_turn,
+    training_turns,
+)
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "loader"
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("no sample read by two ranks", once=True)
 
 _HEAD = """
 import torch
@@ -260,3 +276,81 @@ def _whole(dataset: Any) -> bool:
     if isinstance(dataset, Opaque):
         return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
     return True
+
+
+def observe(run: Run) -> Seen:
+    """Compares the first iterations of each rank over its training loaders; needs DDP, which shares one model."""
+    if run.world_size < 2:
+        return
+    yield from _read_by_one(run)
+    first = run.ranks[0]
+    padded = {each.turns[first].loader for each in sharings(run) if _is_padded(each)}
+    # Shares that overlap a little may be another defect: there it is not said that none is read twice.
+    well = all(sharing.repeated <= sharing.padding for sharing in sharings(run))
+    for turn in training_turns(run, first) if run.wraps else ():
+        loader = loader_of(run, first, turn.loader)
+        if loader is None or loader["iterable"] or turn.number > 1 or turn.loader in padded:
+            continue
+        for other in run.replicas[1:]:
+            peer = _same_loader(run, other, turn, loader)
+            if peer is None or _repeats_on_purpose(turn, peer):
+                continue
+            common, share = shared(contents(chosen(turn)), contents(chosen(peer)))
+            passed_over = len(chosen(turn).batches) < len(turn.batches)
+            if common and (share > 0.5 or (_is_whole(loader) and not passed_over)):
+                yield _observation(run, first, other, loader, common, share)
+            elif well:
+                yield Well()
+
+
+def _read_by_one(run: Run) -> Seen:
+    """Loaders, by whether in an iteration of all ranks no sample is read by two."""
+    first = run.ranks[0]
+    for turn in training_turns(run, first):
+        loader = loader_of(run, first, turn.loader)
+        if loader is None or loader["iterable"]:
+            continue
+        found = (training_turn(run, rank, turn.loader, turn.number) for rank in run.ranks)
+        peers = [peer for peer in found if peer is not None]
+        counts = Counter(index for each in peers for index in set(chain(*each.indices)))
+        if len(peers) == len(run.ranks) and all(any(each.indices) for each in peers):
+            # A sampler without drop_last repeats a few samples, so that all ranks get equally many.
+            alone = sum(count > 1 for count in counts.values()) < run.world_size
+            yield Well(loader["site"], held=False) if alone else Unclear(loader["site"])
+
+
+def _same_loader(run: Run, rank: int, turn: Turn, loader: Event) -> Turn | None:
+    other = training_turn(run, rank, turn.loader, turn.number)
+    theirs = loader_of(run, rank, turn.loader)
+    return other if theirs and theirs["site"].place == loader["site"].place else None
+
+
+def _repeats_on_purpose(turn: Turn, peer: Turn) -> bool:
+    """Whether samplers of the script's own take shares: one for repeated augmentation gives ranks the same samples."""
+    return any(
+        not mine["known"] and mine.get("replicas", 1) > 1 and mine.get("rank") != theirs.get("rank")
+        for mine, theirs in zip(turn.samplers, peer.samplers, strict=False)
+    )
+
+
+def _is_padded(sharing: Sharing) -> bool:
+    """Whether nothing is read twice but what fills up the shares of a sampler: of very small data that may be all."""
+    return bool(sharing.sharding) and 0 < sharing.repeated <= sharing.padding and not unread(sharing, sharing.ranks)
+
+
+def _is_whole(loader: Event) -> bool:
+    """Whether each rank's loader is as long as the whole data set."""
+    batches, size, length = loader["batches"], loader["batch_size"], loader["length"]
+    if not batches or not size or not length:
+        return False
+    return bool((batches + 1) * size > length and batches * size > 0.75 * length)
+
+
+def _observation(run: Run, first: int, other: int, loader: Event, common: int, share: float) -> Observation:
+    sampler = sampler_of(run, first, loader)
+    if share > 0.5:
+        message = f"ranks {first} and {other} train on the same samples: {common} of those seen by both are equal"
+    else:
+        message = f"each rank's loader covers the whole data set of {loader['length']} samples: none is left to a peer"
+    site = sampler["site"] if sampler else loader["site"]
+    return Observation("DDP202", ERROR, site, message, (), (first, other))

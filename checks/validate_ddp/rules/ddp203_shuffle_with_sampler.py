@@ -34,12 +34,14 @@ from validate_ddp.findings import ERROR, Edit, Fix, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Instance, Resource, bare, constant
+from validate_ddp.rehearse.verdict import Telling
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "loader"
 SEVERITIES = (ERROR,)
 EVIDENCE = "S"
 FIX = "safe"
+TELLING = Telling(crashes=("ValueError",))
 
 _HEAD = """
 import torch.distributed as dist

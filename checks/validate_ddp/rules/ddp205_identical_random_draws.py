@@ -46,6 +46,9 @@ from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import NONE, bare, constant, reaching
+from validate_ddp.rehearse.draws import drawn_by_all, seed_before
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
 
@@ -366,3 +369,21 @@ def _draws_in_steps(program: Program, own: bool = False) -> list[Fact]:
         and (constant(fact.value("generator") or NONE) is not None) is own
         and any(loop.serial in training for loop in fact.loops)
     ]
+
+
+def observe(run: Run) -> Seen:
+    """Compares the first draws of each place, among draws from the generator that all share."""
+    if run.world_size < 2 or len(run.replicas) < 2 or not run.wraps:
+        return
+    drawn = drawn_by_all(run)
+    equal = [draws[0] for draws in drawn if len({draw["digest"] for draw in draws}) == 1]
+    if not equal:
+        yield from (Well() for _ in drawn)
+        return
+    draw, seed = equal[0], seed_before(run, equal[0])
+    message = f"every rank draws the same numbers in `{draw['function']}` while it trains" + (
+        f": all are seeded with {seed['value']} here, so the noise is not new on each rank" if seed else ""
+    )
+    site = seed["site"] if seed else draw["site"]
+    notes = (Note(draw["site"], f"the draw, equal on {len(run.replicas)} ranks"),) if seed else ()
+    yield Observation("DDP205", WARNING, site, message, notes, tuple(run.replicas))

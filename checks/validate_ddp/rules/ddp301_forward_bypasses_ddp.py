@@ -38,12 +38,17 @@ from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Opaque, Resource, bare, reaching
+from validate_ddp.rehearse.coverage import read_apart
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import agree, differing, wrapped_steps
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "forward"
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("gradients that are equal on all ranks", once=True, clears_beside=("DDP202", "DDP206"))
 
 _HEAD = """
 import torch
@@ -204,3 +209,28 @@ def _reduced_by_hand(program: Program) -> bool:
             for atom in fact.value("arguments")
         )
     )
+
+
+def observe(run: Run) -> Seen:
+    """Gradients that are averaged by hand are equal, and so no finding."""
+    for number, count, update in wrapped_steps(run):
+        if not update.backwards:
+            continue
+        if update.forwards:
+            yield Well()
+            continue
+        equal = agree(run, number, count, "grads", wrapped=True)
+        for call in update.bypasses:
+            yield Well(call["site"], held=False) if equal else Unclear(call["site"])
+        # Of equal samples gradients are equal, whether anything reduces them or not.
+        if equal and read_apart(run):
+            yield Well()
+        names = differing(run, number, count, "grads", wrapped=True)
+        if names:
+            call = (update.bypasses or update.backwards)[-1]
+            how = "calls the module inside DDP" if update.bypasses else "never calls the DDP wrapper"
+            message = (
+                f"the training forward {how}: at step {count} the gradients of {len(names)} parameters differ "
+                "between ranks, nothing has reduced them"
+            )
+            yield Observation("DDP301", ERROR, call["site"], message, (), tuple(run.ranks))

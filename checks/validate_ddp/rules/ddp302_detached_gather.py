@@ -52,6 +52,9 @@ from validate_ddp.interpreter import gradients
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Class, Instance, Resource, Site, bare, reaching
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.run import Site as CallSite
+from validate_ddp.rehearse.verdict import Note, Observation, Seen
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "gather"
@@ -278,3 +281,30 @@ def _place(fact: Fact) -> Site:
             break
         site = call
     return site
+
+
+_OWN = (
+    ", with this rank's own rows put back: unless it is scaled by the world size, the gradient is that of one process "
+    "divided by it"
+)
+_NONE = ", which has no gradient: the loss has the value of the global batch, and another gradient"
+
+
+def observe(run: Run) -> Seen:
+    """The own rows put back among the gathered ones carry a gradient, of 1 over the world size: info. Without such an
+    event nothing is known: only gathers of what needs a gradient are followed."""
+    for rank, event in run.each("gathered"):
+        site = _in_training_step(event["site"], event["backward"])
+        severity = INFO if event["own"] else ERROR
+        message = f"the loss is made of what `{event['op']}` gathered" + (_OWN if event["own"] else _NONE)
+        notes = (Note(event["site"], "gathered here"),) if event["site"].place != site.place else ()
+        yield Observation("DDP302", severity, site, message, notes, (rank,), event["site"])
+
+
+def _in_training_step(gather: CallSite, backward: CallSite) -> CallSite:
+    """The line of the function that calls backward: a helper that gathers is right for other uses."""
+    functions = {(frame.path, frame.function) for frame in backward.frames if not frame.library}
+    for frame in gather.frames:
+        if (frame.path, frame.function) in functions:
+            return CallSite((frame,))
+    return gather

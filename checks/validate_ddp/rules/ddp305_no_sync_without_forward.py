@@ -36,12 +36,16 @@ from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import bare
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import agree, averaged_by_hand, differing, wrapped_steps
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "backward"
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling(once=True)
 
 _UNDER = frozenset({"no_sync", "perhaps_no_sync"})
 
@@ -223,3 +227,27 @@ def _without_effect(program: Program, backwards: list[Fact], forwards: list[Fact
             "`no_sync()` around the backward alone has no effect: the forward decides, and it ran outside",
             evidence=(place(same[0].site, "this forward has told the backward to reduce"),),
         )
+
+
+def observe(run: Run) -> Seen:
+    """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway. Local
+    SGD has them differ, and averages the parameters now and then."""
+    for number, count, update in wrapped_steps(run):
+        training = [event for event in update.forwards if event["grad"]]
+        if not training or not update.backwards:
+            continue
+        vain = [event for event in update.backwards if event["armed"] and not event["sync"]]
+        if vain:
+            message = "`no_sync()` round the backward alone has no effect: the forward decides, and it was outside"
+            notes = (Note(training[-1]["site"], "the forward, with synchronisation on"),)
+            yield Observation("DDP305", ERROR, vain[0]["site"], message, notes, (run.ranks[0],))
+        elif training[-1]["sync"] or averaged_by_hand(run, number) or agree(run, number, count, "grads", wrapped=True):
+            yield Well()
+        elif differing(run, number, count, "grads", wrapped=True):
+            reduced = any(event["sync"] for event in training)
+            message = f"at step {count} the gradients differ between ranks: " + (
+                "the last forward before it ran under `no_sync()`, and what an earlier one reduced is not all"
+                if reduced
+                else "every forward before it ran with synchronisation off, so no backward reduces them"
+            )
+            yield Observation("DDP305", ERROR, training[-1]["site"], message, (), tuple(run.ranks))

@@ -38,12 +38,16 @@ from validate_ddp.findings import ERROR, INFO, Place, Proposal
 from validate_ddp.interpreter.accumulation import accumulations, zeroed_every_turn
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import Update, updates
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "zero_grad"
 SEVERITIES = (ERROR, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("no gradient thrown away", once=True)
 
 _HEAD = """
 import torch
@@ -204,3 +208,35 @@ def _following(program: Program, zeroed: Fact) -> Fact | None:
     if before or [fact.kind for fact in after] != ["backward", "step"]:
         return None
     return after[0]
+
+
+def observe(run: Run) -> Seen:
+    """Only where it happens at most steps: a step that is skipped once, for a loss that is not finite, is no defect."""
+    rank = run.ranks[0] if run.ranks else 0
+    of_optimizers = list(updates(run, rank).values())
+    yield from _zeroed(run, rank, [update for steps in of_optimizers for update in steps])
+    for steps in of_optimizers:
+        dropping = [update for update in steps if _drops(update)]
+        yield Unclear() if dropping else Well()
+        if len(dropping) > 1 and len(dropping) > 0.8 * len(steps):
+            total, dropped = len(dropping[0].backwards), dropping[0].dropped
+            lost = sum(len(each) for _, each in dropped)
+            message = f"`zero_grad()` throws away the gradients of {lost} of the {total} micro-batches of each step"
+            yield Observation("DDP306", ERROR, dropped[0][0]["site"], message, (), (rank,))
+
+
+def _zeroed(run: Run, rank: int, steps: list[Update]) -> Seen:
+    """Calls of zero_grad in a run that accumulates, by whether they found nothing which a later step wanted."""
+    if any(len(update.backwards) > 1 for update in steps):
+        dropped = {event["site"].place for update in steps for event, _ in update.dropped}
+        for event in run.of(rank, "zero_grad"):
+            lost = event["site"].place in dropped
+            yield Unclear(event["site"]) if lost else Well(event["site"], held=False)
+
+
+def _drops(update: Update) -> bool:
+    """Whether what was dropped came from the backward that the step uses: others are another loss's."""
+    if not update.dropped or not update.backwards:
+        return False
+    used = update.backwards[-1]["site"].place
+    return any(event["site"].place == used for _, lost in update.dropped for event in lost)

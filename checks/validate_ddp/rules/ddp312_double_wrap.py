@@ -35,12 +35,15 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
 from validate_ddp.models.networks import MOVED
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "wrap"
 SEVERITIES = (ERROR, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("a module without a wrapper in it", once=True)
 
 _HEAD = """
 import os
@@ -192,3 +195,13 @@ def _to_gpu(late: Fact) -> bool:
 def _with_nccl(program: Program) -> bool:
     groups = [fact for fact in program.facts("process_group") if fact.name == "init"]
     return bool(groups) and all("nccl" in str(constant(fact.value("backend"))) for fact in groups)
+
+
+def observe(run: Run) -> Seen:
+    """Looks at what each wrapper was given."""
+    for rank, event in run.each("ddp"):
+        if event["nested"]:
+            message = "what is wrapped here is wrapped in DistributedDataParallel already: gradients are reduced twice"
+            yield Observation("DDP312", ERROR, event["site"], message, (), (rank,))
+        else:
+            yield Well(event["site"])

@@ -39,12 +39,17 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Symbol, bare
+from validate_ddp.rehearse.culprits import PLAIN, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Seen, Telling
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
 TRIGGER = "collective"
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP407",))
 
 _HEAD = """
 import torch
@@ -193,3 +198,9 @@ def _matched(fact: Fact, collectives: list[Fact]) -> bool:
 
 def _family(name: str) -> str:
     return {"monitored_barrier": "barrier", "wait_for_everyone": "barrier"}.get(name, name)
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    yield from observations(run, "DDP401", PLAIN, ERROR, "a collective that not every rank comes to")
+    yield from met(run, "collective")

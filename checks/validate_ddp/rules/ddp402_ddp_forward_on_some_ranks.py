@@ -37,12 +37,17 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Resource, bare, constant
+from validate_ddp.rehearse.culprits import FORWARD, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Seen, Telling
 from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = "forward"
 SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP404",))
 
 _HEAD = """
 import torch
@@ -183,3 +188,9 @@ def _is_harmless(fact: Fact) -> bool:
             if constant(atom.get("flavour")) == "apex" or constant(atom.get("broadcast_buffers")) is False:
                 return True
     return False
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    yield from observations(run, "DDP402", FORWARD, WARNING, "a forward of the wrapper that not every rank makes")
+    yield from met(run, "forward", looked=any(event["waits"] for _, event in run.each("forward")))

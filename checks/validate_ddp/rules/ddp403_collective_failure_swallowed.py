@@ -40,12 +40,17 @@ from validate_ddp.interpreter.facts import Fact, Guard
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
+from validate_ddp.rehearse.culprits import IN_HANDLER, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "collective"
 SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP402",))
 
 _HEAD = """
 import torch
@@ -233,4 +238,28 @@ def _swallowed(fact: Fact) -> Guard | None:
     for guard in reversed(fact.guards):
         if guard.swallows and len(fact.chain) - guard.depth <= _FARTHEST:
             return guard
+    return None
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    what = "a collective in an exception handler, which the other ranks do not enter"
+    went_on = _goes_on(run)
+    yield from [went_on] if went_on else observations(run, "DDP403", IN_HANDLER, WARNING, what)
+    yield from met(run, "collective")
+
+
+def _goes_on(run: Run) -> Observation | None:
+    """A rank that calls further collectives after one of its own has raised, and comes to no bad end."""
+    for rank in run.ranks:
+        failed = {event["n"]: event["error"] for event in run.of(rank, "done") if event.get("error")}
+        if run.of(rank, "exception"):
+            continue
+        calls = run.of(rank, "collective", "forward", "backward")
+        for call in calls[:-1]:
+            if call["n"] in failed and call["event"] == "collective" and call.get("sequence", True):
+                error = failed[call["n"]].splitlines()[0]
+                message = f"`{call['op']}` fails on rank {rank} ({error}), and the rank goes on without it"
+                since = ((rank, call["time"]),)
+                return Observation("DDP403", WARNING, call["site"], message, (), (rank,), since=since)
     return None

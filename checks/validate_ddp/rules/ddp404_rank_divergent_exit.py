@@ -45,12 +45,17 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Resource, Site, bare, constant, reaching
+from validate_ddp.rehearse.leaving import by_batches, ended, gone
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import partings
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
 TRIGGER = "exit"
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling(parts_before=("DDP408",))
 
 _HEAD = """
 import os
@@ -320,3 +325,16 @@ def _missed(fact: Fact, meetings: list[Fact], sharded: list[Any]) -> Fact | None
         if other.kind == "backward" and inside and (other.order > fact.order or fact.name != "continue"):
             return other
     return None
+
+
+def observe(run: Run) -> Seen:
+    """Compares ranks batch by batch."""
+    if run.world_size < 2 or len(run.ranks) < 2 or not run.wraps:
+        return
+    compared = list(by_batches(run))
+    left = next((each for each in compared if each is not None), None) or gone(run) or ended(run)
+    if left is not None:
+        since = ((left.rank, left.since),)
+        yield Observation("DDP404", ERROR, left.site, left.message, left.notes, (left.rank,), left.call, since=since)
+    elif compared and not partings(run):
+        yield Well()

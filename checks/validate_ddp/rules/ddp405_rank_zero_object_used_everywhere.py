@@ -36,6 +36,7 @@ rank zero would wait alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,12 +46,17 @@ from validate_ddp.interpreter.ranks import phrase
 from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Resource, constant, unmarked
+from validate_ddp.rehearse.events import Event, Frame
+from validate_ddp.rehearse.events import Site as CallSite
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose, unless_guessed
 
 TRIGGER = "absence"
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
+TELLING = Telling(crashes=("NameError", "UnboundLocalError", "AttributeError", "TypeError"))
 
 _BUILTIN = frozenset("float int str len round abs min max sum list tuple dict range print repr".split())
 _METHODS = frozenset("item detach cpu numpy tolist get_last_lr format".split())
@@ -239,3 +245,35 @@ def _calls_others(node: Any) -> bool:
         if node[1][2 if kind == "attr" else 1] not in known.get(kind, ()):
             return True
     return any(map(_calls_others, node))
+
+
+_WANTING = re.compile(
+    r"'NoneType' object|argument of type 'NoneType'|^name '\w+' is not defined|cannot access (local|free) variable|"
+    r"referenced before assignment"
+)
+_COMMON = ("collective", "forward", "backward", "step", "batch")
+
+
+def observe(run: Run) -> Seen:
+    """Rank zero has come as far and has not failed like the others: what is wanting on all ranks is another case."""
+    if run.world_size < 2 or 0 not in run.ranks:
+        return
+    failed = {rank: event for rank, event in run.each("exception") if _WANTING.search(event["message"])}
+    if not failed or 0 in failed or any(_done(run, 0) < _done(run, rank) for rank in failed):
+        return
+    for rank, event in failed.items():
+        frame = _own(event)
+        if frame is not None:
+            ranks = tuple(other for other, its in failed.items() if _own(its) == frame)
+            message = (
+                f"rank {rank} fails here with {event['kind']}: {event['message'].splitlines()[0]}; rank 0 does not"
+            )
+            yield Observation("DDP405", ERROR, CallSite((frame,)), message, (), ranks)
+
+
+def _own(event: Event) -> Frame | None:
+    return next((Frame(*entry) for entry in event["stack"] if not entry[3]), None)
+
+
+def _done(run: Run, rank: int) -> int:
+    return len(run.of(rank, *_COMMON))

@@ -36,12 +36,15 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Resource, bare, constant
 from validate_ddp.models.networks import wrapped_state
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "save"
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("names without `module.`")
 
 _HEAD = """
 import torch
@@ -160,3 +163,22 @@ def _is_deliberate(program: Program, fact: Fact, wrapper: Resource) -> bool:
         if any(isinstance(atom, Resource) and atom.kind == "ddp" for atom in bare(load.value("target"))):
             return True
     return program.mentions(b'"module.', b"'module.", b"consume_prefix_in_state_dict_if_present")
+
+
+def observe(run: Run) -> Seen:
+    """A run that also loads into a wrapper means it so: info."""
+    deliberate = bool(list(run.each("load")))
+    for rank, event in run.each("save"):
+        if not event["tensors"]:
+            continue
+        if not event["wrapped"]:
+            yield Well(event["site"], held=run.wraps)
+        elif run.wraps:
+            message = (
+                f"{event['wrapped']} of {event['tensors']} saved tensors are named `module. ...`: this is the state of "
+                "the wrapper, which a model that is not wrapped cannot load"
+            )
+            severity = INFO if deliberate else WARNING
+            yield Observation("DDP501", severity, event["site"], message, (), (rank,))
+        else:
+            yield Unclear(event["site"])

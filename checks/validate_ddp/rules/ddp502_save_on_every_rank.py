@@ -42,10 +42,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
+from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site, constant
+from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
+from validate_ddp.rehearse.writers import by_one, is_of_script, logs, one_a_node, writers
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.rules.sharing import (
     is_apart,
@@ -63,6 +67,7 @@ TRIGGER = "save"
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "safe"
+TELLING = Telling("no path that two ranks write")
 
 _HEAD = """
 import torch
@@ -205,3 +210,33 @@ def _fix(program: Program, fact: Fact, doubts: int) -> Fix | None:
     edit = Edit("guard", fact.site.path, fact.site.statement, condition)
     safe = not doubts and is_equal(fact) and program.has_seen_all(fact) and goes_unnoticed(program, fact)
     return Fix(f"write on rank zero only: `if {condition}:`", safe, (*imports, edit))
+
+
+def observe(run: Run) -> Seen:
+    """A checkpoint is an error, any other file that the script itself opens a warning; a log to which they append,
+    which loses nothing, is told."""
+    if run.world_size < 2 or len(run.ranks) < 2:
+        return
+    yield from by_one(run)
+    for path, writes in writers(run).items():
+        ranks = sorted({rank for rank, _ in writes})
+        several = len(ranks) > 1 and not one_a_node(run, ranks)
+        severity, event = _worst([event for _, event in writes]) if several else (INFO, None)
+        if event is None:
+            yield Well()
+            continue
+        message = f"{len(ranks)} ranks write `{path}`: which one's is left, and whether it is whole, is left to chance"
+        if event.get("mode") == "append":
+            message = f"{len(ranks)} ranks append to `{path}`: what each writes stands there among that of the others"
+        yield Observation("DDP502", severity, event["site"], message, (), tuple(ranks))
+
+
+def _worst(events: list[Event]) -> tuple[str, Event | None]:
+    for event in events:
+        if event["event"] == "save" and event["tensors"]:
+            return ERROR, event
+    opened = [event for event in events if is_of_script(event)]
+    for event in sorted(opened, key=lambda event: event.get("mode") == "append"):
+        if event.get("mode") != "append" or not logs(event):
+            return WARNING, event
+    return INFO, opened[0] if opened else None

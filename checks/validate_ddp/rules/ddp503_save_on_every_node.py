@@ -53,12 +53,16 @@ from validate_ddp.interpreter.values import (
     contents,
     reaching,
 )
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
+from validate_ddp.rehearse.writers import by_one, is_of_script, one_a_node, writers
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "save"
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("no path that two ranks write", once=True)
 
 _HEAD = """
 import os
@@ -213,3 +217,19 @@ def _is_apart(fact: Fact) -> bool:
         if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or "hostname" in name):
             return True
     return False
+
+
+def observe(run: Run) -> Seen:
+    """With one rank a node this cannot be told from a save on every rank, which DDP502 reports."""
+    if int(run.plan.get("nnodes", 1)) < 2:
+        return
+    yield from by_one(run)
+    if int(run.plan.get("nproc_per_node", 1)) < 2:
+        return
+    for path, writes in writers(run).items():
+        ranks = sorted({rank for rank, _ in writes})
+        if len(ranks) > 1 and one_a_node(run, ranks) and is_of_script(writes[0][1]):
+            message = f"ranks {', '.join(map(str, ranks))}, the first of each node, write `{path}`: nodes share a disk"
+            yield Observation("DDP503", WARNING, writes[0][1]["site"], message, (), tuple(ranks))
+        else:
+            yield Well()

@@ -43,12 +43,17 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Resource, bare, constant
+from validate_ddp.rehearse.culprits import SHARDED, SHARDS, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Seen, Telling
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
 TRIGGER = "sharded_state"
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP403",))
 
 _HEAD = """
 import torch
@@ -200,3 +205,9 @@ def _is_sharded(program: Program, model: Any) -> bool:
         for fact in program.facts("shard")
         for atom in bare(fact.value("model"))
     )
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    yield from observations(run, "DDP506", SHARDS, ERROR, "the ranks' shards are collected on some ranks only")
+    yield from met(run, "collective", looked=any(event["site"].via in SHARDED for _, event in run.each("collective")))

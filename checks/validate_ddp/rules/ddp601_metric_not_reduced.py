@@ -42,6 +42,9 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.models.metrics import REDUCED, SUMMED
+from validate_ddp.rehearse.evaluations import Evaluation, evaluations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "iterate"
@@ -334,3 +337,26 @@ def _put_together_between(program: Program, iterate: Fact, fact: Fact) -> bool:
         iterate.order < other.order < fact.order and any(word in other.name for word in _PUTTING_TOGETHER)
         for other in program.facts("collective")
     )
+
+
+def observe(run: Run) -> Seen:
+    """Whether a rank's own number is taken for the whole is not to be seen from outside: of itself it is an info."""
+    for of_ranks in evaluations(run):
+        if not _shared(of_ranks):
+            continue
+        if any(each.combined for each in of_ranks):
+            yield Well()
+            continue
+        first = of_ranks[0]
+        message = (
+            f"each rank evaluates its own share, rank {first.rank} {first.size} samples of {first.length}, "
+            "and nothing is combined before training goes on: what a rank reports is of its share alone"
+        )
+        ranks = tuple(each.rank for each in of_ranks)
+        yield Observation("DDP601", INFO, first.turn.site, message, (), ranks, partial=True)
+
+
+def _shared(of_ranks: list[Evaluation]) -> bool:
+    """Whether the ranks were given different samples."""
+    samples = [set(each.samples) for each in of_ranks]
+    return all(samples) and of_ranks[0].length is not None and len(set(map(frozenset, samples))) > 1

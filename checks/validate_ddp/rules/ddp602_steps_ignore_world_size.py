@@ -33,6 +33,7 @@ scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,12 +43,16 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.models.lengths import terms
+from validate_ddp.rehearse.iterations import training_turns
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "scheduler"
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("a schedule as long as the run", once=True)
 
 _HEAD = """
 import argparse
@@ -308,3 +313,41 @@ def _same_number(first: Value, second: Value) -> bool:
 
 def _name(atom: Any) -> str:
     return atom.name.rpartition(".")[2] if isinstance(atom, Opaque) else ""
+
+
+_CLOSE = 0.06
+_ENOUGH = 4
+"""Steps of an epoch from which on rounding explains little else."""
+
+
+def observe(run: Run) -> Seen:
+    """Only of runs that came to their end whole: a run that is cut short takes fewer steps by intent."""
+    if run.world_size < 2 or run.truncated or run.outcome != "finished" or not run.ranks:
+        return
+    rank = run.ranks[0]
+    counts = Counter(event["schedule"] for event in run.of(rank, "scheduled"))
+    for schedule in run.of(rank, "schedule"):
+        taken = counts[schedule["schedule"]]
+        if not taken:
+            continue
+        ratio = schedule["steps"] / taken
+        if abs(ratio / run.world_size - 1) < _CLOSE or _rounded(run, rank, schedule["steps"], taken):
+            message = (
+                f"`{schedule['kind']}` is made for {schedule['steps']:g} steps, and the run takes {taken}: "
+                f"{run.world_size} times fewer, as many as there are ranks"
+            )
+            yield Observation("DDP602", WARNING, schedule["site"], message, (), (rank,))
+        elif abs(ratio - 1) < _CLOSE:
+            yield Well(schedule["site"])
+        else:
+            yield Well()
+            yield Unclear(schedule["site"])
+
+
+def _rounded(run: Run, rank: int, steps: float, taken: int) -> bool:
+    """Whether it is as many times more in each epoch, but for the last batch, which need not be whole."""
+    epochs = len([turn for turn in training_turns(run, rank) if turn.exhausted is not None])
+    if not epochs or taken % epochs or taken // epochs < _ENOUGH:
+        return False
+    each = taken // epochs
+    return each - 1 < steps / epochs / run.world_size <= each
