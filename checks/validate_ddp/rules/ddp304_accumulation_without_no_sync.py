@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import (
     accumulations,
     seen_from_loop,
@@ -43,10 +44,11 @@ from validate_ddp.interpreter.accumulation import (
     wrappers_behind,
     zeroed_every_turn,
 )
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "backward"
+TRIGGER = facts.Backward
 SEVERITIES = (INFO,)
 EVIDENCE = "SR"
 FIX = "-"
@@ -185,7 +187,7 @@ _BY_HAND = (
     b"delay_allreduce",
     b"disable_allreduce",
 )
-_MARKS = frozenset({"no_sync", "perhaps_no_sync", "accumulate"})
+_MARKS = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC, Flag.ACCUMULATE})
 
 
 def check(program: Program) -> Iterator[Proposal]:
