@@ -162,9 +162,8 @@ def _prepare(enabled: frozenset[str]) -> None:
     import validate_ddp.source.lowering
     import validate_ddp.source.parsing  # noqa: F401 - all for their being there
 
-    for stub in every():
-        if stub.code in enabled:
-            load(stub)
+    for stub, _ in _triggered(enabled):
+        load(stub)
 
 
 def _shares(scripts: list[str], count: int) -> list[list[str]]:
@@ -270,19 +269,21 @@ def _own_fault(path: str, error: Exception) -> Problem:
 
 
 def _rules_for(kinds: frozenset[type[Fact]], enabled: frozenset[str]) -> list[Stub]:
-    """The rules whose trigger, a kind of fact, the program has. Raises BrokenRule for one that none can have."""
+    """The rules whose trigger, a kind of fact, the program has."""
+    return [stub for stub, kind in _triggered(enabled) if kind in kinds] if kinds else []
+
+
+def _triggered(enabled: frozenset[str]) -> Iterator[tuple[Stub, type[Fact]]]:
+    """The rules that read facts, each with its trigger. Raises BrokenRule for a trigger that no program can have."""
     from validate_ddp.interpreter import facts
 
-    if not kinds:
-        return []
-    triggered = []
     for stub in every():
         declared = trigger(stub) if stub.code in enabled else ""
-        if declared and declared not in facts.BY_NAME:
+        if not declared:
+            continue
+        if declared not in facts.BY_NAME:
             raise BrokenRule(f"rule {stub.code} ({stub.name}) has the trigger `{declared}`, which is no kind of fact")
-        if declared and facts.BY_NAME[declared] in kinds:
-            triggered.append(stub)
-    return triggered
+        yield stub, facts.BY_NAME[declared]
 
 
 def _key(script: str, enabled: frozenset[str]) -> str:
