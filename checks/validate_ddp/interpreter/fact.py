@@ -127,7 +127,7 @@ class Fact(_Declared):
     roles: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
-        cls.roles = cls.roles | cls.__annotations__.keys() if "__annotations__" in vars(cls) else cls.roles
+        cls.roles = cls.roles.union(cls.__annotations__)
 
     def __init__(self, name: str, **roles: Any) -> None:
         if not roles.keys() <= self.roles:

@@ -45,7 +45,7 @@ def derivation(program: Program, fact: Fact) -> tuple[str, ...]:
     taken_as = _TAKEN_AS.get(type(fact), f"{_words(type(fact))} `{fact.name}`")
     steps.append(f"{_at(program, fact.site)} is reached on {phrase(fact.who)}, and taken as {taken_as}")
     for role, value in fact.given.items():
-        if value in ((), "") or role in _INTERNAL:
+        if value == getattr(type(fact), role, ()) or role in _INTERNAL:
             continue
         value = value if isinstance(value, tuple) else (Const(value),)
         if role in ("sampler", "loader", "loaded", "wrapper") and getattr(value[0], "site", None) == fact.site:
