@@ -215,14 +215,13 @@ def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str])
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
     from validate_ddp.interpreter.finder import Finder
-    from validate_ddp.interpreter.trace import trace
 
     summaries.begin()
     found: list[Proposal] = []
     files: list[str] = []
     try:
         runs = summaries.acts(script) and Finder(summaries, script).starts(script)
-        program = trace(summaries, script) if runs else None
+        program = _walked(script, summaries) if runs else None
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)
@@ -237,6 +236,12 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         return found, files
     _remember(script, summaries, enabled, found, files)
     return found, files
+
+
+def _walked(script: str, summaries: Summaries) -> Program:
+    from validate_ddp.interpreter.trace import trace  # a script that starts nothing needs no interpreter
+
+    return trace(summaries, script)
 
 
 def _proposals(program: Program, enabled: frozenset[str]) -> list[Proposal]:
