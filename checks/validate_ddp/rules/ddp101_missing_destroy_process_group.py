@@ -43,14 +43,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.ranks import PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "process_group"
+TRIGGER = facts.ProcessGroup
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
@@ -135,7 +135,7 @@ if __name__ == "__main__":
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding at the first initialisation of the script."""
-    groups = program.facts("process_group")
+    groups = program.facts(facts.ProcessGroup)
     started = [fact for fact in groups if fact.name == "init"]
     destroyed = [fact for fact in groups if fact.name == "destroy"]
     if not started or not program.complete:
@@ -144,7 +144,7 @@ def check(program: Program) -> Iterator[Proposal]:
         return  # the trainers that it shares its set-up with clean up
     if any(fact.who not in PARTIAL or fact.who == started[0].who for fact in destroyed):
         return
-    name = "deepspeed.init_distributed" if started[0].value("deepspeed") else "init_process_group"
+    name = "deepspeed.init_distributed" if started[0].deepspeed else "init_process_group"
     message = f"`{name}` has no matching `destroy_process_group` on any path of this script"
     if destroyed:
         message = f"`destroy_process_group` is reached on {phrase(destroyed[0].who)}, the other ranks never call it"
@@ -153,8 +153,8 @@ def check(program: Program) -> Iterator[Proposal]:
     yield propose(program, started[0], WARNING, message, evidence=evidence, fix=fix)
 
 
-def _fix(program: Program, started: Fact) -> Fix | None:
-    if started.loops or started.value("deepspeed"):
+def _fix(program: Program, started: facts.ProcessGroup) -> Fix | None:
+    if started.loops or started.deepspeed:
         return None
     from validate_ddp.rules.edits import always_initialised, distributed
     from validate_ddp.rules.teardown import ending

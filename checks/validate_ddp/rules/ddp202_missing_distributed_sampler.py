@@ -36,7 +36,8 @@ from itertools import chain
 from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
@@ -55,7 +56,7 @@ from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "loader"
+TRIGGER = facts.Loader
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
 FIX = "unsafe"
@@ -154,12 +155,12 @@ dist.destroy_process_group()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each loader that surely trains the wrapped model with unsharded data."""
-    if any(differs_by_rank(fact.value("seed")) for fact in program.facts("seed")):
+    if any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed)):
         return  # each rank draws its own stream
     trained = _training_inputs(program)
     reported: set[Any] = set()
-    for fact in program.facts("loader"):
-        loader = fact.value("loader")[0]
+    for fact in program.facts(facts.Loader):
+        loader = fact.loader[0]
         if loader.site not in trained or fact.site in reported:
             continue
         reported.add(fact.site)
@@ -175,10 +176,10 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _wrapped_at(program: Program, forward: Fact) -> list[Site]:
-    models = bare(forward.value("model"))
+def _wrapped_at(program: Program, forward: facts.Forward) -> list[Site]:
+    models = bare(forward.model)
     wrappers = [atom.site for atom in models if isinstance(atom, Resource)]
-    shards = [fact.site for fact in program.facts("shard") if any(fact.value("model") == (atom,) for atom in models)]
+    shards = [fact.site for fact in program.facts(facts.Shard) if any(fact.model == (atom,) for atom in models)]
     return wrappers or shards
 
 
@@ -212,34 +213,34 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     return Fix(f"split the data: `{new}`", False, (*imports, edit))
 
 
-def _training_inputs(program: Program) -> dict[Any, Fact]:
+def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     """Loaders, by where they are made, over which a wrapped model is run forward in training."""
-    if not program.facts("backward"):
+    if not program.facts(facts.Backward):
         return {}
-    found: dict[Any, Fact] = {}
+    found: dict[Any, facts.Forward] = {}
     loops: dict[Any, list[Any]] = {}
-    for fact in program.facts("iterate"):
-        for atom in bare(fact.value("loader")):
+    for fact in program.facts(facts.Iterate):
+        for atom in bare(fact.loader):
             loops.setdefault((fact.site.path, fact.site.span), []).append(atom)
-    trained_in = {(loop.site.path, loop.site.span) for fact in program.facts("backward") for loop in fact.loops}
-    sharded = {id(atom) for fact in program.facts("shard") for atom in bare(fact.value("model"))}
-    for fact in program.facts("forward"):
-        in_place = any(id(atom) in sharded for atom in bare(fact.value("model")))
-        if not (fact.name in ("ddp", "fsdp") or in_place) or "no_grad" in fact.flags:
+    trained_in = {(loop.site.path, loop.site.span) for fact in program.facts(facts.Backward) for loop in fact.loops}
+    sharded = {id(atom) for fact in program.facts(facts.Shard) for atom in bare(fact.model)}
+    for forward in program.facts(facts.Forward):
+        in_place = any(id(atom) in sharded for atom in bare(forward.model))
+        if not (forward.name in ("ddp", "fsdp") or in_place) or Flag.NO_GRAD in forward.flags:
             continue
-        for loop in fact.loops:
+        for loop in forward.loops:
             place_of = (loop.site.path, loop.site.span)
             if place_of in trained_in:
-                drawn_from = loops.get(place_of) or _loaders_of(fact)
+                drawn_from = loops.get(place_of) or _loaders_of(forward)
                 if all(_unsharded(loader) for loader in drawn_from):  # else it is the loader of a single process
                     for loader in drawn_from:
-                        found.setdefault(loader.site, fact)
+                        found.setdefault(loader.site, forward)
     return found
 
 
-def _loaders_of(forward: Fact) -> list[Any]:
+def _loaders_of(forward: facts.Forward) -> list[Any]:
     """The loaders whose batches go into a forward, where no loop around it draws from one."""
-    return [atom for batch in forward.value("inputs") for atom in bare(batch.get("loader"))]
+    return [atom for batch in forward.inputs for atom in bare(batch.get("loader"))]
 
 
 def _unsharded(loader: Resource) -> bool:

@@ -48,8 +48,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import gradients
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts, gradients
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Class, Instance, Resource, Site, bare, reaching
 from validate_ddp.rehearse.run import Run
@@ -57,7 +57,7 @@ from validate_ddp.rehearse.run import Site as CallSite
 from validate_ddp.rehearse.verdict import Note, Observation, Seen
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "gather"
+TRIGGER = facts.Gather
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
@@ -199,9 +199,9 @@ accelerator.end_training()
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each place where the gradient of a loss is lost."""
     reported = set()
-    backwards = program.facts("backward")
-    for fact in program.facts("gather"):
-        mark = fact.value("result")[0]
+    backwards = program.facts(facts.Backward)
+    for fact in program.facts(facts.Gather):
+        mark = fact.result[0]
         for backward in backwards:
             verdict = _verdict(fact, mark, backward)
             reach = _place(fact)
@@ -218,9 +218,9 @@ def check(program: Program) -> Iterator[Proposal]:
             yield propose(program, fact.moved(reach), severity, message, evidence=evidence)
 
 
-def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | None:
+def _verdict(fact: Fact, mark: Resource, backward: facts.Backward) -> tuple[str, str] | None:
     """Severity and message for one gathered tensor and one loss; None where all is well between them."""
-    loss = backward.value("loss")
+    loss = backward.loss
     is_term, is_part = mark in gradients.terms(loss), mark in gradients.marks(loss)
     if not (is_term or is_part):
         return None

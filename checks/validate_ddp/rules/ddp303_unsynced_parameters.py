@@ -35,8 +35,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
-from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Class, Instance, Opaque, Resource, Value, bare, constant, reaching
 from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
@@ -66,7 +66,7 @@ from validate_ddp.rehearse.updates import (
 from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "optimizer"
+TRIGGER = facts.Optimizer
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
@@ -178,15 +178,15 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each optimizer, at its first module that is not reduced."""
-    wraps = program.facts("wrap")
-    if not program.facts("backward") or not _is_plain(program, wraps) or gradients_reduced_by_hand(program):
+    wraps = program.facts(facts.Wrap)
+    if not program.facts(facts.Backward) or not _is_plain(program, wraps) or gradients_reduced_by_hand(program):
         return
-    wrapped = {id(part) for wrap in wraps for part in parts_of(wrap.value("wrapper"))}
+    wrapped = {id(part) for wrap in wraps for part in parts_of(wrap.wrapper)}
     reported = set()
-    for fact in program.facts("optimizer"):
+    for fact in program.facts(facts.Optimizer):
         if fact.site in reported:
             continue
-        outside = next((module for module in _modules(fact.value("parameters")) if _is_outside(module, wrapped)), None)
+        outside = next((module for module in _modules(fact.parameters) if _is_outside(module, wrapped)), None)
         late = None if outside is not None else _made_late(fact, wraps)
         module = outside if outside is not None else late
         if module is None:
@@ -203,17 +203,17 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _is_plain(program: Program, wraps: list[Fact]) -> bool:
+def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
     """Whether the script wraps by itself, only with DistributedDataParallel, and only models that are known."""
     if not wraps or any(fact.name != "ddp" for fact in wraps):
         return False
-    if any(fact.name not in ("spawn", "Process") for fact in program.facts("launch")):
+    if any(fact.name not in ("spawn", "Process") for fact in program.facts(facts.Launch)):
         return False
     for wrap in wraps:
-        for atom in bare(wrap.value("inner")):
+        for atom in bare(wrap.inner):
             if isinstance(atom, Opaque) and not any(getattr(part, "kind", "") == "layer" for part in atom.carries):
                 return False
-        for part in parts_of(wrap.value("inner")):
+        for part in parts_of(wrap.inner):
             if isinstance(part, Resource) and part.kind == "open":
                 return False
             if isinstance(part, Instance) and any(
@@ -243,18 +243,16 @@ def _is_outside(module: Any, wrapped: set[int]) -> bool:
     )
 
 
-def _made_late(fact: Fact, wraps: list[Fact]) -> Any:
+def _made_late(fact: facts.Optimizer, wraps: list[facts.Wrap]) -> Any:
     """A layer of the wrapped model which the optimizer holds, made after its last wrapping."""
     for wrap in wraps:
-        wrapper = wrap.value("wrapper")[0]
-        if not any(
-            part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.value("parameters"))
-        ):
+        wrapper = wrap.wrapper[0]
+        if not any(part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.parameters)):
             continue
         for part in parts_of((wrapper,)):
             if not isinstance(part, Resource) or not has_parameters(part) or constant(part.get("order")) > fact.order:
                 continue
-            holding = [other for other in wraps if any(own is part for own in parts_of(other.value("wrapper")))]
+            holding = [other for other in wraps if any(own is part for own in parts_of(other.wrapper))]
             if all(constant(part.get("order")) > other.order for other in holding):
                 return part
     return None

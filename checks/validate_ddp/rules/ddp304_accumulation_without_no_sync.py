@@ -37,6 +37,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import (
     accumulations,
     seen_from_loop,
@@ -44,13 +45,14 @@ from validate_ddp.interpreter.accumulation import (
     wrappers_behind,
     zeroed_every_turn,
 )
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import Update, holds_wrapped, updates
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "backward"
+TRIGGER = facts.Backward
 SEVERITIES = (INFO,)
 EVIDENCE = "SR"
 FIX = "-"
@@ -190,7 +192,7 @@ _BY_HAND = (
     b"delay_allreduce",
     b"disable_allreduce",
 )
-_MARKS = frozenset({"no_sync", "perhaps_no_sync", "accumulate"})
+_MARKS = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC, Flag.ACCUMULATE})
 
 
 def check(program: Program) -> Iterator[Proposal]:

@@ -41,18 +41,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
-from validate_ddp.interpreter.facts import Fact, Guard
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Guard
 from validate_ddp.interpreter.ranks import phrase
 from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Resource, constant, unmarked
+from validate_ddp.interpreter.values import Instance, Resource, unmarked
 from validate_ddp.rehearse.events import Event, Frame
 from validate_ddp.rehearse.events import Site as CallSite
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose, unless_guessed
 
-TRIGGER = "absence"
+TRIGGER = facts.Absence
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
@@ -175,36 +176,36 @@ dist.destroy_process_group()
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each statement that uses such an object."""
     reported = set()
-    for fact in program.facts("absence"):
+    for fact in program.facts(facts.Absence):
         statement = (fact.site.path, fact.site.statement)
         doubt = _doubt(program, fact)
         if statement in reported or not program.runs_on_many(fact) or doubt == "settled":
             continue
         reported.add(statement)
-        said, holder = str(constant(fact.value("said"))), str(constant(fact.value("holder")))
-        others = "is None" if constant(fact.value("none")) else "does not exist"
+        said = fact.said
+        others = "is None" if fact.none else "does not exist"
         yield propose(
             program,
             fact,
-            INFO if doubt else unless_guessed(ERROR, constant(fact.value("sure")) is not True),
-            f"`{said}` is made on {phrase(holder)} and {others} on the others, so `{said}.{fact.name}` raises there; "
-            "guard it",
+            INFO if doubt else unless_guessed(ERROR, not fact.sure),
+            f"`{said}` is made on {phrase(fact.holder)} and {others} on the others, so `{said}.{fact.name}` raises "
+            "there; guard it",
             evidence=_made(fact, said),
             fix=_fix(program, fact, said),
         )._replace(expects=("expression", ""))
 
 
-def _made(fact: Fact, said: str) -> list[Place]:
+def _made(fact: facts.Absence, said: str) -> list[Place]:
     return [
         place(unmarked(atom).site, f"`{said}` is made here")
-        for atom in fact.value("object")
+        for atom in fact.object
         if isinstance(unmarked(atom), (Resource, Instance)) and unmarked(atom).site.span.line > 1
     ][:1]
 
 
-def _doubt(program: Program, fact: Fact) -> str:
+def _doubt(program: Program, fact: facts.Absence) -> str:
     """What the conditions of unknown truth around the use leave open: ``settled`` where one is about the object."""
-    said = str(constant(fact.value("said")))
+    said = fact.said
     texts = [program.text(guard.site) for guard in fact.guards if _is_unknown(guard)]
     name = said.rpartition(".")[2]
     if any(name in text or "rank" in text or "main" in text for text in texts):
@@ -223,11 +224,11 @@ def _compares(text: str) -> bool:
     )
 
 
-def _fix(program: Program, fact: Fact, said: str) -> Fix | None:
-    if not constant(fact.value("whole")) or not constant(fact.value("none")):
+def _fix(program: Program, fact: facts.Absence, said: str) -> Fix | None:
+    if not fact.whole or not fact.none:
         return None
     statement = (fact.site.path, fact.site.statement)
-    for other in program.facts("collective", "sharded_state", "forward", "backward"):
+    for other in program.facts(facts.Collective, facts.ShardedState, facts.Forward, facts.Backward):
         if any((site.path, site.statement) == statement for site in (other.site, *other.chain)):
             return None
     edit = Edit("guard", fact.site.path, fact.site.statement, f"{said} is not None")

@@ -36,7 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import (
@@ -49,7 +50,6 @@ from validate_ddp.interpreter.values import (
     Site,
     WorldSize,
     bare,
-    constant,
     contents,
     reaching,
 )
@@ -58,7 +58,7 @@ from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.writers import by_one, is_of_script, one_a_node, writers
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "save"
+TRIGGER = facts.Save
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
@@ -151,11 +151,11 @@ def check(program: Program) -> Iterator[Proposal]:
     if _is_of_one_node(program):
         return
     reported = set()
-    for fact in program.facts("save"):
+    for fact in program.facts(facts.Save):
         reach = fact.under_split
-        if fact.who != "local-zero" or constant(fact.value("role")) != "checkpoint" or reach in reported:
+        if fact.who != "local-zero" or fact.role != "checkpoint" or reach in reported:
             continue
-        if not _holds_state(fact) or not program.runs_on_many(fact) or fact.flags & {"process_first", "locked"}:
+        if not _holds_state(fact) or not program.runs_on_many(fact) or fact.flags & {Flag.PROCESS_FIRST, Flag.LOCKED}:
             continue
         if _is_apart(fact) or "local_" in program.text(fact.site):
             continue
@@ -185,18 +185,18 @@ def _is_for_several_nodes(program: Program, guards: list[Site]) -> bool:
 
 def _is_of_one_node(program: Program) -> bool:
     """Whether the script can run on one node only: its world is the devices of this one."""
-    for fact in program.facts("process_group"):
-        world = bare(fact.value("world_size"))
+    for fact in program.facts(facts.ProcessGroup):
+        world = bare(fact.world_size)
         if any(isinstance(atom, WorldSize) and atom.local for atom in world):
             return True
-        if any(isinstance(atom, Rank) and atom.scope in ("local", "spawn") for atom in bare(fact.value("rank"))):
+        if any(isinstance(atom, Rank) and atom.scope in ("local", "spawn") for atom in bare(fact.rank)):
             return True
     return program.mentions(b"save_on_each_node")
 
 
-def _holds_state(fact: Fact) -> bool:
+def _holds_state(fact: facts.Save) -> bool:
     """Whether what is written is the state of a model or an optimizer, rather than arguments or a cache of features."""
-    held = fact.value("object")
+    held = fact.object
     for part in (*bare(held), *reaching(held), *contents(held)):
         if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
             return True
@@ -205,9 +205,9 @@ def _holds_state(fact: Fact) -> bool:
     return not held and fact.name != "save"
 
 
-def _is_apart(fact: Fact) -> bool:
+def _is_apart(fact: facts.Save) -> bool:
     """Whether the path differs between nodes, or lies on one of them."""
-    path = fact.value("path")
+    path = fact.path
     if hangs_on_rank(path):
         return True
     for part in (*bare(path), *reaching(path)):
