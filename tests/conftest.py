@@ -1,19 +1,23 @@
-"""Stand-ins for the catalogue and for the check, so that reports, fixes and the command are tested on their own."""
+"""``lint``, which checks scripts; stand-ins for the rules, so that reports, fixes and the command are tested alone."""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import signal
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
 from validate_ddp import catalogue
 from validate_ddp.config import Settings
-from validate_ddp.findings import Edit, Finding, Fix, Place, Proposal, Span
+from validate_ddp.findings import INFO, Edit, Finding, Fix, Place, Proposal, Span
+from validate_ddp.lint import check
 
 # As a shell starts what runs in its background, or nohup anything; tests that send a signal would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,6 +46,96 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+IMPORTS = """
+import argparse
+import json
+import os
+import sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+"""
+END = "\ndist.destroy_process_group()\n"
+
+
+class Found(list[Finding]):
+    """Findings in the order of a report, and what assertions ask of them."""
+
+    @property
+    def codes(self) -> set[str]:
+        return {finding.code for finding in self}
+
+    @property
+    def severities(self) -> list[str]:
+        return [finding.severity for finding in self]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Code and severity of each."""
+        return [(finding.code, finding.severity) for finding in self]
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """Code and path of each."""
+        return [(finding.code, finding.path) for finding in self]
+
+    @property
+    def serious(self) -> Found:
+        """Without what is only advice."""
+        return Found(finding for finding in self if finding.severity != INFO)
+
+    def of(self, *codes: str) -> Found:
+        """Those of these rules."""
+        return Found(finding for finding in self if finding.code in codes)
+
+    def but(self, *codes: str) -> Found:
+        """Those of other rules."""
+        return Found(finding for finding in self if finding.code not in codes)
+
+
+class Lint:
+    """Checks what it writes into an empty folder, which is the working directory."""
+
+    imports, end = IMPORTS, END
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {"cache_dir": None, "jobs": 1, "root": os.getcwd()}
+
+    def __call__(self, script: str, *select: str, **settings: Any) -> Found:
+        """What is found on one script, by all rules or by some."""
+        self.write({"train.py": script})
+        return self.run("train.py", **({"select": select} if select else {}), **settings)
+
+    def body(self, script: str, *select: str) -> Found:
+        """The same where its imports stand above it, and its group is destroyed behind it."""
+        return self(IMPORTS + script + END, *select)
+
+    def run(self, *targets: str, stdin: bytes | None = None, **settings: Any) -> Found:
+        """What is found on files and folders that are there."""
+        return Found(check(targets, Settings(**{**self.settings, **settings}), stdin).findings)
+
+    def write(self, files: Mapping[str, str | bytes] | None = None, **modules: str) -> None:
+        """Files by path, and modules by name."""
+        for name, text in {**(files or {}), **{f"{name}.py": text for name, text in modules.items()}}.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+
+    @staticmethod
+    def notebook(*cells: str | list[str]) -> str:
+        """A notebook of these code cells."""
+        rows = [{"cell_type": "code", "source": source, "metadata": {}, "outputs": []} for source in cells]
+        return json.dumps({"cells": rows, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.fixture
+def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lint:
+    """``lint(script)``: the findings on a script, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return Lint()
 
 
 _NAMES = {
