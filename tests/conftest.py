@@ -116,7 +116,7 @@ class Lint:
 
     def run(self, *targets: str, stdin: bytes | None = None, **settings: Any) -> Found:
         """What is found on files and folders that are there."""
-        return Found(check(targets, Settings(**{**self.settings, **settings}), stdin).findings)
+        return Found(check(targets or (".",), Settings(**{**self.settings, **settings}), stdin).findings)
 
     def write(self, files: Mapping[str, str | bytes] | None = None, **modules: str) -> None:
         """Files by path, and modules by name."""
@@ -125,9 +125,10 @@ class Lint:
             Path(name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
 
     @staticmethod
-    def notebook(*cells: str | list[str]) -> str:
-        """A notebook of these code cells."""
-        rows = [{"cell_type": "code", "source": source, "metadata": {}, "outputs": []} for source in cells]
+    def notebook(*cells: str | list[str], text: str = "") -> str:
+        """A notebook of these code cells, behind a text if there is one."""
+        rows = [{"cell_type": "markdown", "source": [text], "metadata": {}}] if text else []
+        rows += [{"cell_type": "code", "source": source, "metadata": {}, "outputs": []} for source in cells]
         return json.dumps({"cells": rows, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
