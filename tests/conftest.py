@@ -6,15 +6,16 @@ import ast
 import json
 import os
 import signal
-import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import settings
-from validate_ddp import catalogue
+from syntax_nodes import span_of
+from validate_ddp import catalogue, scripts
+from validate_ddp import lint as lint_module
 from validate_ddp.config import Settings
 from validate_ddp.findings import INFO, Edit, Finding, Fix, Place, Proposal, Span
 from validate_ddp.lint import check
@@ -29,14 +30,6 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 # A deadline is a time asserted in a test: it fails where two other jobs have the cores.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
-
-
-class FakeOutcome(NamedTuple):
-    """The shape of ``lint.Outcome``."""
-
-    findings: tuple[Finding, ...]
-    files: int
-    texts: Callable[[str], str | None]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -156,14 +149,14 @@ def six_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "_stubs", tuple(stubs))
 
 
-def span_of(node: Any) -> Span:
-    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-
-
 def propose(text: str, path: str) -> list[Proposal]:
     """A proposal for each statement that is a call: of ``train``, ``save`` and ``load``, each with its kind of fix."""
     proposals = []
-    for node in ast.walk(ast.parse(text)):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return []
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
             continue
         call = node.value
@@ -199,56 +192,18 @@ def propose(text: str, path: str) -> list[Proposal]:
     return sorted(proposals, key=lambda proposal: proposal.span)
 
 
-def fake_check(
-    targets: Sequence[str],
-    settings: Settings,
-    stdin: bytes | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    edited: Mapping[str, bytes] | None = None,
-) -> FakeOutcome:
-    """``lint.check`` with the rules of ``propose``, on files only."""
-    from validate_ddp.edit.confirm import confirm
-    from validate_ddp.edit.suppressions import suppress
-
-    texts: dict[str, str] = {}
-    findings: list[Finding] = []
-    enabled = settings.enabled()
-    for index, target in enumerate(targets):
-        path = settings.stdin_filename if target == "-" else target
-        try:
-            if target == "-":
-                text = (stdin or b"").decode()
-            elif edited and path in edited:
-                text = edited[path].decode()
-            else:
-                with open(path, encoding="utf-8", newline="") as file:
-                    text = file.read()
-            tree_text = text
-            ast.parse(tree_text)
-        except OSError:
-            findings.append(Finding("DDP001", "unreadable-file", "error", path, 1, 1, 1, 1, "no such file or folder"))
-            continue
-        except SyntaxError as error:
-            line = error.lineno or 1
-            findings.append(Finding("DDP002", "syntax-error", "error", path, line, 1, line, 1, "invalid syntax"))
-            continue
-        texts[path] = text
-        wanted = enabled - settings.ignored_in(path)
-        proposals = [proposal for proposal in propose(text, path) if proposal.code in wanted]
-        kept, unused = suppress(text, path, proposals, wanted)
-        findings += [*confirm(text, kept), *unused]
-        if on_progress is not None:
-            on_progress(index + 1, len(targets))
-    findings.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
-    return FakeOutcome(tuple(findings), len(targets), texts.get)
-
-
 @pytest.fixture
-def fake_lint(monkeypatch: pytest.MonkeyPatch, six_rules: None) -> types.ModuleType:
-    """``validate_ddp.lint`` replaced by ``fake_check``."""
-    module: Any = types.ModuleType("validate_ddp.lint")
-    module.check = fake_check
-    module.Outcome = FakeOutcome
-    monkeypatch.setitem(sys.modules, "validate_ddp.lint", module)
-    monkeypatch.setattr(sys.modules["validate_ddp"], "lint", module, raising=False)
-    return module  # type: ignore[no-any-return]
+def stand_ins(monkeypatch: pytest.MonkeyPatch, six_rules: None) -> types.ModuleType:
+    """``validate_ddp.lint``, in which ``propose`` stands for all rules, and for the walk of scripts they look at."""
+
+    def proposed(files: list[str], summaries: Any, enabled: frozenset[str], jobs: int) -> Iterator[Any]:
+        for file in files:
+            source = summaries.source(file)
+            found = propose(source.text, summaries.shown(file)) if source else []
+            yield [proposal for proposal in found if proposal.code in enabled], [file]
+
+    for name in ("kept", "entries"):
+        monkeypatch.setattr(scripts, name, lambda files, summaries: files)
+    monkeypatch.setattr(scripts, "propose", proposed)
+    monkeypatch.setattr(lint_module, "check", check)  # so that a test may put its own there
+    return lint_module
