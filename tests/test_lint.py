@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_marks import alive_after
 
 BUGGY = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
 ENGINE = "import torch\n\n\ndef save(model, rank):\n    torch.save(model.state_dict(), 'model.pt')\n"
@@ -155,13 +156,4 @@ def test_a_check_that_is_killed_leaves_none_of_its_processes(lint: Any, number: 
             time.sleep(0.01)
         process.send_signal(number)
     pids = [path.name.removeprefix("pid-") for path in Path().glob("pid-*")]
-    while left := [pid for pid in pids if _runs(pid)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
-
-
-def _runs(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not alive_after(deadline - time.monotonic(), *pids)
