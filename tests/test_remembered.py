@@ -94,8 +94,13 @@ def test_a_module_that_appears_is_looked_at(lint: Any, examined: list[str], name
     assert lint.run() == []
     lint.write({name: ENGINE})
     examined.clear()
-    lint.run()
-    assert "train.py" in examined
+    assert lint.run().codes == {"DDP502"} and "train.py" in examined
+
+
+def test_a_script_that_changes_is_looked_at(lint: Any) -> None:
+    for end, codes in (("", {"DDP101"}), ("dist.destroy_process_group()\n", set())):
+        lint.write(train=BUGGY + end)
+        assert lint.run().codes == codes
 
 
 def test_a_module_that_changes_is_looked_at(lint: Any) -> None:

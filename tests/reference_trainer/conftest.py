@@ -149,6 +149,13 @@ def start_torchrun(tmp_path_factory):
 
 
 @pytest.fixture
+def port() -> int:
+    """A port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.fixture
 def start_spawn(tmp_path_factory):
     """The same by torch.multiprocessing.spawn."""
 

@@ -43,11 +43,3 @@ def test_valid_scripts_are_left_alone(stub: Stub, lint: Any) -> None:
     assert len(cases) >= 3
     for script in cases:
         assert _found(lint, script, stub.code) == set(), script
-
-
-@pytest.mark.parametrize("stub", every(), ids=lambda stub: stub.code)
-def test_documentation_has_its_sections(stub: Stub) -> None:
-    rule = describe(stub)
-    for section in ("## What it does", "## Why is this bad?", "## Example", "## Use instead"):
-        assert section in rule.documentation, section
-    assert ("## Fix safety" in rule.documentation) is (rule.fix != "-")
