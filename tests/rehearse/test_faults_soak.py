@@ -78,18 +78,8 @@ dist.destroy_process_group()
 fault("end")
 """
 KINDS = ("SIGKILL", "SIGSEGV", "SIGABRT", "_exit", "exit", "raise", "return", "sleep", "SIGSTOP", "spin", "interrupt")
-PLACES = (
-    "start",
-    "import",
-    "joined",
-    "forward 0",
-    "step 0",
-    "forward 3",
-    "step 5",
-    "forward 7",
-    "step 7",
-    "barrier",
-    "end",
+PLACES = tuple(
+    "start, import, joined, forward 0, step 0, forward 3, step 5, forward 7, step 7, barrier, end".split(", ")
 )
 
 

@@ -35,19 +35,8 @@ class Rehearse:
 
     def command(self, script: str, *options: str) -> list[str]:
         (self.folder / "train.py").write_text(script)
-        report = str(self.folder / "report.json")
-        return [
-            sys.executable,
-            "-m",
-            "validate_ddp",
-            "run",
-            "--timeout",
-            "20",
-            "--report",
-            report,
-            *options,
-            "train.py",
-        ]
+        ours = ["--timeout", "20", "--report", str(self.folder / "report.json")]
+        return [sys.executable, "-m", "validate_ddp", "run", *ours, *options, "train.py"]
 
     def __call__(self, script: str, *options: str) -> Ran:
         command = self.command(script, *options)
