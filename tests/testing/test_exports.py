@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from validate_ddp import testing  # noqa: E402
+from validate_ddp import testing
 
 pytestmark = pytest.mark.runtime
 
