@@ -52,11 +52,12 @@ class Command:
 
 @pytest.fixture
 def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fake_lint: ModuleType
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stand_ins: ModuleType
 ) -> Command:
     monkeypatch.chdir(tmp_path)
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "VALIDATE_DDP_CACHE_DIR"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("VALIDATE_DDP_CACHE_DIR", str(tmp_path / ".cache"))
     for name, text in (("clean.py", CLEAN), ("error.py", ERROR), ("warning.py", WARNING), ("info.py", INFO)):
         Path(name).write_text(text)
     return Command(capsys, monkeypatch)
@@ -157,20 +158,20 @@ def test_paths_named_like_commands_and_options(command: Command) -> None:
     assert "rules:1:1" in command("check", "rules").out
     assert "check:1:1" in command("check", "check").out
     assert "--fix:1:1" in command("--", "--fix").out
-    assert "./rules:1:1" in command("./rules").out
+    assert "rules:1:1" in command("./rules").out
     ran = command("-q", "--", "-q", "explain")
     assert "-q:1:1" in ran.out and "explain:1:1" in ran.out
 
 
-def test_the_default_target_is_here(command: Command, fake_lint: Any) -> None:
+def test_the_default_target_is_here(command: Command, stand_ins: Any) -> None:
     seen = []
-    check = fake_lint.check
+    check = stand_ins.check
 
     def spy(targets: list[str], *rest: Any) -> Any:
         seen.append(list(targets))
         return check([], *rest)
 
-    fake_lint.check = spy
+    stand_ins.check = spy
     command()
     command("check", "--quiet")
     assert seen == [["."], ["."]]
@@ -263,26 +264,26 @@ def test_colour_is_chosen(
     assert console.colored(choice, terminal) is expected
 
 
-def test_the_cache_is_on_unless_told_otherwise(command: Command, fake_lint: Any) -> None:
+def test_the_cache_is_on_unless_told_otherwise(command: Command, stand_ins: Any) -> None:
     seen = []
-    check = fake_lint.check
+    check = stand_ins.check
 
     def spy(targets: list[str], settings: Any, *rest: Any) -> Any:
         seen.append(settings.cache_dir)
         return check(targets, settings, *rest)
 
-    fake_lint.check = spy
+    stand_ins.check = spy
     command("clean.py")
     command("--no-cache", "clean.py")
     command("--cache-dir", "c", "clean.py")
     assert seen == ["", None, "c"]
 
 
-def test_an_interrupt_ends_quietly(command: Command, fake_lint: Any) -> None:
+def test_an_interrupt_ends_quietly(command: Command, stand_ins: Any) -> None:
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    fake_lint.check = interrupted
+    stand_ins.check = interrupted
     ran = command("clean.py")
     assert (ran.code, ran.out, ran.err) == (130, "", "")
 
