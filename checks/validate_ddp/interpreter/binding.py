@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients, roles
+from validate_ddp.interpreter import facts, gradients, roles
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
@@ -38,7 +38,7 @@ def assign(machine: Machine, target: Node, value: Value, written: bool = True) -
         for atom in bare(machine.evaluate(target[1])):
             if isinstance(atom, (Instance, Resource)):
                 if target[2] == "epoch" and isinstance(atom, Resource) and atom.kind == "sampler":
-                    machine.record("set_epoch", "epoch", machine.site(), target=(atom,), epoch=value)
+                    machine.record(facts.SetEpoch("epoch", target=(atom,), epoch=value), machine.site())
                 machine.write(atom.fields, target[2], roles.named(target[2], value, written))
             elif isinstance(atom, ModuleRef):
                 machine.write(atom.module.scope.names, target[2], roles.named(target[2], value))

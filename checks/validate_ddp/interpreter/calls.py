@@ -6,7 +6,8 @@ from typing import Any
 
 from validate_ddp import models
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import gradients, presence, ranks, roles, sameness, worth
+from validate_ddp.interpreter import facts, gradients, presence, ranks, roles, sameness, worth
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.values import (
     NONE,
@@ -98,7 +99,7 @@ def call_node(machine: Machine, node: Node) -> Value:
         if presence.marked(call.receiver):
             who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
         if call.name in machine.epoch_setters:
-            machine.record("set_epoch", call.name, call.site, target=call.receiver)
+            machine.record(facts.SetEpoch(call.name, target=call.receiver), call.site)
         targets: list[Any] = []
     else:
         call.name = function[1] if function[0] == "name" else ""
@@ -268,11 +269,9 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     key = id(function.node)
     if function.node[0] == "def" and "schedul" in function.node[2]:
         lengths.note_schedule(machine, function.name, None, call)
-    who = "all"
-    if "rank-zero" in function.marks:
-        who = "zero"
-    elif "local-zero" in function.marks:
-        who = "local-zero"
+    who: ranks.Who = "all"
+    if "rank-zero" in function.marks or "local-zero" in function.marks:
+        who = "zero" if "rank-zero" in function.marks else "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
     if not worth.is_worth_walking(machine, function, call):
         carried = carried_by(call.given)
@@ -291,7 +290,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if len(machine.frames) > _DEEPEST:
         machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
     # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
-    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags)
     enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(function)
     if active > 1 or len(machine.frames) > _DEEPEST or enough:
         machine.unseen.add((function.module.path, function.name))
@@ -368,11 +367,11 @@ def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Valu
 def _run(machine: Machine, function: Function, frame: Frame) -> Value:
     if function.node[0] == "lambda":
         return machine.evaluate(function.node[2])
-    flags = ["no_grad"] if "no_grad" in function.marks else []
+    flags = [Flag.NO_GRAD] if "no_grad" in function.marks else []
     if function.node[6]:
-        flags.append("generator")
+        flags.append(Flag.GENERATOR)
     if function.owner is not None and any(_is_dataset(base) for base in function.owner.lineage()):
-        flags.append("dataset")
+        flags.append(Flag.DATASET)
     with machine.flagged(*flags):
         outcome = machine.walk(function.node[4])
     if function.node[6]:  # a generator: iterating over it gives what it yields
@@ -394,7 +393,7 @@ def _is_dataset(base: Any) -> bool:
 
 def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:
     """Run ``target`` as the processes that a launcher starts."""
-    with machine.flagged("spawned"):
+    with machine.flagged(Flag.SPAWNED):
         for atom in bare(target):
             if isinstance(atom, (Function, Instance, Class)):
                 call_atom(machine, atom, Call("", arguments, {}, site))

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.interpreter import ranks, roles, sameness, vocabulary
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import (
     WRAPPERS,
     Class,
@@ -60,7 +62,7 @@ def _is_of_library(atom: Symbol) -> bool:
     return not dot or root in vocabulary.LIBRARIES
 
 
-def combine(rows: list[tuple[str, Truth]], sure: bool = True) -> Truth:
+def combine(rows: list[tuple[Who, Truth]], sure: bool = True) -> Truth:
     """One truth of several alternatives, each with the ranks that hold it. sure: which those are is no guess."""
     for who, truth in rows:
         if isinstance(truth, RankTest) and who == "all":
@@ -117,7 +119,7 @@ def test(machine: Machine, node: Node) -> Truth:
                 truths.append(test(machine, part))
                 if truths[-1] is deciding:
                     return deciding
-                machine.flags.append("shorted")
+                machine.flags.append(Flag.SHORTED)
         return all_of(truths) if node[1] == "and" else any_of(truths)
     if kind == "cmp":
         truth, operands = compared(machine, node)
@@ -167,7 +169,7 @@ def any_of(truths: list[Truth]) -> Truth:
         whos, sure = {truth.who for truth in tests}, all(truth.sure for truth in tests)
         if len(whos) == 1 and all(truth.exact for truth in tests):
             return RankTest(tests[0].who, True, tests[0].rest, sure)
-        who = "some" if len(whos) == 1 and "unclear" not in whos else "unclear"
+        who: Who = "some" if len(whos) == 1 and "unclear" not in whos else "unclear"
         return RankTest(who, exact=False, sure=sure)
     return None if any(truth is None for truth in truths) else any(truths)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import ranks
+from validate_ddp.interpreter import facts, ranks
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import Const, Site, Value
 
@@ -51,7 +51,7 @@ def _record(machine: Machine, statement: Node, subject: Value) -> None:
         code = machine.evaluate(call[2][0]) if call[2] else (Const(0),)
     span = Span(*statement[1])
     site = Site(frame.module.path, span, span, frame.function.name if frame.function else "")
-    machine.record("exit", name, site, subject=subject, code=code)
+    machine.record(facts.Exit(name, subject=subject, code=code), site)
 
 
 def _subject(node: Node) -> Node:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.interpreter import arithmetic, calls, conditions, gradients, narrowing, presence, roles, turns
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome, Scope
-from validate_ddp.interpreter.ranks import PARTIAL, both
+from validate_ddp.interpreter.ranks import PARTIAL, Who, both
 from validate_ddp.interpreter.sameness import OPTIONS, differs_by_rank, is_alike
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -134,7 +135,7 @@ def _dict(machine: Machine, node: Node) -> Value:
 def _conditional(machine: Machine, node: Node) -> Value:
     truth = conditions.test(machine, node[1])
     if truth is True or truth is False:
-        with machine.flagged("conditional"):
+        with machine.flagged(Flag.CONDITIONAL):
             return machine.evaluate(node[2] if truth else node[3])
     return _either(machine, node[1], node[2], node[3], truth)
 
@@ -144,10 +145,10 @@ def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: condi
     rank_test = truth if isinstance(truth, RankTest) else RankTest("all", rest="all")
     results: list[Value] = []
 
-    def run(part: Node, positive: bool, members: str) -> Callable[[], Outcome]:
+    def run(part: Node, positive: bool, members: Who) -> Callable[[], Outcome]:
         def action() -> Outcome:
             narrowing.refine(machine, test, positive)
-            with machine.guarded(members, sure=rank_test.sure), machine.flagged("conditional"):
+            with machine.guarded(members, sure=rank_test.sure), machine.flagged(Flag.CONDITIONAL):
                 value = machine.evaluate(part)
             results.append(on_ranks(value, members, rank_test.sure) if members in PARTIAL else value)
             return RUNS_ON
@@ -166,7 +167,7 @@ def _boolean(machine: Machine, node: Node) -> Value:
     truth = conditions.test(machine, node)
     if isinstance(truth, RankTest) and (node[1] == "and" or any(part[0] in _QUESTIONS for part in node[2])):
         return (truth,)
-    with machine.flagged("shorted"):
+    with machine.flagged(Flag.SHORTED):
         values = [machine.evaluate(part) for part in node[2]]
     if isinstance(truth, RankTest):
         return arithmetic.first_rank(values) or (truth,)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.values import TRUE, Const, Opaque, Resource, Value, WorldSize, bare, constant, reaching
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ JOINING_FUNCTIONS = frozenset("cat concat concatenate stack vstack hstack row_st
 
 def is_off(machine: Machine) -> bool:
     """Whether the code being walked runs under ``no_grad``."""
-    return "no_grad" in machine.flags
+    return Flag.NO_GRAD in machine.flags
 
 
 def is_trained(machine: Machine, wrapper: Resource, call: Call) -> Value:
@@ -113,7 +115,7 @@ def collect(machine: Machine, call: Call, name: str, tensor: Value, reduces: boo
         if constant(call.argument(1, "reduction")) == "mean":  # Accelerate divides where autograd sees it
             mark.fields["divided"] = TRUE
     machine.gathers.append(mark)
-    machine.record("gather", name, call.site, result=(mark,))
+    machine.record(facts.Gather(name, result=(mark,)), call.site)
     return (mark, *sources, *kept) if reduces else (mark, *kept)
 
 

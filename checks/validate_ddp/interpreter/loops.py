@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import binding, conditions, ranks
-from validate_ddp.interpreter.facts import Loop
+from validate_ddp.findings import Span
+from validate_ddp.interpreter import binding, conditions, facts, ranks
+from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
-from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, RankTest, Resource, bare, reaching
+from validate_ddp.interpreter.values import Instance, Opaque, Rank, RankTest, Resource, bare, reaching
 from validate_ddp.models import iteration
 
 Node = list[Any]
@@ -62,7 +63,7 @@ def _note_epochs(machine: Machine, loop: Loop, body: list[Node]) -> None:
         if value and all(isinstance(atom, Resource) and atom.kind in kinds for atom in value)
     }
     if held:
-        machine.record("epoch_loop", loop.target, loop.site, body=(Const(tuple(body[0][1])),), **held)
+        machine.record(facts.EpochLoop(loop.target, body=Span(*body[0][1]), held=held), loop.site)
 
 
 def walk_while(machine: Machine, node: Node) -> Outcome:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import ranks
+from validate_ddp.interpreter import facts, ranks
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine, Scope
-from validate_ddp.interpreter.values import FALSE, TRUE, Const, Instance, OnRanks, Symbol, Value, is_none
+from validate_ddp.interpreter.ranks import Who
+from validate_ddp.interpreter.values import Instance, OnRanks, Symbol, Value, is_none
 
 Node = list[Any]
 _HOLDERS = ("zero", "local-zero", "nonzero", "local-nonzero")
@@ -19,19 +21,19 @@ def marked(value: Value) -> bool:
     return bool(value) and (type(value[0]) is OnRanks or type(value[-1]) is OnRanks)
 
 
-EVERY_RANK = ("all", True)
+EVERY_RANK: tuple[Who, bool] = ("all", True)
 
 
-def note(machine: Machine, node: Node, value: Value, name: str, span: list[int]) -> tuple[str, bool]:
+def note(machine: Machine, node: Node, value: Value, name: str, span: list[int]) -> tuple[Who, bool]:
     """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where some ranks here have none.
 
     Returns the ranks that have it, and so go on, and whether these are no guess from a name.
     """
     said = _dotted(node)
     having = [atom for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)]
-    holder = having[0].who if having else ""
-    if holder not in _HOLDERS or not said or name in _ITSELF:
+    if not having or having[0].who not in _HOLDERS or not said or name in _ITSELF:
         return EVERY_RANK
+    holder = having[0].who
     others, sure = ranks.opposite(holder), all(atom.sure for atom in value if isinstance(atom, OnRanks))
     if machine.who not in ("all", others):
         return EVERY_RANK
@@ -40,20 +42,13 @@ def note(machine: Machine, node: Node, value: Value, name: str, span: list[int])
         return EVERY_RANK
     if not held and not _is_bound_nowhere_else(machine, node):
         return EVERY_RANK
-    if "tried" in machine.flags or "shorted" in machine.flags:
+    if Flag.TRIED in machine.flags or Flag.SHORTED in machine.flags:
         return holder, sure
     site = machine.site(span)
     whole = Span(*span) == site.statement
     machine.record(
-        "absence",
-        name,
+        facts.Absence(name, object=tuple(having), said=said, holder=holder, none=bool(held), whole=whole, sure=sure),
         site,
-        object=tuple(having),
-        said=(Const(said),),
-        holder=(Const(holder),),
-        none=TRUE if held else FALSE,
-        whole=TRUE if whole else FALSE,
-        sure=TRUE if sure else FALSE,
     )
     return holder, sure
 

@@ -9,6 +9,7 @@ from validate_ddp.interpreter import (
     binding,
     conditions,
     exits,
+    facts,
     gradients,
     handlers,
     loops,
@@ -17,6 +18,7 @@ from validate_ddp.interpreter import (
     roles,
     turns,
 )
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import LEAVES, MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
 from validate_ddp.interpreter.values import (
     Class,
@@ -39,7 +41,8 @@ Node = list[Any]
 
 def walk(machine: Machine, body: list[Node]) -> Outcome:
     """Walk statements in order. The outcome says whether, and on which ranks, what follows still runs."""
-    rest, until, sure, outer = "all", "return", True, len(machine.guards)
+    rest: ranks.Who = "all"
+    until, sure, outer = "return", True, len(machine.guards)
     frame = machine.frames[-1]
     try:
         for statement in body:
@@ -135,7 +138,7 @@ def _if(machine: Machine, node: Node) -> Outcome:
             truth = False
         elif machine.who in ranks.PARTIAL and here == machine.who and truth.exact and (machine.sure or not truth.sure):
             truth = True
-    flags = () if node[2][0] == "cmp" and node[2][1] == ["name", "__name__"] else ("conditional",)
+    flags = () if node[2][0] == "cmp" and node[2][1] == ["name", "__name__"] else (Flag.CONDITIONAL,)
     if truth is True or truth is False:
         narrowing.refine(machine, node[2], truth)
         with machine.flagged(*flags):
@@ -147,7 +150,7 @@ def _if(machine: Machine, node: Node) -> Outcome:
 
     every = turns.turn(machine, node[2]) if truth is None and machine.loops else ""
 
-    def branch(body: list[Node], positive: bool, members: str) -> Callable[[], Outcome]:
+    def branch(body: list[Node], positive: bool, members: ranks.Who) -> Callable[[], Outcome]:
         def run() -> Outcome:
             narrowing.refine(machine, node[2], positive)
             holds = every if positive or not every else turns.OPPOSITE[every]
@@ -184,9 +187,9 @@ def _set_apart(machine: Machine, outcome: Outcome, known: int) -> None:
     """Mark what a branch did that ends the program before any rank but one was started: `if export: ...; return`."""
     if outcome.ends not in LEAVES or sum(1 for frame in machine.frames if frame.call is not None) > 1:
         return
-    if not any(fact.kind in ("process_group", "wrap", "launch") for fact in machine.facts):
+    if not any(isinstance(fact, (facts.ProcessGroup, facts.Wrap, facts.Launch)) for fact in machine.facts):
         for fact in machine.facts[known:]:
-            fact.flags |= {"alone"}
+            fact.flags |= {Flag.ALONE}
 
 
 def _joined(first: Outcome, second: Outcome, test: RankTest) -> Outcome:
@@ -232,7 +235,7 @@ def _try(machine: Machine, node: Node) -> Outcome:
     broad = [handlers.catches_any(row[0]) for row in caught]
     swallowing = any(any_error and handlers.goes_on(row[2]) for any_error, row in zip(broad, caught, strict=True))
     tried = machine.guard("all", machine.site(node[1]))._replace(swallows=True)
-    missing = ("tried",) if any(_catches(*handler) for handler in caught) else ()
+    missing = (Flag.TRIED,) if any(_catches(*handler) for handler in caught) else ()
     with Pushed(machine.guards, (tried,) if swallowing else ()), machine.flagged(*missing):
         outcome = walk(machine, body)
     if not outcome.ends:
@@ -240,9 +243,9 @@ def _try(machine: Machine, node: Node) -> Outcome:
         outcome = after if after.ends else outcome
     rows: list[Any] = [(outcome, {}, "all")]
     for (_, name, handler), any_error in zip(caught, broad, strict=True):
-        flags = ("handler", "any_error") if any_error and not handlers.only_imports(body) else ("handler",)
+        flags = (Flag.HANDLER, Flag.ANY_ERROR) if any_error and not handlers.only_imports(body) else (Flag.HANDLER,)
 
-        def run(name: str = name, handler: list[Node] = handler, flags: tuple[str, ...] = flags) -> Outcome:
+        def run(name: str = name, handler: list[Node] = handler, flags: tuple[Flag, ...] = flags) -> Outcome:
             if name:
                 machine.write(machine.frame.scope.names, name, (Opaque(name),))
             with machine.flagged(*flags):

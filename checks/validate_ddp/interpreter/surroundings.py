@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.values import Instance, Lazy, Value, bare
 
 Node = list[Any]

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter.ranks import opposite
+from validate_ddp.interpreter.ranks import Who, opposite
 
 # These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
 # constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
@@ -211,11 +211,11 @@ class RankTest:
 
     __slots__ = ("exact", "rest", "sure", "who")
 
-    def __init__(self, who: str, exact: bool = True, rest: str = "", sure: bool = True) -> None:
+    def __init__(self, who: Who, exact: bool = True, rest: Who | None = None, sure: bool = True) -> None:
         self.who = who
         self.exact = exact
         self.sure = sure
-        self.rest = rest or (opposite(who) if exact else "unclear")
+        self.rest: Who = rest or (opposite(who) if exact else "unclear")
 
 
 class OnRanks:
@@ -223,7 +223,7 @@ class OnRanks:
 
     __slots__ = ("atom", "sure", "who")
 
-    def __init__(self, atom: Any, who: str, sure: bool = True) -> None:
+    def __init__(self, atom: Any, who: Who, sure: bool = True) -> None:
         self.atom = atom
         self.who = who
         self.sure = sure
@@ -321,7 +321,7 @@ def unmarked(atom: Any) -> Any:
     return atom.atom if isinstance(atom, OnRanks) else atom
 
 
-def on_ranks(value: Value, who: str, sure: bool = True) -> Value:
+def on_ranks(value: Value, who: Who, sure: bool = True) -> Value:
     """``value`` as one which only ranks ``who`` hold."""
     return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who, sure) for atom in value)
 
@@ -367,6 +367,11 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
         if len(found) >= _MOST_CARRIED:
             break
     return tuple(found[:_MOST_CARRIED])
+
+
+def is_whole(parts: tuple[Any, ...]) -> bool:
+    """Whether ``reaching`` surely found all of them: where it found as many as are kept, others may be left out."""
+    return len(parts) < _MOST_CARRIED
 
 
 _PLAIN = (Const, Symbol, Function)

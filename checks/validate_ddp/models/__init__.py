@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import roles, sameness, vocabulary
+from validate_ddp.interpreter import facts, roles, sameness, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     Class,
-    Const,
     Function,
     Opaque,
     Rank,
@@ -73,12 +72,12 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     guessed = roles.called(last)
     if guessed:
         if isinstance(guessed[0], Rank) and guessed[0].scope == "group":
-            machine.record("group_rank", symbol.last, call.site)
+            machine.record(facts.GroupRank(symbol.last), call.site)
         return guessed
     if last in vocabulary.DISTRIBUTED_FLAG:
         return (Opaque(symbol.name),)
     if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
-        machine.record("save", symbol.last, call.site, object=call.given, role=(Const("unresolved"),))
+        machine.record(facts.Save(symbol.last, object=call.given, role="unresolved"), call.site)
     called_back(machine, call, root)
     carries = metrics.aggregated(call, carried_by(call.given))
     if call.keywords and not randomness.AUGMENTING.isdisjoint(call.keywords):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import Class, Function, Opaque, Value, bare, carried_by
 
@@ -22,7 +23,7 @@ def applied(machine: Machine, cls: Class, call: Call) -> Value:
     for atom in bare(member or ()):
         if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node[7]):
             given = [_apart(value) for value in call.args]
-            with machine.flagged("no_grad"):
+            with machine.flagged(Flag.NO_GRAD):
                 machine.call(atom, *given if own_context else ((Opaque("ctx"),), *given))
     return (Opaque("apply()", carried_by(call.given)),)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import roles
+from validate_ddp.interpreter import facts, roles
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, bare, constant
 
@@ -32,13 +32,14 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
             function = call.node[1] if call.node else []
             parser = function[1][1] if function and function[1][0] == "name" else ""
             machine.record(
-                "option",
-                destination,
+                facts.Option(
+                    destination,
+                    option=value,
+                    default=call.argument(-1, "default"),
+                    required=call.argument(-1, "required"),
+                    parser=parser,
+                ),
                 call.site,
-                option=value,
-                default=call.argument(-1, "default"),
-                required=call.argument(-1, "required"),
-                parser=(Const(parser),),
             )
             break
     return None
@@ -71,7 +72,7 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     """The namespace of ``parse_args``: what launchers fill in is there, the rest is unknown."""
     fields: dict[str, Value] = dict(machine.switches)
     for fact in machine.facts:
-        if fact.kind == "option":
+        if isinstance(fact, facts.Option):
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
             fields[fact.name] = (asked,)
     namespace: Value = (Resource("namespace", call.site, fields),)

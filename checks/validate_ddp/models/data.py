@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.surroundings import bodies_of
 from validate_ddp.interpreter.values import Class, Const, Function, Resource, Symbol, Value, bare, constant
@@ -37,11 +39,14 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return _plain_sampler(machine, symbol, call)  # one replica shares nothing
     shuffle = call.argument(3, "shuffle") or ((Const(True),) if not call.open else ())
     sampler = Resource("sampler", call.site, {"dataset": call.argument(0, "dataset"), "shuffle": shuffle})
-    if "conditional" in machine.flags:
+    if Flag.CONDITIONAL in machine.flags:
         sampler.fields["conditional"] = (Const(True),)
     if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
-        ranks = {"num_replicas": call.argument(1, "num_replicas"), "rank": call.argument(2, "rank")}
-        machine.record("sampler", "DistributedSampler", call.site, sampler=(sampler,), shuffle=shuffle, **ranks)
+        replicas, rank = call.argument(1, "num_replicas"), call.argument(2, "rank")
+        made = facts.Sampler(
+            "DistributedSampler", sampler=(sampler,), shuffle=shuffle, num_replicas=replicas, rank=rank
+        )
+        machine.record(made, call.site)
     return (sampler,)
 
 
@@ -89,7 +94,7 @@ def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
         randomness.seed_workers(machine, call)
     if call.open:
         loader.fields["open"] = (Const(True),)
-    machine.record("loader", symbol.last, call.site, loader=(loader,), **loader.fields)
+    machine.record(facts.Loader(symbol.last, loader=(loader,), **loader.fields), call.site)
     return (loader,)
 
 

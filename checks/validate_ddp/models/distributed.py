@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter import facts, gradients, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     NONE,
@@ -64,21 +64,23 @@ def find(name: str) -> Model | None:
 
 def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A function that every rank of its group must call."""
-    values: dict[str, Value] = {"arguments": call.given, "function": (symbol,)}
-    for name in ("group", "device_ids", "timeout"):
-        if name in call.keywords:
-            values[name] = call.keywords[name]
-    if "group" in values:
-        values["group"] = _none_for_default(values["group"])
-    if symbol.last == "new_group":
-        values["ranks"] = call.argument(0, "ranks")
-    if "timeout" in values:
-        values["timeout_text"] = _written(call, "timeout")
+    dropped: facts.Lost = ""
     if uses.is_dropped(call):
-        values["dropped"] = _lost(machine, symbol, call)
+        dropped = _lost(machine, symbol, call)
     elif "async_op" in call.keywords and constant(call.keywords["async_op"]) is True:
-        values["dropped"] = (Const("handle"),) if uses.is_unwaited(machine, call) else ()
-    machine.record("collective", symbol.last, call.site, **values)
+        dropped = "handle" if uses.is_unwaited(machine, call) else ""
+    met = facts.Collective(
+        symbol.last,
+        arguments=call.given,
+        function=(symbol,),
+        group=_none_for_default(call.argument(-1, "group")),
+        device_ids=call.argument(-1, "device_ids"),
+        timeout=call.argument(-1, "timeout"),
+        ranks=call.argument(0, "ranks") if symbol.last == "new_group" else (),
+        timeout_text=_written(call, "timeout"),
+        dropped=dropped,
+    )
+    machine.record(met, call.site)
     if symbol.name.rpartition(".")[0] in _BLIND:
         if symbol.last in _GATHERING:
             tensor = call.argument(1, "tensor") or call.argument(-1, "input_tensor")
@@ -131,20 +133,20 @@ _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
 _GATHERING = frozenset({"all_gather", "all_gather_into_tensor", "_all_gather_base"})
 
 
-def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
+def _lost(machine: Machine, symbol: Symbol, call: Call) -> facts.Lost:
     """What is lost with the result of a call that is a statement of its own: a ``handle``, a ``result``, or nothing."""
     if constant(call.argument(-1, "async_op")) is True or "_async" in symbol.last:
-        return (Const("handle"),) if uses.is_unwaited(machine, call) else ()
-    return out_of_place(machine, call) if is_out_of_place(symbol) else ()
+        return "handle" if uses.is_unwaited(machine, call) else ""
+    return out_of_place(machine, call) if is_out_of_place(symbol) else ""
 
 
-def out_of_place(machine: Machine, call: Call) -> Value:
+def out_of_place(machine: Machine, call: Call) -> facts.Lost:
     """``result`` where the tensor that went in is used again, as though it held the result.
 
     An argument that nobody uses again is one way to write a barrier.
     """
     used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
-    return (Const("result"),) if used else ()
+    return "result" if used else ""
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -152,32 +154,28 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     world_size = call.argument(-1 if deepspeed else 3, "world_size")
     if constant(world_size or machine.environment.get("WORLD_SIZE", ())) in (1, "1"):
         return NONE
-    values: dict[str, Value] = {
-        "rank": call.argument(-1 if deepspeed else 4, "rank"),
-        "world_size": world_size,
-        "backend": call.argument(0, "dist_backend" if deepspeed else "backend"),
-        "deepspeed": TRUE if deepspeed else (),
-    }
-    for name in ("timeout", "device_id"):
-        if name in call.keywords:
-            values[name] = call.keywords[name]
-    if not deepspeed and len(call.args) > 2:
-        values["timeout"] = call.args[2]
-    if "timeout" in values:
-        values["timeout_text"] = _written(call, "timeout")
-    if _is_loop_back(machine, constant(call.argument(-1 if deepspeed else 1, "init_method"))):
-        values["one_node"] = TRUE
-    values["world_size_text"] = _written(call, "world_size")
-    values["rank_text"] = _written(call, "rank")
+    started = facts.ProcessGroup(
+        "init",
+        rank=call.argument(-1 if deepspeed else 4, "rank"),
+        world_size=world_size,
+        backend=call.argument(0, "dist_backend" if deepspeed else "backend"),
+        deepspeed=deepspeed,
+        timeout=call.argument(-1 if deepspeed else 2, "timeout"),
+        device_id=call.argument(-1, "device_id"),
+        timeout_text=_written(call, "timeout"),
+        one_node=_is_loop_back(machine, constant(call.argument(-1 if deepspeed else 1, "init_method"))),
+        world_size_text=_written(call, "world_size"),
+        rank_text=_written(call, "rank"),
+    )
     machine.starts += 1
-    machine.record("process_group", "init", call.site, **values)
+    machine.record(started, call.site)
     return NONE
 
 
 def note_world(machine: Machine, key: Value, value: Value) -> None:
     """Record that the script makes itself a world of one: `os.environ.setdefault("WORLD_SIZE", "1")`."""
     if constant(key) == "WORLD_SIZE" and constant(value) in (1, "1"):
-        machine.record("world_of_one", "WORLD_SIZE", machine.site())
+        machine.record(facts.WorldOfOne("WORLD_SIZE"), machine.site())
 
 
 def _is_loop_back(machine: Machine, method: Any) -> bool:
@@ -187,7 +185,7 @@ def _is_loop_back(machine: Machine, method: Any) -> bool:
     return constant(machine.environment.get("MASTER_ADDR", ())) in ("127.0.0.1", "localhost")
 
 
-def _written(call: Call, name: str) -> Value:
+def _written(call: Call, name: str) -> str:
     """The source text of a keyword argument, where it is no more than a name, a field or a number."""
     for keyword, node in call.node[3] if call.node else ():
         if keyword == name:
@@ -195,26 +193,28 @@ def _written(call: Call, name: str) -> Value:
             while node[0] == "attr":
                 node, field = node[1], f".{node[2]}{field}"
             if node[0] == "name" or (node[0] == "const" and type(node[1]) in (int, float)):
-                return (Const(f"{node[1]}{field}"),)
-    return ()
+                return f"{node[1]}{field}"
+    return ""
 
 
 def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("process_group", "destroy", call.site)
+    machine.record(facts.ProcessGroup("destroy"), call.site)
     return NONE
 
 
 def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
     for atom in bare(call.argument(0)):
         if isinstance(atom, Symbol) and atom.last == "destroy_process_group":
-            machine.record("process_group", "destroy", call.site)
+            machine.record(facts.ProcessGroup("destroy"), call.site)
         elif isinstance(atom, Function):
             machine.call(atom)
     return NONE
 
 
 def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    started = any(fact.kind in ("process_group", "wrap") and fact.name != "destroy" for fact in machine.facts)
+    started = any(
+        isinstance(fact, (facts.ProcessGroup, facts.Wrap)) and fact.name != "destroy" for fact in machine.facts
+    )
     return TRUE if started else (Opaque("is_initialized_yet"),)
 
 
@@ -226,7 +226,7 @@ def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
     group = _none_for_default(call.argument(0, "group"))
     if not group or constant(group) is None:
         return (Rank("global"),)
-    machine.record("group_rank", symbol.last, call.site)
+    machine.record(facts.GroupRank(symbol.last), call.site)
     return (Rank("group"),)
 
 
@@ -273,7 +273,7 @@ _TORCH: dict[str, Model] = {
 
 
 def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("device", symbol.last, call.site, device=call.argument(0, "device"))
+    machine.record(facts.Device(symbol.last, device=call.argument(0, "device")), call.site)
     return NONE
 
 
@@ -292,7 +292,7 @@ def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     nprocs = call.argument(2, "nprocs")
     if constant(nprocs) == 1:
         return NONE
-    machine.record("launch", "spawn", call.site, nprocs=nprocs)
+    machine.record(facts.Launch("spawn", nprocs=nprocs), call.site)
     calls.spawned(machine, call.argument(0, "fn"), [(Rank("spawn"),), *_arguments(call.argument(1, "args"))], call.site)
     return NONE
 
@@ -303,7 +303,7 @@ def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
     number = call.argument(2, "num_processes")
     if constant(number) != 1:
-        machine.record("launch", "spawn", call.site, nprocs=number)
+        machine.record(facts.Launch("spawn", nprocs=number), call.site)
         calls.spawned(machine, call.argument(0, "function"), _arguments(call.argument(1, "args")), call.site)
     return NONE
 
@@ -322,7 +322,7 @@ def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
     given = _arguments(call.argument(3, "args"))
     counters = {loop.target for loop in machine.loops if loop.target}
     if machine.loops:
-        machine.record("launch", "Process", call.site)
+        machine.record(facts.Launch("Process"), call.site)
     arguments = [
         (Rank("spawn"),) if any(isinstance(a, Opaque) and a.name in counters for a in bare(value)) else value
         for value in given
@@ -342,7 +342,7 @@ def _horovod(value: Value) -> Model:
     """A rank or size of Horovod: who asks for it means to run on several."""
 
     def ask(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        machine.record("launch", "horovod", call.site)
+        machine.record(facts.Launch("horovod"), call.site)
         return value
 
     return ask

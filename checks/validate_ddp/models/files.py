@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter import facts, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
@@ -43,7 +43,7 @@ _NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json d
 
 def _named_writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     paths = [value for value in (*call.args, *call.keywords.values()) if _path_like(value)]
-    machine.record("save", symbol.last, call.site, path=paths[0] if paths else call.argument(0), role=(Const("file"),))
+    machine.record(facts.Save(symbol.last, path=paths[0] if paths else call.argument(0), role="file"), call.site)
     return (Const(None),)
 
 
@@ -56,12 +56,13 @@ def _path_like(value: Value) -> bool:
 
 def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
     machine.record(
-        "save",
-        symbol.last,
+        facts.Save(
+            symbol.last,
+            object=call.argument(0, "obj"),
+            path=call.argument(1, "f") or call.argument(1, "filename"),
+            role="checkpoint",
+        ),
         call.site,
-        object=call.argument(0, "obj"),
-        path=call.argument(1, "f") or call.argument(1, "filename"),
-        role=(Const("checkpoint"),),
     )
     return (Const(None),)
 
@@ -69,12 +70,13 @@ def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
     loaded = Resource("loaded", call.site, {"path": call.argument(0, "f")})
     machine.record(
-        "load",
-        symbol.name,
+        facts.Load(
+            symbol.name,
+            loaded=(loaded,),
+            path=call.argument(0, "f"),
+            map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
+        ),
         call.site,
-        loaded=(loaded,),
-        path=call.argument(0, "f"),
-        map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
     )
     path = call.argument(0, "f")
     return (Opaque("loaded", (loaded, *reaching(path))[:12], is_alike(path)),)
@@ -88,7 +90,7 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     """Open a file: a fact where it is for writing."""
     mode = constant(mode_value)
     if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
-        machine.record("save", "open", call.site, path=path, mode=mode_value, role=(Const("file"),))
+        machine.record(facts.Save("open", path=path, mode=mode_value, role="file"), call.site)
     return (Resource("file", call.site, {"path": path, "mode": mode_value}),)
 
 
@@ -99,16 +101,16 @@ def _dump(position: int) -> Model:
         target = call.argument(position, "file") or call.argument(position, "stream") or call.argument(position, "fp")
         if not target or any(isinstance(atom, Resource) for atom in bare(target)):
             return (Const(None),)
-        machine.record("save", symbol.last, call.site, path=target, role=(Const("handle"),))
+        machine.record(facts.Save(symbol.last, path=target, role="handle"), call.site)
         return (Const(None),)
 
     return dump
 
 
-def _writes(position: int, name: str, role: str = "file") -> Model:
+def _writes(position: int, name: str, role: facts.Role = "file") -> Model:
     def write(machine: Machine, symbol: Symbol, call: Call) -> Value:
         path = call.argument(position, name)
-        machine.record("save", symbol.last, call.site, path=path, role=(Const(role),))
+        machine.record(facts.Save(symbol.last, path=path, role=role), call.site)
         return (Const(None),)
 
     return write
@@ -121,14 +123,14 @@ def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(part, Rank) for part in reaching(level)):
         handler.fields["quiet"] = (Const(True),)  # the other ranks log errors only
     if path and constant(path) is not None:
-        machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), handler=(handler,))
+        machine.record(facts.Save(symbol.last, path=path, role="log", handler=(handler,)), call.site)
     return (handler,)
 
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(0, "log_dir") or call.argument(0, "logdir")
     writer = Resource("writer", call.site, {"path": path})
-    machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), writer=(writer,))
+    machine.record(facts.Save(symbol.last, path=path, role="log", writer=(writer,)), call.site)
     return (writer,)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter import facts, gradients, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     NONE,
@@ -76,7 +76,7 @@ def _made(kind: str) -> Model:
 
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     dropped = _lost(machine, symbol.last, call)
-    machine.record("collective", symbol.last, call.site, arguments=call.given, function=(symbol,), dropped=dropped)
+    machine.record(facts.Collective(symbol.last, arguments=call.given, function=(symbol,), dropped=dropped), call.site)
     return (Opaque(symbol.last + "()", metrics.reduced(call, _collected(machine, symbol.last, call))),)
 
 
@@ -95,17 +95,17 @@ _OUT_OF_PLACE = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across
 """Collectives of Accelerate and Fabric that only return their result; Fabric's ``all_reduce`` also works in place."""
 
 
-def _lost(machine: Machine, name: str, call: Call) -> Value:
+def _lost(machine: Machine, name: str, call: Call) -> facts.Lost:
     if name in _OUT_OF_PLACE and uses.is_dropped(call):
         return distributed.out_of_place(machine, call)
-    return ()
+    return ""
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     inner = call.argument(1, "model")
     engine = Resource("engine", call.site, {"inner": inner})
-    machine.record("launch", "deepspeed", call.site)
-    machine.record("wrap", "engine", call.site, wrapper=(engine,), inner=inner)
+    machine.record(facts.Launch("deepspeed"), call.site)
+    machine.record(facts.Wrap("engine", wrapper=(engine,), inner=inner), call.site)
     loader: Value = (Resource("loader", call.site, {"prepared": (Const(True),)}),)
     fields: dict[str, Value] = {"0": (engine,), "1": (Opaque("optimizer"),), "2": loader, "3": (Opaque("scheduler"),)}
     return (Resource("tuple", call.site, fields),)
@@ -116,7 +116,7 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     name = call.name
     if name in _WORKING and not launcher.get("single"):
         # Only now: an application that makes an Accelerator for its device alone runs in one process.
-        machine.record("launch", launcher.kind, launcher.site, launcher=(launcher,))
+        machine.record(facts.Launch(launcher.kind, launcher=(launcher,)), launcher.site)
     if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
         if launcher.get("single"):
             return call.args[0] if len(call.args) == 1 else None
@@ -137,7 +137,7 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     if name in ("save", "save_model"):
         return NONE  # writes on the main process only
     if name == "backward":
-        machine.record("backward", "backward", call.site, loss=call.argument(0, "loss"))
+        machine.record(facts.Backward("backward", loss=call.argument(0, "loss")), call.site)
         return NONE
     if name in (
         "no_sync",
@@ -151,8 +151,7 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
     if name in collectives:
         dropped = _lost(machine, name, call)
-        values: dict[str, Value] = {"arguments": call.given, "launcher": (launcher,), "dropped": dropped}
-        machine.record("collective", name, call.site, **values)
+        machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
         return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
         held = Resource("list", call.site, {"*": call.args[0]})
@@ -194,7 +193,7 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
             result = join(result, (sharded,))
         elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
             wrapper = Resource("ddp", call.site, {"inner": (atom,), "flavour": (Const("accelerate"),)})
-            machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
+            machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
             if atom.kind == "scheduler":

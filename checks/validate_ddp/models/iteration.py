@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
@@ -90,7 +91,7 @@ def _is_item(atom: Any) -> bool:
 def note(machine: Machine, value: Value, site: Site, how: str = "for", serial: int = 0) -> None:
     """Record that the loaders in ``value`` are iterated over here, by a ``for`` (its serial given) or by ``iter``."""
     for loader in loaders(value):
-        machine.record("iterate", how, site, loader=(loader,), serial=(Const(serial),))
+        machine.record(facts.Iterate(how, loader=(loader,), serial=serial), site)
 
 
 def counting(node: list[Any], value: Value) -> tuple[bool, bool]:

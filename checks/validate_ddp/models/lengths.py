@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
@@ -105,10 +106,8 @@ def _note(machine: Machine, name: str, scheduler: Resource | None, values: list[
         lengths = [p for p in carried_by(value) if isinstance(p, Resource) and p.kind == "length"]
         if lengths:
             machine.record(
-                "scheduler",
-                name,
+                facts.Scheduler(
+                    name, steps=value, lengths=tuple(lengths), scheduler=(scheduler,) if scheduler is not None else ()
+                ),
                 site,
-                steps=value,
-                lengths=tuple(lengths),
-                scheduler=(scheduler,) if scheduler is not None else (),
             )

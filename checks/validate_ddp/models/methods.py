@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import gradients, roles, sameness
+from validate_ddp.interpreter import facts, gradients, roles, sameness
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     NONE,
@@ -127,7 +127,7 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
 
 
 def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
-    machine.record("set_epoch", "set_epoch", called.site, target=target, epoch=called.argument(0, "epoch"))
+    machine.record(facts.SetEpoch("set_epoch", target=target, epoch=called.argument(0, "epoch")), called.site)
     return NONE
 
 
@@ -137,7 +137,7 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
-        machine.record("rework", name, called.site, wrapper=(resource,), device=called.argument(0, "device"))
+        machine.record(facts.Rework(name, wrapper=(resource,), device=called.argument(0, "device")), called.site)
         return (resource,)
     if name in _SELF:
         _note_mode(machine, called)
@@ -161,7 +161,7 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
     if name in ("no_sync", "join"):
         return (Resource("context", called.site, {"name": (Const(name),)}),)
     if resource.kind == "engine" and name == "backward":
-        machine.record("backward", "engine", called.site, loss=called.argument(0))
+        machine.record(facts.Backward("engine", loss=called.argument(0)), called.site)
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
         return (Opaque(name, (resource,)),)
@@ -174,7 +174,7 @@ def _note_mode(machine: Machine, called: Call) -> None:
     """Record that a model is put into training or evaluation mode."""
     if called.name in ("train", "eval"):
         evaluates = called.name == "eval" or constant(called.argument(0, "mode")) is False
-        machine.record("mode", "eval" if evaluates else "train", called.site)
+        machine.record(facts.Mode("eval" if evaluates else "train"), called.site)
 
 
 def _moved(machine: Machine, called: Call) -> None:
@@ -183,11 +183,11 @@ def _moved(machine: Machine, called: Call) -> None:
         device = (Const("cuda"),)
     for atom in bare(device):
         if isinstance(atom, Const) and atom.value == "cuda":
-            machine.record("device", called.name, called.site, device=device)
+            machine.record(facts.Device(called.name, device=device), called.site)
             return
         by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
         if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
-            machine.record("device", called.name, called.site, device=device)
+            machine.record(facts.Device(called.name, device=device), called.site)
             return
 
 
@@ -197,7 +197,7 @@ def _load_state(machine: Machine, target: Value, called: Call) -> Value:
         if isinstance(part, Resource) and part.kind == "loaded":
             counted(part, "consumed")
     assign = called.argument(-1, "assign")
-    machine.record("load_state", "load_state_dict", called.site, target=target, state=state, assign=assign)
+    machine.record(facts.LoadState("load_state_dict", target=target, state=state, assign=assign), called.site)
     return UNKNOWN
 
 
@@ -264,7 +264,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         hint = (WorldSize(local=True),)
     if hint:
         if isinstance(hint[0], Rank) and hint[0].scope == "group":
-            machine.record("group_rank", name, called.site)
+            machine.record(facts.GroupRank(name), called.site)
         return hint
     if isinstance(atom, Instance) and not called.receiver:
         return networks.forward(machine, atom, called)
@@ -285,7 +285,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
 
 def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
     loss: Value = (atom,)
-    machine.record("backward", "backward", called.site, loss=loss)
+    machine.record(facts.Backward("backward", loss=loss), called.site)
     return NONE
 
 
@@ -308,7 +308,7 @@ def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 def _write_text(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record("save", called.name, called.site, path=(atom,), role=(Const("file"),))
+    machine.record(facts.Save(called.name, path=(atom,), role="file"), called.site)
     return NONE
 
 
@@ -316,14 +316,16 @@ def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     if constant(called.argument(-1, "is_main_process")) is ... and "is_main_process" in called.keywords:
         return NONE
     name = atom.name.lower() if isinstance(atom, Opaque) else ""
-    role = "file" if any(word in name for word in ("token", "processor", "config", "extractor")) else "checkpoint"
+    role: facts.Role = (
+        "file" if any(word in name for word in ("token", "processor", "config", "extractor")) else "checkpoint"
+    )
     path = called.argument(0, "save_directory")
-    machine.record("save", called.name, called.site, object=(atom,), path=path, role=(Const(role),))
+    machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)
     return NONE
 
 
 def _export(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record("save", called.name, called.site, path=called.argument(1), role=(Const("checkpoint"),))
+    machine.record(facts.Save(called.name, path=called.argument(1), role="checkpoint"), called.site)
     return NONE
 
 
@@ -343,7 +345,7 @@ def _bind_process(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
     if isinstance(atom, Opaque) and atom.name.rpartition(".")[2] in ("accelerator", "fabric", "strategy"):
-        machine.record("collective", called.name, called.site, arguments=called.given)
+        machine.record(facts.Collective(called.name, arguments=called.given), called.site)
         return UNKNOWN
     return None
 

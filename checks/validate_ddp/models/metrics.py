@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.findings import Span
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
-    Const,
     Instance,
     Opaque,
     Resource,
@@ -148,14 +148,14 @@ def told(holder: Instance, name: str) -> Value:
 def report(machine: Machine, call: Call, value: Value = ()) -> None:
     """Record that a number summed up over batches is printed, logged, or steers a schedule."""
     if value:
-        noted(machine, "report", call.name, value, call.site)
+        noted(machine, call.name, value, call.site)
     elif call.name in _REPORTS:
         parts = _parts(machine, call) if SUMMED in carried_by(call.given) else ()
         if len(parts) < _SEVERAL:
-            noted(machine, "report", call.name, call.given, call.site)
+            noted(machine, call.name, call.given, call.site)
             return
         for index, part in enumerate(parts):
-            noted(machine, "report", call.name, part, call.site, index)
+            noted(machine, call.name, part, call.site, index)
 
 
 _SEVERAL = 2
@@ -176,12 +176,12 @@ def decided(machine: Machine, value: Value) -> None:
     """Record that a condition which cannot be settled hangs on a number summed up over batches."""
     for atom in value:
         if type(atom) is Opaque and SUMMED in atom.carries:
-            machine.record("decision", "if", machine.site(), value=value)
+            machine.record(facts.Decision("if", value=value), machine.site())
             return
 
 
-def noted(machine: Machine, kind: str, name: str, value: Value, site: Site, part: int = 0) -> None:
-    """Record a fact on ``value`` if it is a sum over batches; ``part`` tells several of one place apart."""
+def noted(machine: Machine, name: str, value: Value, site: Site, part: int = 0) -> None:
+    """Record a report of ``value`` if it is a sum over batches; ``part`` tells several of one place apart."""
     carries = carried_by(value)
     if SUMMED in carries or any(isinstance(part, Instance) and "*given" in part.fields for part in carries):
-        machine.record(kind, name, site, value=value, part=(Const(part),))
+        machine.record(facts.Report(name, value=value, part=part), site)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter import facts, gradients
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -75,42 +75,43 @@ def _joined(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _wrap(kind: str) -> Model:
-    def wrap(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         inner = call.argument(0, "module") or call.argument(0, "model")
         flavour = "apex" if symbol.name.startswith("apex") else "torch"
-        fields = {"inner": inner, "flavour": (Const(flavour),)}
+        options: dict[str, Value] = {}
         for option in ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers"):
             if option in call.keywords:
-                fields[option] = call.keywords[option]
+                options[option] = call.keywords[option]
         if len(call.args) > 1:
-            fields["device_ids"] = call.args[1]
-        wrapper = Resource(kind, call.site, fields)
-        machine.record("wrap", kind, call.site, wrapper=(wrapper,), **fields)
+            options["device_ids"] = call.args[1]
+        wrapper = Resource(kind, call.site, {"inner": inner, "flavour": (Const(flavour),), **options})
+        wrap = facts.Wrap(kind, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
+        machine.record(wrap, call.site)
         machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, Opaque)]
         if kind == "dp":
-            machine.record("data_parallel", symbol.last, call.site, wrapper=(wrapper,), **fields)
+            machine.record(facts.DataParallel(symbol.last, **wrap.given), call.site)
         if kind in ("ddp", "fsdp"):
-            machine.record("collective", symbol.last, call.site, wrapper=(wrapper,), arguments=inner)
-        for atom in bare(fields.get("device_ids", ())):
+            machine.record(facts.Collective(symbol.last, wrapper=(wrapper,), arguments=inner), call.site)
+        for atom in bare(options.get("device_ids", ())):
             if isinstance(atom, Resource) and atom.kind == "list" and kind == "ddp":
                 for value in atom.fields.values():
-                    machine.record("device", "device_ids", call.site, device=value)
+                    machine.record(facts.Device("device_ids", device=value), call.site)
         return (wrapper,)
 
-    return wrap
+    return make
 
 
 def _first(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last.startswith("convert_sync"):
         for atom in bare(call.argument(0)):
             if isinstance(atom, Resource) and atom.kind == "ddp":
-                machine.record("rework", symbol.last, call.site, wrapper=(atom,))
+                machine.record(facts.Rework(symbol.last, wrapper=(atom,)), call.site)
     return call.argument(0) or UNKNOWN
 
 
 def _fully_shard(machine: Machine, symbol: Symbol, call: Call) -> Value:
     module = call.argument(0, "module") or UNKNOWN
-    machine.record("shard", symbol.last, call.site, model=module)
+    machine.record(facts.Shard(symbol.last, model=module), call.site)
     machine.wrapped += [atom for atom in bare(module) if isinstance(atom, Opaque)]
     return module
 
@@ -124,7 +125,7 @@ def _amp_initialize(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _device(machine: Machine, symbol: Symbol, call: Call) -> Value:
     index = call.argument(1, "index") or call.argument(0, "device")
-    machine.record("device", "torch.device", call.site, device=index)
+    machine.record(facts.Device("torch.device", device=index), call.site)
     return (Resource("device", call.site, {"index": index}),)
 
 
@@ -134,7 +135,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
     if isinstance(atom, Resource):
         if atom.kind not in (*WRAPPERS, "prepared"):
             return (Opaque("", (*carried, *carried_by((atom,)))[:12]),)
-        machine.record("forward", atom.kind, call.site, model=(atom,), inputs=_batches(carried))
+        machine.record(facts.Forward(atom.kind, model=(atom,), inputs=_batches(carried)), call.site)
         if gradients.is_off(machine):
             carried = gradients.cut_parts(carried)
         output = Resource("output", call.site, {"model": (atom,), "live": gradients.is_trained(machine, atom, call)})
@@ -143,7 +144,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
         result: Value = ()
         member, _ = atom.cls.find("forward")
         if member is not None:
-            machine.record("forward", "module", call.site, model=(atom,), inputs=_batches(carried))
+            machine.record(facts.Forward("module", model=(atom,), inputs=_batches(carried)), call.site)
             from validate_ddp.interpreter import calls
             from validate_ddp.models import attributes
 
@@ -164,7 +165,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
 def unknown_forward(machine: Machine, atom: Opaque, call: Call) -> Value:
     """Call a model of an unknown class which some wrapper holds, past the wrapper."""
     carried = carried_by(call.given)
-    machine.record("forward", "module", call.site, model=(atom,), inputs=_batches(carried))
+    machine.record(facts.Forward("module", model=(atom,), inputs=_batches(carried)), call.site)
     output = Resource("output", call.site, {"model": (atom,)})
     return (Opaque("output", (output, *carried)[:12]),)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     NONE,
@@ -63,7 +64,7 @@ def made(machine: Machine, symbol: Symbol, call: Call) -> Resource:
     """An optimizer over the parameters that its first argument gives."""
     parameters = call.argument(0, "params")
     optimizer = Resource("optimizer", call.site, {"parameters": parameters})
-    machine.record("optimizer", symbol.last, call.site, optimizer=(optimizer,), parameters=parameters)
+    machine.record(facts.Optimizer(symbol.last, optimizer=(optimizer,), parameters=parameters), call.site)
     return optimizer
 
 
@@ -109,14 +110,14 @@ def step(machine: Machine, atom: Any, called: Call) -> Value | None:
     target = _target(atom, called) or next((part for part in bare(called.argument(0)) if _is_optimizer(part)), None)
     if target is None:
         return None
-    machine.record("step", called.name, called.site, optimizer=(target,))
+    machine.record(facts.Step(called.name, optimizer=(target,)), called.site)
     return NONE
 
 
 def zero_grad(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``zero_grad()`` of an optimizer, or of a model."""
     target = _target(atom, called) or atom
-    machine.record("zero_grad", called.name, called.site, target=(target,), receiver=(Const(spelled(called)),))
+    machine.record(facts.ZeroGrad(called.name, target=(target,), receiver=spelled(called)), called.site)
     return NONE
 
 

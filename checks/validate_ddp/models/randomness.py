@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter import facts, gradients, vocabulary
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     FALSE,
@@ -79,10 +80,8 @@ def _says_random(name: str) -> bool:
 
 def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     library = "torch.cuda" if symbol.name.startswith("torch.cuda.") else symbol.name.partition(".")[0]
-    values = {"seed": call.argument(0), "library": (Const(library),)}
-    if "device_specific" in call.keywords or len(call.args) > 1:
-        values["device_specific"] = call.argument(1, "device_specific")
-    machine.record("seed", symbol.last, call.site, **values)
+    seed, device_specific = call.argument(0), call.argument(1, "device_specific")
+    machine.record(facts.Seed(symbol.last, seed=seed, library=library, device_specific=device_specific), call.site)
     return NONE
 
 
@@ -96,15 +95,15 @@ def generator_seeded(machine: Machine, atom: Any, call: Call) -> Value | None:
         if isinstance(part, Resource) and part.kind == "rng" and call.args:
             machine.write(part.fields, "seed", join(part.get("seed"), call.args[0]))
             machine.write(part.fields, "at", (Resource("call", call.site),))
-            machine.record("seed", "generator", call.site, seed=call.args[0], library=(Const("generator"),))
+            machine.record(facts.Seed("generator", seed=call.args[0], library="generator"), call.site)
     return None
 
 
 def _draw(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Noise, time steps and latents: what is drawn outside of loops initialises something."""
-    if machine.loops and "no_grad" not in machine.flags and not _is_single(call):
+    if machine.loops and Flag.NO_GRAD not in machine.flags and not _is_single(call):
         sized = tuple(part for part in carried_by(call.given) if isinstance(part, Resource) and part.kind == "batch")
-        machine.record("draw", symbol.last, call.site, generator=call.argument(-1, "generator"), sized=sized)
+        machine.record(facts.Draw(symbol.last, generator=call.argument(-1, "generator"), sized=sized), call.site)
     value: Value = (Opaque(f"torch.{symbol.last}()", carried_by(call.given)),)
     return gradients.cut(value) if machine.gathers else value
 
@@ -119,7 +118,7 @@ def _is_single(call: Call) -> bool:
 
 
 def _transform(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("draw", symbol.last, call.site, transform=(Const(True),))
+    machine.record(facts.Draw(symbol.last, transform=True), call.site)
     return (Opaque(f"{symbol.name}()", carried_by(call.given)),)
 
 
@@ -157,7 +156,7 @@ def seed_workers(machine: Machine, call: Call) -> None:
     for atom in bare(call.keywords["worker_init_fn"]):
         if isinstance(atom, Function) and (atom.node[0] == "lambda" or not _SEEDS.isdisjoint(atom.node[7])):
             keywords["*"] = (Resource("worker", call.site),)  # a call with that is always walked
-            with machine.flagged("worker"):
+            with machine.flagged(Flag.WORKER):
                 calls.call_atom(machine, atom, calls.Call("", [(Const(1),)], keywords, call.site))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import FALSE, NONE, TRUE, Instance, Opaque, Resource, Symbol, Value, bare, constant
+from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Resource, Symbol, Value, bare, constant
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -45,13 +46,13 @@ _PARTING = frozenset("parallelize_module distribute_tensor distribute_module Pip
 
 def _partition(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Tensor and pipeline parallelism: from here on each rank holds a part of the model."""
-    machine.record("partition", symbol.last, call.site)
+    machine.record(facts.Partition(symbol.last), call.site)
     first = call.argument(0, "module")
     return (first if symbol.last == "parallelize_module" else ()) or (Opaque(symbol.name + "()"),)
 
 
 def _record(machine: Machine, call: Call, name: str, receiver: Value, sure: bool) -> None:
-    machine.record("sharded_state", name, call.site, receiver=receiver, sure=TRUE if sure else FALSE)
+    machine.record(facts.ShardedState(name, receiver=receiver, sure=sure), call.site)
 
 
 def _checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -82,7 +83,7 @@ def _is_gathered(call: Call) -> bool:
 def _is_sharded(machine: Machine, model: Any) -> bool:
     """Whether ``fully_shard`` was applied to the model."""
     return isinstance(model, Instance) and any(
-        fact.kind == "shard" and any(atom is model for atom in bare(fact.value("model"))) for fact in machine.facts
+        isinstance(fact, facts.Shard) and any(atom is model for atom in bare(fact.model)) for fact in machine.facts
     )
 
 

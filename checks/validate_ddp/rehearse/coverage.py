@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import prod
+from typing import NamedTuple
 
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.iterations import (
@@ -39,8 +39,7 @@ Level = dict[int, protocol.Sampling]
 """What a sampler is set to, by rank."""
 
 
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(NamedTuple):
     """One iteration of all replicas over the loader of one line.
 
     loaders, turns, read: by rank; the last as indices in the data set that they share. length: samples of that. whole:
@@ -193,7 +192,7 @@ def chosen(turn: Turn) -> Turn:
     is where it trains on most of them."""
     used = [batch for batch in turn.batches if batch.backwards]
     few = len(turn.batches) < _CHOICE  # one that is fetched ahead has its backward told with the next
-    return turn if few or len(used) > _TRAINED * len(turn.batches) else replace(turn, batches=used)
+    return turn if few or len(used) > _TRAINED * len(turn.batches) else turn.of(used)
 
 
 def is_whole(loader: protocol.Loader | None, turn: Turn) -> bool:

@@ -1,4 +1,4 @@
-"""Which call of two ranks that part is the one to blame, and under which code."""
+"""Which call of two ranks that part is the one to blame, and of what kind it is."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ SHARDED = {
 """Functions of torch that collect or write the shards of all ranks."""
 
 
-class Culprit(NamedTuple):
-    """A call that only one rank makes. code: the rule that it falls under; peer: what the other rank called instead;
-    since: from when on each of both does something else."""
+FORWARD, SHARDS, IN_HANDLER, PLAIN = "forward", "shards", "in handler", "plain"
+"""A forward of the wrapper; a collective that collects shards; one in an exception handler; any other."""
 
-    code: str
+
+class Culprit(NamedTuple):
+    """A call that only one rank makes. kind: FORWARD, SHARDS, IN_HANDLER or PLAIN. peer: what the other rank called
+    instead. since: from when on each of both does something else."""
+
+    kind: str
     rank: int
     call: protocol.GroupCall
     other: int
@@ -45,7 +49,7 @@ def culprits(run: Run) -> list[Culprit]:
             unseen = _in_unseen_call(run, other) if peer is None else None
             if unseen is not None:
                 rank, other, call, peer = other, rank, unseen, call
-            found.append(Culprit(_code(call), rank, call, other, peer, since(parting)))
+            found.append(Culprit(_kind(call), rank, call, other, peer, since(parting)))
     return found
 
 
@@ -71,12 +75,12 @@ def _blamed(run: Run, parting: Parting) -> int | None:
     return parting.extra if told else None
 
 
-def _code(call: protocol.GroupCall) -> str:
+def _kind(call: protocol.GroupCall) -> str:
     if isinstance(call, protocol.Forward):
-        return "DDP402"
+        return FORWARD
     if call.site.via in SHARDED:
-        return "DDP506"
-    return "DDP403" if is_in_handler(call.site) else "DDP401"
+        return SHARDS
+    return IN_HANDLER if is_in_handler(call.site) else PLAIN
 
 
 def since(parting: Parting) -> tuple[tuple[int, float], ...]:
@@ -107,19 +111,17 @@ def whereabouts(run: Run, rank: int) -> Note | None:
 _LEAVING = (protocol.GroupCall, protocol.InnerForward, protocol.Step, protocol.Batch, protocol.Iteration)
 
 
-def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observation, ...]:
-    """The findings of one code, one for each place; errors where the run has hung on them."""
+def observations(run: Run, code: str, kind: str, severity: str, what: str) -> tuple[Observation, ...]:
+    """What calls of one kind show, one for each place; errors where the run has hung on them."""
     severity = ERROR if run.outcome == "hang" else severity
     found: dict[tuple[str, int], Observation] = {}
     for culprit in culprits(run):
-        if culprit.code == code:
+        if culprit.kind == kind:
             call = culprit.call.site
             guarded = conditional(call)
             site = Site((guarded,)) if guarded else call
             message = f"{what}: rank {culprit.rank} calls {named(culprit.call)}, rank {culprit.other} " + (
-                f"calls {named(culprit.peer)} at {short(culprit.peer['site'])}"
-                if culprit.peer
-                else _absent(run, culprit)
+                f"calls {named(culprit.peer)} at {short(culprit.peer.site)}" if culprit.peer else _absent(run, culprit)
             )
             note = _instead(run, culprit)
             seen = Observation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, TextIO
+from typing import BinaryIO, TextIO
 
 from validate_ddp.console import UsageError
 from validate_ddp.findings import SEVERITIES, Finding, from_plain
@@ -13,10 +13,8 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import VERSION
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol.bounds import integer, is_path, is_text
 from validate_ddp.rehearse.events import Keeper
 
-__all__ = ["VERSION", "Event", "Log", "parse", "read"]
+__all__ = ["VERSION", "Log", "parse", "read"]
 
-Event = Any
-"""For the judges that read events by name; goes when they are typed, with the end of ``records.Record``."""
 AGAIN = "the log is damaged; record the run again with --log"
 _LONGEST = 64 << 20
 """Bytes of a line: a step of a model takes 40 for each of its parameters."""

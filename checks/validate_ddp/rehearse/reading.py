@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from validate_ddp import config, lint
 from validate_ddp.config import Settings
-from validate_ddp.console import UsageError
 from validate_ddp.findings import Finding, Proposal, Span, to_plain
 from validate_ddp.rehearse.script import source
 
@@ -18,10 +17,7 @@ Kept = Callable[[Finding], bool]
 
 def settings_for(path: str | None) -> Settings:
     """Those of the nearest pyproject.toml upward from the script. Raises UsageError."""
-    try:
-        return config.read(path or ".")
-    except config.ConfigError as error:
-        raise UsageError(str(error)) from error
+    return config.read(path or ".")
 
 
 def file_of(script: tuple[str, ...]) -> str | None:

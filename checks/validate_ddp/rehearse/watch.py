@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 SETTLED = 0.45
 """Seconds without an event from any rank of a group before what they wait in is compared."""
 
 
-@dataclass
 class RankState:
     """What one rank is doing. ``history``: its calls on each group, in order, as what must be equal on all ranks."""
 
-    waiting: list[protocol.Call] = field(default_factory=list)
-    history: dict[str, list[str]] = field(default_factory=dict)
-    last: float = 0.0
-    ended: bool = False
-    code: int | None = None
+    def __init__(self) -> None:
+        self.waiting: list[protocol.Call] = []
+        self.history: dict[str, list[str]] = {}
+        self.last = 0.0
+        self.ended = False
+        self.code: int | None = None
 
 
 class Watch:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from validate_ddp.findings import Place, Span
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import (
     Class,
@@ -48,7 +49,7 @@ def augmentations(program: Program) -> Augmentation:
         found.extend(_random_methods(loader.get("dataset")))
         named.extend(_told_to_augment(loader.get("dataset")))
         if not found:
-            drawn = [fact for fact in program.facts("draw") if fact.value("transform") and fact.who == "all"]
+            drawn = [fact for fact in program.facts(facts.Draw) if fact.transform and fact.who == "all"]
             found.extend(place(fact.site, "drawn here") for fact in drawn)
     if found:
         return Augmentation(found)
@@ -58,11 +59,11 @@ def augmentations(program: Program) -> Augmentation:
     return Augmentation(list(dict.fromkeys(places)), any(constant(part.get("sure")) is True for part in named))
 
 
-def seeds_of_workers(program: Program) -> list[Fact]:
+def seeds_of_workers(program: Program) -> list[facts.Seed]:
     """The seeds of workers that draw for the training, where they are surely the same for one worker of each rank."""
     sites = {loader.site for loader in _trained_on(program) if _may_draw(program, loader.get("dataset"))}
-    seeds = [fact for fact in program.facts("seed") if "worker" in fact.flags and sites & set(fact.chain)]
-    return seeds if all(is_alike(fact.value("seed")) for fact in seeds) else []
+    seeds = [fact for fact in program.facts(facts.Seed) if Flag.WORKER in fact.flags and sites & set(fact.chain)]
+    return seeds if all(is_alike(fact.seed) for fact in seeds) else []
 
 
 def _may_draw(program: Program, dataset: Value) -> bool:
@@ -72,7 +73,7 @@ def _may_draw(program: Program, dataset: Value) -> bool:
     """
     if _random_methods(dataset) or any(_told_to_augment(dataset)):
         return True
-    if any(fact.value("transform") for fact in program.facts("draw")):
+    if any(fact.transform for fact in program.facts(facts.Draw)):
         return True
     made = [atom.name for atom in bare(dataset) if isinstance(atom, Opaque)]
     return any(name.endswith("()") and name.partition(".")[0] not in (*LIBRARIES, "") for name in made)
@@ -93,8 +94,8 @@ def _is_told(name: str) -> bool:
 
 
 def _trained_on(program: Program) -> Iterator[Resource]:
-    for fact in program.facts("iterate"):
-        for loader in bare(fact.value("loader")):
+    for fact in program.facts(facts.Iterate):
+        for loader in bare(fact.loader):
             if program.trains(fact) and isinstance(loader, Resource) and not loader.get("open"):
                 yield loader
 

@@ -39,12 +39,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "option"
+TRIGGER = facts.Option
 SEVERITIES = (WARNING,)
 EVIDENCE = "S"
 FIX = "unsafe"
@@ -165,18 +165,18 @@ _OTHER_SOURCES = (
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding, at the option's declaration."""
-    options = [fact for fact in program.facts("option") if fact.name == "local_rank"]
-    devices = [fact for fact in program.facts("device") if _is_from_option(fact)]
+    options = [fact for fact in program.facts(facts.Option) if fact.name == "local_rank"]
+    devices = [fact for fact in program.facts(facts.Device) if _is_from_option(fact)]
     if not options or not devices or not program.is_distributed or program.mentions(*_OTHER_SOURCES):
         return
-    if program.facts("launch"):
+    if program.facts(facts.Launch):
         return
     fact, used = options[0], devices[0]
-    default = constant(fact.value("default")) if fact.value("default") else None
-    name = constant(fact.value("option"))
+    default = constant(fact.default) if fact.default else None
+    name = constant(fact.option)
     every = f"its default, {default}" if default is not ... else "its default"
     effect = f"every rank gets {every}"
-    if constant(fact.value("required")) is True:
+    if constant(fact.required) is True:
         effect = "every rank stops there, as it is required"
     yield propose(
         program,
@@ -188,16 +188,16 @@ def check(program: Program) -> Iterator[Proposal]:
     )
 
 
-def _is_from_option(fact: Fact) -> bool:
+def _is_from_option(fact: facts.Device) -> bool:
     """Whether the device is the option's value, and no rank that was read from elsewhere."""
-    parts = [*bare(fact.value("device")), *reaching(fact.value("device"))]
+    parts = [*bare(fact.device), *reaching(fact.device)]
     ranks = [part for part in parts if isinstance(part, Rank)]
     return any(rank.option for rank in ranks) and not any(rank.sure for rank in ranks)
 
 
-def _fix(fact: Fact) -> Fix | None:
-    parser = constant(fact.value("parser"))
-    if not isinstance(parser, str) or not parser or constant(fact.value("required")) is True:
+def _fix(fact: facts.Option) -> Fix | None:
+    parser = fact.parser
+    if not parser or constant(fact.required) is True:
         return None
     path, statement = fact.site.path, fact.site.statement
     source = 'int(os.environ.get("LOCAL_RANK", 0))'

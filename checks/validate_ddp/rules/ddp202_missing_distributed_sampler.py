@@ -30,20 +30,37 @@ fewer by the number of ranks, and schedules that count them change. The epoch lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
+from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
+from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.iterations import (
+    Turn,
+    contents,
+    loader_of,
+    sampler_of,
+    shared,
+    training_turn,
+    training_turns,
+)
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "loader"
+TRIGGER = facts.Loader
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("no sample read by two ranks", once=True)
 
 _HEAD = """
 import torch
@@ -138,12 +155,12 @@ dist.destroy_process_group()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each loader that surely trains the wrapped model with unsharded data."""
-    if any(differs_by_rank(fact.value("seed")) for fact in program.facts("seed")):
+    if any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed)):
         return  # each rank draws its own stream
     trained = _training_inputs(program)
     reported: set[Any] = set()
-    for fact in program.facts("loader"):
-        loader = fact.value("loader")[0]
+    for fact in program.facts(facts.Loader):
+        loader = fact.loader[0]
         if loader.site not in trained or fact.site in reported:
             continue
         reported.add(fact.site)
@@ -159,10 +176,10 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _wrapped_at(program: Program, forward: Fact) -> list[Site]:
-    models = bare(forward.value("model"))
+def _wrapped_at(program: Program, forward: facts.Forward) -> list[Site]:
+    models = bare(forward.model)
     wrappers = [atom.site for atom in models if isinstance(atom, Resource)]
-    shards = [fact.site for fact in program.facts("shard") if any(fact.value("model") == (atom,) for atom in models)]
+    shards = [fact.site for fact in program.facts(facts.Shard) if any(fact.model == (atom,) for atom in models)]
     return wrappers or shards
 
 
@@ -196,34 +213,34 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     return Fix(f"split the data: `{new}`", False, (*imports, edit))
 
 
-def _training_inputs(program: Program) -> dict[Any, Fact]:
+def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     """Loaders, by where they are made, over which a wrapped model is run forward in training."""
-    if not program.facts("backward"):
+    if not program.facts(facts.Backward):
         return {}
-    found: dict[Any, Fact] = {}
+    found: dict[Any, facts.Forward] = {}
     loops: dict[Any, list[Any]] = {}
-    for fact in program.facts("iterate"):
-        for atom in bare(fact.value("loader")):
+    for fact in program.facts(facts.Iterate):
+        for atom in bare(fact.loader):
             loops.setdefault((fact.site.path, fact.site.span), []).append(atom)
-    trained_in = {(loop.site.path, loop.site.span) for fact in program.facts("backward") for loop in fact.loops}
-    sharded = {id(atom) for fact in program.facts("shard") for atom in bare(fact.value("model"))}
-    for fact in program.facts("forward"):
-        in_place = any(id(atom) in sharded for atom in bare(fact.value("model")))
-        if not (fact.name in ("ddp", "fsdp") or in_place) or "no_grad" in fact.flags:
+    trained_in = {(loop.site.path, loop.site.span) for fact in program.facts(facts.Backward) for loop in fact.loops}
+    sharded = {id(atom) for fact in program.facts(facts.Shard) for atom in bare(fact.model)}
+    for forward in program.facts(facts.Forward):
+        in_place = any(id(atom) in sharded for atom in bare(forward.model))
+        if not (forward.name in ("ddp", "fsdp") or in_place) or Flag.NO_GRAD in forward.flags:
             continue
-        for loop in fact.loops:
+        for loop in forward.loops:
             place_of = (loop.site.path, loop.site.span)
             if place_of in trained_in:
-                drawn_from = loops.get(place_of) or _loaders_of(fact)
+                drawn_from = loops.get(place_of) or _loaders_of(forward)
                 if all(_unsharded(loader) for loader in drawn_from):  # else it is the loader of a single process
                     for loader in drawn_from:
-                        found.setdefault(loader.site, fact)
+                        found.setdefault(loader.site, forward)
     return found
 
 
-def _loaders_of(forward: Fact) -> list[Any]:
+def _loaders_of(forward: facts.Forward) -> list[Any]:
     """The loaders whose batches go into a forward, where no loop around it draws from one."""
-    return [atom for batch in forward.value("inputs") for atom in bare(batch.get("loader"))]
+    return [atom for batch in forward.inputs for atom in bare(batch.get("loader"))]
 
 
 def _unsharded(loader: Resource) -> bool:
@@ -260,3 +277,81 @@ def _whole(dataset: Any) -> bool:
     if isinstance(dataset, Opaque):
         return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
     return True
+
+
+def observe(run: Run) -> Seen:
+    """Compares the first iterations of each rank over its training loaders; needs DDP, which shares one model."""
+    if run.world_size < 2:
+        return
+    yield from _read_by_one(run)
+    first = run.ranks[0]
+    padded = {each.turns[first].loader for each in sharings(run) if _is_padded(each)}
+    # Shares that overlap a little may be another defect: there it is not said that none is read twice.
+    well = all(sharing.repeated <= sharing.padding for sharing in sharings(run))
+    for turn in training_turns(run, first) if run.wraps else ():
+        loader = loader_of(run, first, turn.loader)
+        if loader is None or loader["iterable"] or turn.number > 1 or turn.loader in padded:
+            continue
+        for other in run.replicas[1:]:
+            peer = _same_loader(run, other, turn, loader)
+            if peer is None or _repeats_on_purpose(turn, peer):
+                continue
+            common, share = shared(contents(chosen(turn)), contents(chosen(peer)))
+            passed_over = len(chosen(turn).batches) < len(turn.batches)
+            if common and (share > 0.5 or (_is_whole(loader) and not passed_over)):
+                yield _observation(run, first, other, loader, common, share)
+            elif well:
+                yield Well()
+
+
+def _read_by_one(run: Run) -> Seen:
+    """Loaders, by whether in an iteration of all ranks no sample is read by two."""
+    first = run.ranks[0]
+    for turn in training_turns(run, first):
+        loader = loader_of(run, first, turn.loader)
+        if loader is None or loader["iterable"]:
+            continue
+        found = (training_turn(run, rank, turn.loader, turn.number) for rank in run.ranks)
+        peers = [peer for peer in found if peer is not None]
+        counts = Counter(index for each in peers for index in set(chain(*each.indices)))
+        if len(peers) == len(run.ranks) and all(any(each.indices) for each in peers):
+            # A sampler without drop_last repeats a few samples, so that all ranks get equally many.
+            alone = sum(count > 1 for count in counts.values()) < run.world_size
+            yield Well(loader["site"], held=False) if alone else Unclear(loader["site"])
+
+
+def _same_loader(run: Run, rank: int, turn: Turn, loader: Event) -> Turn | None:
+    other = training_turn(run, rank, turn.loader, turn.number)
+    theirs = loader_of(run, rank, turn.loader)
+    return other if theirs and theirs["site"].place == loader["site"].place else None
+
+
+def _repeats_on_purpose(turn: Turn, peer: Turn) -> bool:
+    """Whether samplers of the script's own take shares: one for repeated augmentation gives ranks the same samples."""
+    return any(
+        not mine["known"] and mine.get("replicas", 1) > 1 and mine.get("rank") != theirs.get("rank")
+        for mine, theirs in zip(turn.samplers, peer.samplers, strict=False)
+    )
+
+
+def _is_padded(sharing: Sharing) -> bool:
+    """Whether nothing is read twice but what fills up the shares of a sampler: of very small data that may be all."""
+    return bool(sharing.sharding) and 0 < sharing.repeated <= sharing.padding and not unread(sharing, sharing.ranks)
+
+
+def _is_whole(loader: Event) -> bool:
+    """Whether each rank's loader is as long as the whole data set."""
+    batches, size, length = loader["batches"], loader["batch_size"], loader["length"]
+    if not batches or not size or not length:
+        return False
+    return bool((batches + 1) * size > length and batches * size > 0.75 * length)
+
+
+def _observation(run: Run, first: int, other: int, loader: Event, common: int, share: float) -> Observation:
+    sampler = sampler_of(run, first, loader)
+    if share > 0.5:
+        message = f"ranks {first} and {other} train on the same samples: {common} of those seen by both are equal"
+    else:
+        message = f"each rank's loader covers the whole data set of {loader['length']} samples: none is left to a peer"
+    site = sampler["site"] if sampler else loader["site"]
+    return Observation("DDP202", ERROR, site, message, (), (first, other))

@@ -31,15 +31,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Instance, Resource, bare, constant
+from validate_ddp.rehearse.verdict import Telling
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "loader"
+TRIGGER = facts.Loader
 SEVERITIES = (ERROR,)
 EVIDENCE = "S"
 FIX = "safe"
+TELLING = Telling(crashes=("ValueError",))
 
 _HEAD = """
 import torch.distributed as dist
@@ -106,10 +108,10 @@ dist.destroy_process_group()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such loader."""
-    for fact in program.facts("loader"):
-        samplers = bare(fact.value("sampler"))
+    for fact in program.facts(facts.Loader):
+        samplers = bare(fact.sampler)
         surely = samplers and all(isinstance(atom, (Resource, Instance)) for atom in samplers)
-        if surely and constant(fact.value("shuffle")) is True and not any(isinstance(a, Const) for a in samplers):
+        if surely and constant(fact.shuffle) is True and not any(isinstance(a, Const) for a in samplers):
             evidence = [place(atom.site, "the sampler is made here") for atom in samplers]
             yield propose(
                 program,
@@ -121,7 +123,7 @@ def check(program: Program) -> Iterator[Proposal]:
             )
 
 
-def _fix(program: Program, fact: Fact) -> Fix | None:
+def _fix(program: Program, fact: facts.Loader) -> Fix | None:
     from validate_ddp.interpreter.surroundings import call_at, dotted
 
     call = call_at(program.body(fact.site.path), fact.site.span)
@@ -129,7 +131,7 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     if keywords.get("shuffle") != ["const", True]:
         return None  # given by position, or computed
     name = dotted(keywords.get("sampler", ["const", None]))
-    conditional = any(isinstance(atom, Resource) and atom.get("conditional") for atom in bare(fact.value("sampler")))
+    conditional = any(isinstance(atom, Resource) and atom.get("conditional") for atom in bare(fact.sampler))
     if conditional and name is not None:
         edit = Edit("replace_argument", fact.site.path, fact.site.span, f"shuffle, shuffle={name} is None")
         return Fix(f"shuffle only without a sampler: `shuffle={name} is None`", True, (edit,))

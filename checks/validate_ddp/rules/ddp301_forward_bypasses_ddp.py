@@ -35,15 +35,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Opaque, Resource, bare, reaching
+from validate_ddp.rehearse.coverage import read_apart
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import agree, differing, wrapped_steps
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "forward"
+TRIGGER = facts.Forward
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("gradients that are equal on all ranks", once=True, clears_beside=("DDP202", "DDP206"))
 
 _HEAD = """
 import torch
@@ -132,18 +138,18 @@ dist.destroy_process_group()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each wrapper that training bypasses, at the first such forward."""
-    backwards = program.facts("backward")
+    backwards = program.facts(facts.Backward)
     if not backwards or _reduced_by_hand(program):
         return
-    if not program.facts("step") and program.mentions(b".grad = None"):
+    if not program.facts(facts.Step) and program.mentions(b".grad = None"):
         return  # a benchmark: its gradients are thrown away
-    forwards = program.facts("forward")
+    forwards = program.facts(facts.Forward)
     outputs = {id(model) for fact in backwards for model in _models_behind(fact)}
-    for wrap in program.facts("wrap"):
+    for wrap in program.facts(facts.Wrap):
         if wrap.name != "ddp":
             continue
-        wrapper = wrap.value("wrapper")[0]
-        if any(wrapper in bare(fact.value("model")) for fact in forwards if "no_grad" not in fact.flags):
+        wrapper = wrap.wrapper[0]
+        if any(wrapper in bare(fact.model) for fact in forwards if Flag.NO_GRAD not in fact.flags):
             continue
         for inner in bare(wrapper.get("inner")):
             bypass = _bypassing(forwards, inner)
@@ -176,19 +182,19 @@ def _fix(program: Program, bypass: Fact, wrapper: Resource) -> Fix | None:
     return Fix(f"call the wrapper: `{new}(...)`", False, (Edit("replace", path, callee, new),))
 
 
-def _bypassing(forwards: list[Fact], inner: Any) -> Fact | None:
+def _bypassing(forwards: list[facts.Forward], inner: Any) -> Fact | None:
     if not isinstance(inner, (Instance, Opaque)):
         return None
     for fact in forwards:
-        if inner in bare(fact.value("model")) and "no_grad" not in fact.flags:
+        if inner in bare(fact.model) and Flag.NO_GRAD not in fact.flags:
             return fact
     return None
 
 
-def _models_behind(backward: Fact) -> list[Any]:
+def _models_behind(backward: facts.Backward) -> list[Any]:
     """The models whose output the loss was computed from."""
     found = []
-    for part in reaching(backward.value("loss")):
+    for part in reaching(backward.loss):
         if isinstance(part, Resource) and part.kind == "output":
             found.extend(bare(part.get("model")))
     return found
@@ -197,10 +203,34 @@ def _models_behind(backward: Fact) -> list[Any]:
 def _reduced_by_hand(program: Program) -> bool:
     """Whether gradients go through a collective of the script's own."""
     return any(
-        fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce")) and "backward" not in fact.flags
-        for fact in program.facts("collective")
+        fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce"))
+        for fact in program.facts(facts.Collective)
         if any(
-            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads")
-            for atom in fact.value("arguments")
+            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads") for atom in fact.arguments
         )
     )
+
+
+def observe(run: Run) -> Seen:
+    """Gradients that are averaged by hand are equal, and so no finding."""
+    for number, count, update in wrapped_steps(run):
+        if not update.backwards:
+            continue
+        if update.forwards:
+            yield Well()
+            continue
+        equal = agree(run, number, count, "grads", wrapped=True)
+        for call in update.bypasses:
+            yield Well(call["site"], held=False) if equal else Unclear(call["site"])
+        # Of equal samples gradients are equal, whether anything reduces them or not.
+        if equal and read_apart(run):
+            yield Well()
+        names = differing(run, number, count, "grads", wrapped=True)
+        if names:
+            call = (update.bypasses or update.backwards)[-1]
+            how = "calls the module inside DDP" if update.bypasses else "never calls the DDP wrapper"
+            message = (
+                f"the training forward {how}: at step {count} the gradients of {len(names)} parameters differ "
+                "between ranks, nothing has reduced them"
+            )
+            yield Observation("DDP301", ERROR, call["site"], message, (), tuple(run.ranks))

@@ -48,13 +48,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import gradients
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts, gradients
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Class, Instance, Resource, Site, bare, reaching
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.run import Site as CallSite
+from validate_ddp.rehearse.verdict import Note, Observation, Seen
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "gather"
+TRIGGER = facts.Gather
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
@@ -196,9 +199,9 @@ accelerator.end_training()
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each place where the gradient of a loss is lost."""
     reported = set()
-    backwards = program.facts("backward")
-    for fact in program.facts("gather"):
-        mark = fact.value("result")[0]
+    backwards = program.facts(facts.Backward)
+    for fact in program.facts(facts.Gather):
+        mark = fact.result[0]
         for backward in backwards:
             verdict = _verdict(fact, mark, backward)
             reach = _place(fact)
@@ -215,9 +218,9 @@ def check(program: Program) -> Iterator[Proposal]:
             yield propose(program, fact.moved(reach), severity, message, evidence=evidence)
 
 
-def _verdict(fact: Fact, mark: Resource, backward: Fact) -> tuple[str, str] | None:
+def _verdict(fact: Fact, mark: Resource, backward: facts.Backward) -> tuple[str, str] | None:
     """Severity and message for one gathered tensor and one loss; None where all is well between them."""
-    loss = backward.value("loss")
+    loss = backward.loss
     is_term, is_part = mark in gradients.terms(loss), mark in gradients.marks(loss)
     if not (is_term or is_part):
         return None
@@ -278,3 +281,30 @@ def _place(fact: Fact) -> Site:
             break
         site = call
     return site
+
+
+_OWN = (
+    ", with this rank's own rows put back: unless it is scaled by the world size, the gradient is that of one process "
+    "divided by it"
+)
+_NONE = ", which has no gradient: the loss has the value of the global batch, and another gradient"
+
+
+def observe(run: Run) -> Seen:
+    """The own rows put back among the gathered ones carry a gradient, of 1 over the world size: info. Without such an
+    event nothing is known: only gathers of what needs a gradient are followed."""
+    for rank, event in run.each("gathered"):
+        site = _in_training_step(event["site"], event["backward"])
+        severity = INFO if event["own"] else ERROR
+        message = f"the loss is made of what `{event['op']}` gathered" + (_OWN if event["own"] else _NONE)
+        notes = (Note(event["site"], "gathered here"),) if event["site"].place != site.place else ()
+        yield Observation("DDP302", severity, site, message, notes, (rank,), event["site"])
+
+
+def _in_training_step(gather: CallSite, backward: CallSite) -> CallSite:
+    """The line of the function that calls backward: a helper that gathers is right for other uses."""
+    functions = {(frame.path, frame.function) for frame in backward.frames if not frame.library}
+    for frame in gather.frames:
+        if (frame.path, frame.function) in functions:
+            return CallSite((frame,))
+    return gather

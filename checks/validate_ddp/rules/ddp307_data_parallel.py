@@ -30,12 +30,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Resource, bare
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "data_parallel"
+TRIGGER = facts.DataParallel
 SEVERITIES = (INFO,)
 EVIDENCE = "S"
 FIX = "-"
@@ -124,12 +125,12 @@ _OTHERS = (
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each place where a model that is trained is wrapped."""
-    backwards = program.facts("backward")
+    backwards = program.facts(facts.Backward)
     if not backwards or program.mentions(*_OTHERS):
         return
     reported = set()
-    for fact in program.facts("data_parallel"):
-        if fact.site in reported or _on_one_device(fact) or "no_grad" in fact.flags:
+    for fact in program.facts(facts.DataParallel):
+        if fact.site in reported or _on_one_device(fact) or Flag.NO_GRAD in fact.flags:
             continue
         reported.add(fact.site)
         yield propose(
@@ -142,9 +143,9 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _on_one_device(fact: Fact) -> bool:
+def _on_one_device(fact: facts.DataParallel) -> bool:
     """Whether the call itself names a single device; one from elsewhere is the default of a configuration."""
-    for atom in bare(fact.value("device_ids")):
+    for atom in bare(fact.device_ids):
         if isinstance(atom, Resource) and atom.kind in ("list", "tuple") and "*" not in atom.fields:
             return len(atom.fields) == 1 and atom.site.statement == fact.site.statement
     return False

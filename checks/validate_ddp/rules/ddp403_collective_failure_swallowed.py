@@ -35,17 +35,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import gradients
-from validate_ddp.interpreter.facts import Fact, Guard
+from validate_ddp.interpreter import facts, gradients
+from validate_ddp.interpreter.fact import Fact, Flag, Guard
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.culprits import IN_HANDLER, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "collective"
+TRIGGER = facts.Collective
 SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP402",))
 
 _HEAD = """
 import torch
@@ -169,7 +175,7 @@ for step in range(10):
 )
 
 
-_WHOLE = ("process_group", "wrap", "loader")
+_WHOLE = (facts.ProcessGroup, facts.Wrap, facts.Loader)
 """What a ``try`` around a whole program holds."""
 _BARRIERS = frozenset({"barrier", "monitored_barrier", "wait_for_everyone", "rendezvous"})
 _GROUPS = frozenset({"new_group", "new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh"})
@@ -180,8 +186,8 @@ _FARTHEST = 1
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such ``try``, and one for each collective in a handler."""
     reported: set[Site] = set()
-    for fact in program.facts("collective"):
-        if "any_error" in fact.flags:
+    for fact in program.facts(facts.Collective):
+        if Flag.ANY_ERROR in fact.flags:
             if fact.site not in reported and fact.who not in PARTIAL:  # those are DDP401's
                 reported.add(fact.site)
                 yield _in_handler(program, fact)
@@ -191,13 +197,13 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         reported.add(tried.site)
         yield _in_try(program, fact, tried, f"without the others in `{fact.name}`")
-    for fact in program.facts("backward"):
-        tried = _swallowed(fact)
-        if tried is None or tried.site in reported or "no_sync" in fact.flags:
+    for backward in program.facts(facts.Backward):
+        tried = _swallowed(backward)
+        if tried is None or tried.site in reported or Flag.NO_SYNC in backward.flags:
             continue
-        if gradients.live(fact.value("loss")) and _goes_round(fact, tried):
+        if gradients.live(backward.loss) and _goes_round(backward, tried):
             reported.add(tried.site)
-            yield _in_try(program, fact, tried, "without the others in the all-reduce of the gradients")
+            yield _in_try(program, backward, tried, "without the others in the all-reduce of the gradients")
 
 
 def _in_try(program: Program, fact: Fact, tried: Guard, how: str) -> Proposal:
@@ -233,4 +239,28 @@ def _swallowed(fact: Fact) -> Guard | None:
     for guard in reversed(fact.guards):
         if guard.swallows and len(fact.chain) - guard.depth <= _FARTHEST:
             return guard
+    return None
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    what = "a collective in an exception handler, which the other ranks do not enter"
+    went_on = _goes_on(run)
+    yield from [went_on] if went_on else observations(run, "DDP403", IN_HANDLER, WARNING, what)
+    yield from met(run, protocol.Collective)
+
+
+def _goes_on(run: Run) -> Observation | None:
+    """A rank that calls further collectives after one of its own has raised, and comes to no bad end."""
+    for rank in run.ranks:
+        failed = {event["n"]: event["error"] for event in run.of(rank, "done") if event.get("error")}
+        if run.of(rank, "exception"):
+            continue
+        calls = run.of(rank, "collective", "forward", "backward")
+        for call in calls[:-1]:
+            if call["n"] in failed and call["event"] == "collective" and call.get("sequence", True):
+                error = failed[call["n"]].splitlines()[0]
+                message = f"`{call['op']}` fails on rank {rank} ({error}), and the rank goes on without it"
+                since = ((rank, call["time"]),)
+                return Observation("DDP403", WARNING, call["site"], message, (), (rank,), since=since)
     return None

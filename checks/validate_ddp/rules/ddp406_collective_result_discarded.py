@@ -33,12 +33,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import constant
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "collective"
+TRIGGER = facts.Collective
 SEVERITIES = (ERROR,)
 EVIDENCE = "S"
 FIX = "-"
@@ -163,9 +163,9 @@ print(average(loss), total(loss))
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such call."""
     reported = set()
-    for fact in program.facts("collective"):
-        lost = constant(fact.value("dropped"))
-        if lost is ... or fact.site in reported:
+    for fact in program.facts(facts.Collective):
+        lost = fact.dropped
+        if not lost or fact.site in reported:
             continue
         if lost == "result" and fact.who in PARTIAL:
             continue  # the root of a broadcast, or those who send to it, need no result

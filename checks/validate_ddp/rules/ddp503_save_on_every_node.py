@@ -36,7 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import (
@@ -49,16 +50,19 @@ from validate_ddp.interpreter.values import (
     Site,
     WorldSize,
     bare,
-    constant,
     contents,
     reaching,
 )
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
+from validate_ddp.rehearse.writers import by_one, is_of_script, one_a_node, writers
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "save"
+TRIGGER = facts.Save
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("no path that two ranks write", once=True)
 
 _HEAD = """
 import os
@@ -147,11 +151,11 @@ def check(program: Program) -> Iterator[Proposal]:
     if _is_of_one_node(program):
         return
     reported = set()
-    for fact in program.facts("save"):
+    for fact in program.facts(facts.Save):
         reach = fact.under_split
-        if fact.who != "local-zero" or constant(fact.value("role")) != "checkpoint" or reach in reported:
+        if fact.who != "local-zero" or fact.role != "checkpoint" or reach in reported:
             continue
-        if not _holds_state(fact) or not program.runs_on_many(fact) or fact.flags & {"process_first", "locked"}:
+        if not _holds_state(fact) or not program.runs_on_many(fact) or fact.flags & {Flag.PROCESS_FIRST, Flag.LOCKED}:
             continue
         if _is_apart(fact) or "local_" in program.text(fact.site):
             continue
@@ -181,18 +185,18 @@ def _is_for_several_nodes(program: Program, guards: list[Site]) -> bool:
 
 def _is_of_one_node(program: Program) -> bool:
     """Whether the script can run on one node only: its world is the devices of this one."""
-    for fact in program.facts("process_group"):
-        world = bare(fact.value("world_size"))
+    for fact in program.facts(facts.ProcessGroup):
+        world = bare(fact.world_size)
         if any(isinstance(atom, WorldSize) and atom.local for atom in world):
             return True
-        if any(isinstance(atom, Rank) and atom.scope in ("local", "spawn") for atom in bare(fact.value("rank"))):
+        if any(isinstance(atom, Rank) and atom.scope in ("local", "spawn") for atom in bare(fact.rank)):
             return True
     return program.mentions(b"save_on_each_node")
 
 
-def _holds_state(fact: Fact) -> bool:
+def _holds_state(fact: facts.Save) -> bool:
     """Whether what is written is the state of a model or an optimizer, rather than arguments or a cache of features."""
-    held = fact.value("object")
+    held = fact.object
     for part in (*bare(held), *reaching(held), *contents(held)):
         if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
             return True
@@ -201,9 +205,9 @@ def _holds_state(fact: Fact) -> bool:
     return not held and fact.name != "save"
 
 
-def _is_apart(fact: Fact) -> bool:
+def _is_apart(fact: facts.Save) -> bool:
     """Whether the path differs between nodes, or lies on one of them."""
-    path = fact.value("path")
+    path = fact.path
     if hangs_on_rank(path):
         return True
     for part in (*bare(path), *reaching(path)):
@@ -213,3 +217,19 @@ def _is_apart(fact: Fact) -> bool:
         if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or "hostname" in name):
             return True
     return False
+
+
+def observe(run: Run) -> Seen:
+    """With one rank a node this cannot be told from a save on every rank, which DDP502 reports."""
+    if int(run.plan.get("nnodes", 1)) < 2:
+        return
+    yield from by_one(run)
+    if int(run.plan.get("nproc_per_node", 1)) < 2:
+        return
+    for path, writes in writers(run).items():
+        ranks = sorted({rank for rank, _ in writes})
+        if len(ranks) > 1 and one_a_node(run, ranks) and is_of_script(writes[0][1]):
+            message = f"ranks {', '.join(map(str, ranks))}, the first of each node, write `{path}`: nodes share a disk"
+            yield Observation("DDP503", WARNING, writes[0][1]["site"], message, (), tuple(ranks))
+        else:
+            yield Well()

@@ -31,12 +31,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Opaque, Rank, Resource, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "load"
+TRIGGER = facts.Load
 SEVERITIES = (WARNING,)
 EVIDENCE = "S"
 FIX = "safe"
@@ -101,13 +101,13 @@ def check(program: Program) -> Iterator[Proposal]:
         return  # consolidated checkpoints hold CPU tensors
     used = _uses(program)
     reported = set()
-    for fact in program.facts("load"):
-        loaded = fact.value("loaded")[0]
+    for fact in program.facts(facts.Load):
+        loaded = fact.loaded[0]
         if not program.runs_on_many(fact):
             continue
-        if fact.who != "all" or fact.value("map_location") or fact.site in reported or loaded.site not in used:
+        if fact.who != "all" or fact.map_location or fact.site in reported or loaded.site not in used:
             continue
-        if any(isinstance(part, Rank) for part in (*bare(fact.value("path")), *reaching(fact.value("path")))):
+        if any(isinstance(part, Rank) for part in (*bare(fact.path), *reaching(fact.path))):
             continue
         reported.add(fact.site)
         fix = Fix(
@@ -129,25 +129,25 @@ def check(program: Program) -> Iterator[Proposal]:
 _WITHOUT_TENSORS = ("sched", "sampler", "scaler", "loader")
 
 
-def _name(fact: Fact) -> str:
-    return " ".join(atom.name for atom in bare(fact.value("target")) if isinstance(atom, Opaque))
+def _name(fact: facts.LoadState) -> str:
+    return " ".join(atom.name for atom in bare(fact.target) if isinstance(atom, Opaque))
 
 
-def _only_loaded(loaded: Resource, use: Fact) -> bool:
+def _only_loaded(loaded: Resource, use: facts.LoadState) -> bool:
     """Whether the file's content goes into ``load_state_dict``, which copies, and nowhere else."""
     named, consumed = constant(loaded.get("named")), constant(loaded.get("consumed"))
     times = 0 if named is ... else named
     nested = times == 0 and use.site.statement == loaded.site.statement
-    return not use.value("assign") and (nested or times == consumed)
+    return not use.assign and (nested or times == consumed)
 
 
-def _uses(program: Program) -> dict[Any, Fact]:
+def _uses(program: Program) -> dict[Any, facts.LoadState]:
     """Where loaded files go into a model or optimizer, by the place of the load."""
-    found: dict[Any, Fact] = {}
-    for fact in program.facts("load_state"):
+    found: dict[Any, facts.LoadState] = {}
+    for fact in program.facts(facts.LoadState):
         if any(word in _name(fact).lower() for word in _WITHOUT_TENSORS):
             continue
-        for part in reaching(fact.value("state")):
+        for part in reaching(fact.state):
             if isinstance(part, Resource) and part.kind == "loaded":
                 found.setdefault(part.site, fact)
     return found

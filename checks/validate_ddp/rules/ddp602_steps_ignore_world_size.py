@@ -33,21 +33,26 @@ scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.models.lengths import terms
+from validate_ddp.rehearse.iterations import training_turns
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "scheduler"
+TRIGGER = facts.Scheduler
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("a schedule as long as the run", once=True)
 
 _HEAD = """
 import argparse
@@ -184,29 +189,29 @@ scheduler = Trainer(dataset).schedule()
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each schedule."""
-    trained = [fact for fact in program.facts("iterate") if program.trains(fact)]
+    trained = [fact for fact in program.facts(facts.Iterate) if program.trains(fact)]
     reported = set()
-    for fact in program.facts("scheduler"):
-        steps = fact.value("steps")
+    for fact in program.facts(facts.Scheduler):
+        steps = fact.steps
         if not program.is_distributed or not program.runs_on_many(fact) or fact.who != "all":
             continue
         if any(isinstance(part, (Rank, WorldSize)) for part in reaching(steps)):
             continue
-        for length in fact.value("lengths"):
+        for length in fact.lengths:
             judged = _in_one_process(length, trained) or _accelerated_wrongly(program, fact, length, trained)
             if judged is None or not _is_plain(length) or id(length.site) in reported:
                 continue
             reported.add(id(length.site))
             message, evidence = judged
-            stepped = any(scheduler.get("stepped") for scheduler in fact.value("scheduler"))
+            stepped = any(scheduler.get("stepped") for scheduler in fact.scheduler)
             unsure = not stepped or fact.hangs_on_unknown or any(isinstance(atom, Const) for atom in bare(steps))
             yield propose(program, fact, INFO if unsure else WARNING, message, evidence=evidence)
 
 
-def _in_one_process(length: Resource, trained: list[Fact]) -> tuple[str, list[Place]] | None:
+def _in_one_process(length: Resource, trained: list[facts.Iterate]) -> tuple[str, list[Place]] | None:
     """Whether it is the length of a sharded dataset, divided by the batch size of one rank."""
     for iterate in trained:
-        for loader in bare(iterate.value("loader")):
+        for loader in bare(iterate.loader):
             samplers = distributed_samplers((loader,))
             if not samplers or len(samplers) != len(loader.get("sampler") + loader.get("batch_sampler")):
                 continue
@@ -227,11 +232,11 @@ def _in_one_process(length: Resource, trained: list[Fact]) -> tuple[str, list[Pl
 
 
 def _accelerated_wrongly(
-    program: Program, fact: Fact, length: Resource, trained: list[Fact]
+    program: Program, fact: facts.Scheduler, length: Resource, trained: list[facts.Iterate]
 ) -> tuple[str, list[Place]] | None:
     """Whether the length is that of a loader on the wrong side of Accelerate's ``prepare``."""
-    schedulers = [atom for atom in fact.value("scheduler") if isinstance(atom, Resource)]
-    launchers = [atom for launch in program.facts("launch") for atom in launch.value("launcher")]
+    schedulers = [atom for atom in fact.scheduler if isinstance(atom, Resource)]
+    launchers = [atom for launch in program.facts(facts.Launch) for atom in launch.launcher]
     if (
         not any(scheduler.get("stepped") for scheduler in schedulers)
         or not launchers
@@ -242,7 +247,7 @@ def _accelerated_wrongly(
         return None
     prepared = bool(schedulers[0].get("prepared"))
     for loader in _measured(length, prepared, trained):
-        served = [atom for fact in trained for atom in bare(fact.value("loader")) if atom.site is loader.site]
+        served = [atom for fact in trained for atom in bare(fact.loader) if atom.site is loader.site]
         if not served or not all(atom.get("prepared") for atom in served):
             continue
         if prepared:
@@ -263,7 +268,7 @@ def _accelerated_wrongly(
     return None
 
 
-def _measured(length: Resource, prepared: bool, trained: list[Fact]) -> Iterator[Resource]:
+def _measured(length: Resource, prepared: bool, trained: list[facts.Iterate]) -> Iterator[Resource]:
     """The loaders whose batches the length counts, on the side of ``prepare`` on which that is wrong."""
     for loader in bare(length.get("of")):
         if isinstance(loader, Resource) and loader.kind == "loader" and bool(loader.get("prepared")) is prepared:
@@ -272,7 +277,7 @@ def _measured(length: Resource, prepared: bool, trained: list[Fact]) -> Iterator
         return
     divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
     for iterate in trained:  # the length of the data set, by the batch size of one rank
-        for loader in bare(iterate.value("loader")):
+        for loader in bare(iterate.loader):
             if _is_of(length, loader.get("dataset")):
                 if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
                     yield loader
@@ -308,3 +313,41 @@ def _same_number(first: Value, second: Value) -> bool:
 
 def _name(atom: Any) -> str:
     return atom.name.rpartition(".")[2] if isinstance(atom, Opaque) else ""
+
+
+_CLOSE = 0.06
+_ENOUGH = 4
+"""Steps of an epoch from which on rounding explains little else."""
+
+
+def observe(run: Run) -> Seen:
+    """Only of runs that came to their end whole: a run that is cut short takes fewer steps by intent."""
+    if run.world_size < 2 or run.truncated or run.outcome != "finished" or not run.ranks:
+        return
+    rank = run.ranks[0]
+    counts = Counter(event["schedule"] for event in run.of(rank, "scheduled"))
+    for schedule in run.of(rank, "schedule"):
+        taken = counts[schedule["schedule"]]
+        if not taken:
+            continue
+        ratio = schedule["steps"] / taken
+        if abs(ratio / run.world_size - 1) < _CLOSE or _rounded(run, rank, schedule["steps"], taken):
+            message = (
+                f"`{schedule['kind']}` is made for {schedule['steps']:g} steps, and the run takes {taken}: "
+                f"{run.world_size} times fewer, as many as there are ranks"
+            )
+            yield Observation("DDP602", WARNING, schedule["site"], message, (), (rank,))
+        elif abs(ratio - 1) < _CLOSE:
+            yield Well(schedule["site"])
+        else:
+            yield Well()
+            yield Unclear(schedule["site"])
+
+
+def _rounded(run: Run, rank: int, steps: float, taken: int) -> bool:
+    """Whether it is as many times more in each epoch, but for the last batch, which need not be whole."""
+    epochs = len([turn for turn in training_turns(run, rank) if turn.exhausted is not None])
+    if not epochs or taken % epochs or taken // epochs < _ENOUGH:
+        return False
+    each = taken // epochs
+    return each - 1 < steps / epochs / run.world_size <= each

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.surroundings import bodies_of, call_at, end_of, levels, statement_at
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import constant
 
 Node = list[Any]
 
@@ -47,7 +47,7 @@ def comes_after_a_wait(program: Program, fact: Fact) -> bool:
     `with zero_first(rank):` round `if not exists(path):`.
     """
     for level in levels(program.body(fact.site.path), fact.site.statement):
-        if "in_turn" in fact.flags and level.owner is not None and level.owner[0] == "if":
+        if Flag.IN_TURN in fact.flags and level.owner is not None and level.owner[0] == "if":
             if _asks_for_a_file(level.owner[2]):
                 return True
         waiting = False
@@ -75,17 +75,17 @@ def _calls(node: Node, names: tuple[str, ...]) -> bool:
     return str(node[1][1 if node[1][0] == "name" else 2]).endswith(names)
 
 
-def goes_unnoticed(program: Program, fact: Fact) -> bool:
+def goes_unnoticed(program: Program, fact: facts.Save) -> bool:
     """Whether it is a ``torch.save`` which reaches no collective, and whose file nobody reads or moves afterwards."""
     body = program.body(fact.site.path)
     node = statement_at(body, fact.site.statement)
-    if node is None or node[0] != "expr" or constant(fact.value("role")) != "checkpoint":
+    if node is None or node[0] != "expr" or fact.role != "checkpoint":
         return False
     return not (
         _reaches_a_collective(program, fact, node)
-        or any(_comes_again(load, fact) and load.who != "zero" for load in program.facts("load"))
+        or any(_comes_again(load, fact) and load.who != "zero" for load in program.facts(facts.Load))
         or program.mentions(*_FINDERS)
-        or any(save.order > fact.order and save.name in _PASSED_ON for save in program.facts("save"))
+        or any(save.order > fact.order and save.name in _PASSED_ON for save in program.facts(facts.Save))
         or _is_used_again(body, fact)
     )
 
@@ -100,7 +100,7 @@ def _reaches_a_collective(program: Program, fact: Fact, node: Node) -> bool:
     first, last = fact.site.statement.line, end_of(node)[0]
     return any(
         site.path == fact.site.path and first <= site.span.line <= last
-        for other in program.facts("collective", "forward")
+        for other in program.facts(facts.Collective, facts.Forward)
         for site in (*other.chain, other.site)
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import (
@@ -31,12 +31,12 @@ _MODELS = ("Module", "LightningModule", "PreTrainedModel", "ModelMixin")
 _OF_SOME_RANKS = ("new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh")
 
 
-def is_apart(fact: Fact) -> bool:
+def is_apart(fact: facts.Save) -> bool:
     """Whether each rank surely writes somewhere else, or not to a file."""
-    path = fact.value("path")
+    path = fact.path
     if any(isinstance(atom, OnRanks) and constant((atom.atom,)) is None for atom in path):
         return True  # no path on the other ranks
-    if fact.value("writer") and not any(atom.get("used") for atom in bare(fact.value("writer"))):
+    if fact.writer and not any(atom.get("used") for atom in bare(fact.writer)):
         return True  # each process has an event file of its own, and only some write to theirs
     if any(isinstance(atom, Resource) and atom.kind in ("file", "writer") for atom in bare(path)):
         return True  # an open handle: opening it was the write
@@ -45,38 +45,38 @@ def is_apart(fact: Fact) -> bool:
     for part in (*bare(path), *reaching(path)):
         if isinstance(part, Resource) and part.kind in ("buffer", "unique", "batch"):
             return True
-        if isinstance(part, Resource) and part.kind == "item" and constant(fact.value("role")) != "checkpoint":
+        if isinstance(part, Resource) and part.kind == "item" and fact.role != "checkpoint":
             return True  # a file for each item of some data, which may well be this rank's share
         if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
             return True
-    quiet = any(isinstance(atom, Resource) and atom.get("quiet") for atom in bare(fact.value("handler")))
+    quiet = any(isinstance(atom, Resource) and atom.get("quiet") for atom in bare(fact.handler))
     return quiet or constant(path) in ("/dev/null", None)
 
 
-def is_one_path(fact: Fact) -> bool:
+def is_one_path(fact: facts.Save) -> bool:
     """Whether the path is surely the same on all ranks."""
-    return is_alike(fact.value("path"))
+    return is_alike(fact.path)
 
 
-def is_own_elsewhere(program: Program, fact: Fact) -> bool:
+def is_own_elsewhere(program: Program, fact: facts.Save) -> bool:
     """Whether the same statement also writes what other ranks alone have: for another caller, or by appending."""
-    mode = constant(fact.value("mode"))
+    mode = constant(fact.mode)
     if isinstance(mode, str) and "a" in mode:
         return True
-    here = [other for other in program.facts("save") if other.site == fact.site]
+    here = [other for other in program.facts(facts.Save) if other.site == fact.site]
     return any(is_apart(other) or other.who not in ("all", "zero") for other in here)
 
 
-def is_equal(fact: Fact) -> bool:
+def is_equal(fact: facts.Save) -> bool:
     """Whether the ranks surely write the same: a training's state, of which all have a copy, or plain values."""
-    return is_checkpoint(fact) or is_alike(fact.value("object"))
+    return is_checkpoint(fact) or is_alike(fact.object)
 
 
-def is_checkpoint(fact: Fact) -> bool:
+def is_checkpoint(fact: facts.Save) -> bool:
     """Whether what is written is the state of a training, rather than a batch, predictions or a cache."""
-    if constant(fact.value("role")) != "checkpoint":
+    if fact.role != "checkpoint":
         return False
-    held = fact.value("object")
+    held = fact.object
     return not held or fact.name == "save_pretrained" or any(map(_is_state, _parts(held))) or _has_telling_key(held)
 
 
@@ -122,18 +122,18 @@ def _is_model(instance: Instance) -> bool:
     return any(base.last in _MODELS or base.name.startswith("torch.optim.") for base in bases)
 
 
-def may_be_sharded(program: Program, fact: Fact) -> bool:
+def may_be_sharded(program: Program, fact: facts.Save) -> bool:
     """Whether each rank may hold a part of its own of what is written: FSDP, DTensor, DeepSpeed, parallel layers."""
     if not is_checkpoint(fact):
         return False
-    held = [part for part in _parts(fact.value("object")) if not isinstance(part, Const)]
+    held = [part for part in _parts(fact.object) if not isinstance(part, Const)]
     models = [part for part in held if _is_state(part) and not _is_of_data(part)]
-    if not models and fact.value("object") and not _has_telling_key(fact.value("object")):
+    if not models and fact.object and not _has_telling_key(fact.object):
         return False
     if any(_is_in(part, ("fsdp", "engine")) for part in models):
         return True
-    for other in program.facts("shard", "partition", "sharded_state", "wrap"):
-        if other.order < fact.order and (other.kind != "wrap" or other.name in ("fsdp", "engine")):
+    for other in program.facts(facts.Shard, facts.Partition, facts.ShardedState, facts.Wrap):
+        if other.order < fact.order and (not isinstance(other, facts.Wrap) or other.name in ("fsdp", "engine")):
             return True
     return _has_groups(program) and not (models and all(_is_replica(program, part) for part in models))
 
@@ -153,9 +153,9 @@ def _is_in(part: Any, kinds: tuple[str, ...]) -> bool:
 
 def _has_groups(program: Program) -> bool:
     """Whether the program parts its ranks into groups, as tensor, pipeline and expert parallel training does."""
-    return bool(program.facts("group_rank")) or any(
-        fact.name in _OF_SOME_RANKS or (fact.name == "new_group" and _is_given(fact.value("ranks")))
-        for fact in program.facts("collective")
+    return bool(program.facts(facts.GroupRank)) or any(
+        fact.name in _OF_SOME_RANKS or (fact.name == "new_group" and _is_given(fact.ranks))
+        for fact in program.facts(facts.Collective)
     )
 
 
@@ -166,7 +166,7 @@ def _is_given(ranks: Value) -> bool:
 def _is_replica(program: Program, part: Any) -> bool:
     """Whether it is of a model that DDP keeps whole on every rank."""
     taken = bare(part.get("of")) if _is_taken_state(part) else [part]
-    inner = [atom for fact in program.facts("wrap") if fact.name == "ddp" for atom in bare(fact.value("inner"))]
+    inner = [atom for fact in program.facts(facts.Wrap) if fact.name == "ddp" for atom in bare(fact.inner)]
     return bool(taken) and all(
         _is_in(atom, ("ddp",)) or any(atom is replicated for replicated in inner) for atom in taken
     )

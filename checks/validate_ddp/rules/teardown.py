@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.surroundings import (
     Level,
     bodies_of,
@@ -36,7 +37,7 @@ class Ending(NamedTuple):
 
 def ending(program: Program, started: Fact) -> Ending | None:
     """The end of the path on which ``started`` lies; None where it is not plain."""
-    if "spawned" in started.flags:
+    if Flag.SPAWNED in started.flags:
         return _of_worker(program, started)
     first = started.chain[0] if started.chain else started.site
     if first.path != program.entry or first.function:
@@ -53,7 +54,7 @@ def ending(program: Program, started: Fact) -> Ending | None:
     last = inner.body[-1]
     if last[0] in ("raise", "return", "try", "while") or _exits(last):
         return None
-    alive = any(_is_kept(program, (*fact.chain, fact.site), 0) for fact in program.facts("wrap"))
+    alive = any(_is_kept(program, (*fact.chain, fact.site), 0) for fact in program.facts(facts.Wrap))
     behind = is_main_block(inner) and len(held[0].body) > held[0].at + 1
     return Ending(first.path, Span(*inner.body[0][1]), False, alive or behind or _works_on(program))
 
@@ -65,7 +66,7 @@ def _works_on(program: Program) -> bool:
 
 def _of_worker(program: Program, started: Fact) -> Ending | None:
     """The last statement of the function that a launcher runs in each process."""
-    launches = {fact.site for fact in program.facts("launch")}
+    launches = {fact.site for fact in program.facts(facts.Launch)}
     sites: list[Site] = [*started.chain, started.site]
     at = next((number for number, site in enumerate(started.chain) if site in launches), None)
     if at is None:
@@ -79,7 +80,7 @@ def _of_worker(program: Program, started: Fact) -> Ending | None:
     worker = functions[0]
     if worker.owner is None or worker.owner[6] or any(_returns_early(node) for node in worker.body[:-1]):
         return None
-    alive = any(_is_kept(program, (*fact.chain, fact.site), at + 1) for fact in program.facts("wrap"))
+    alive = any(_is_kept(program, (*fact.chain, fact.site), at + 1) for fact in program.facts(facts.Wrap))
     alive = alive or _works_on(program)
     last = worker.body[-1]
     if last[0] in ("raise", "try", "while") or _exits(last):
