@@ -36,7 +36,7 @@ def test_an_event_is_written_as_it_was_sent(path: Path) -> None:
         known = {name: value for name, value in sent.items() if name == "event" or name in type(event).fields}
         assert written(event) == known
         assert known == sent or isinstance(event, protocol.Unknown)  # such as `ready`, of an earlier version
-        sites += isinstance(getattr(event, "site", None), Site) and bool(event["site"].frames)
+        sites += isinstance(site := getattr(event, "site", None), Site) and bool(site.frames)
     assert sites > 20
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from sys import intern
-from typing import Any
 
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import NOWHERE, Frame, Record, Site
 
-__all__ = ["NOWHERE", "Event", "Frame", "Keeper", "Record", "Site"]
+__all__ = ["NOWHERE", "Frame", "Keeper", "Record", "Site"]
 
-Event = Any
-"""For the judges that read events by name; goes when they are typed, with the end of ``records.Record``."""
 _COUNTED = frozenset(("n", "count"))
 """Fields whose values an end shares with its call, and a rank with another."""
 _AT_ONCE = 1024

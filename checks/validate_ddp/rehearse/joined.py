@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from validate_ddp.findings import SEVERITIES, Finding, Place
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.judging import telling_of
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.verdict import Observation, Verdict
@@ -146,9 +147,9 @@ def _read_only(run: Run, finding: Finding, verdicts: dict[str, Verdict]) -> Repo
 
 def _crashed(run: Run, finding: Finding) -> tuple[int, str] | None:
     """The rank whose exception is the defect, and the exception's name."""
-    for rank, event in run.each("exception"):
-        own = next((frame for frame in event["stack"] if not frame[3]), None)
-        if own is not None and event["kind"] in telling_of(finding.code).crashes:
-            if _covers(run, finding, own[0], own[1]):
-                return rank, event["kind"]
+    for rank, event in run.each(protocol.UncaughtException):
+        own = event.own
+        if own is not None and event.kind in telling_of(finding.code).crashes:
+            if _covers(run, finding, own.path, own.line):
+                return rank, event.kind
     return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import NamedTuple
 
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.culprits import named, short
 from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
 from validate_ddp.rehearse.run import PEER_GONE, Frame, Run, Site
@@ -51,14 +52,14 @@ def gone(run: Run) -> Leaving | None:
         for (rank, call), (other, peer) in permutations(
             ((parting.rank, parting.mine), (parting.other, parting.theirs)), 2
         ):
-            line = left_loop(call["site"].own, peer["site"].own)
+            line = left_loop(call.site.own, peer.site.own)
             if line is not None:
-                place = Site((call["site"].own._replace(line=line),))
+                place = Site((call.site.own._replace(line=line),))
                 message = (
-                    f"rank {rank} leaves the loop here, and calls {named(call)} at {short(call['site'])}; rank {other} "
-                    f"goes on in it, and calls {named(peer)} at {short(peer['site'])}"
+                    f"rank {rank} leaves the loop here, and calls {named(call)} at {short(call.site)}; rank {other} "
+                    f"goes on in it, and calls {named(peer)} at {short(peer.site)}"
                 )
-                return Leaving(place, message, (), rank, call["time"], call["site"])
+                return Leaving(place, message, (), rank, call.time, call.site)
     return None
 
 
@@ -67,13 +68,13 @@ def ended(run: Run) -> Leaving | None:
 
     One that had fewer batches is not meant.
     """
-    for rank, error in run.each("exception"):
-        own = next((Frame(*each) for each in error["stack"] if not each[3]), None)
-        if own is None or not PEER_GONE.search(error["message"]):
+    for rank, error in run.each(protocol.UncaughtException):
+        own = error.own
+        if own is None or not PEER_GONE.search(error.message):
             continue
         for other in run.ranks:
-            exits = [event for event in run.of(other, "exit") if event["time"] < error["time"]]
-            well = exits and not run.of(other, "exception") and not run.codes.get(other, 0)
+            exits = [event for event in run.of(other, protocol.Exit) if event.time < error.time]
+            well = exits and not run.of(other, protocol.UncaughtException) and not run.codes.get(other, 0)
             if well and not _ran_out(run, other, rank):
                 line = only_break(own.path, own.line)
                 if line is None and conditional(Site((own,))) is not None:
@@ -81,7 +82,7 @@ def ended(run: Run) -> Leaving | None:
                 message = f"rank {other} has come to its end, rank {rank} goes on, and waits for it in vain"
                 notes = (Note(Site((own,)), f"where rank {rank} is then"),) if line else ()
                 place = Site((own._replace(line=line or own.line),))
-                return Leaving(place, message, notes, other, exits[0]["time"])
+                return Leaving(place, message, notes, other, exits[0].time)
     return None
 
 
@@ -112,13 +113,13 @@ def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Leaving | None:
 
 
 def _no_backward(rank: int, went: int, skipping: Batch, training: Batch, when: str) -> Leaving:
-    backward: Site = training.backwards[0]["site"]
-    start: Site = skipping.forwards[-1]["site"] if skipping.forwards else skipping.event["site"]
+    backward: Site = training.backwards[0].site
+    start: Site = skipping.forwards[-1].site if skipping.forwards else skipping.event.site
     message = (
         f"rank {rank} makes no backward at {when}, rank {went} does: from there on their reductions are off by one"
     )
     notes = (Note(backward, f"the backward that rank {went} alone makes"),)
-    return Leaving(_way_out(start, backward), message, notes, rank, skipping.event["time"])
+    return Leaving(_way_out(start, backward), message, notes, rank, skipping.event.time)
 
 
 def _way_out(start: Site, backward: Site) -> Site:
@@ -138,25 +139,23 @@ def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Leaving |
             continue
         if not _goes_on_elsewhere(run, rank, shorter):
             continue
-        site: Site = shorter.batches[-1].event["site"]
+        site: Site = shorter.batches[-1].event.site
         line = departure(site.own.path, site.own.line, None)
         left = Site((site.own._replace(line=line or site.own.line),))
         message = (
             f"rank {rank} leaves the loop after {len(shorter.batches)} batches, rank {went} goes on to batch "
             f"{len(longer.batches)}: what they call no longer matches"
         )
-        return Leaving(left, message, (), rank, shorter.batches[-1].event["time"])
+        return Leaving(left, message, (), rank, shorter.batches[-1].event.time)
     return None
 
 
 def _goes_on_elsewhere(run: Run, rank: int, turn: Turn) -> bool:
     """Whether the last that is known of a rank lies outside of what it called for the batches of a loop."""
-    if run.of(rank, "exception"):
+    if run.of(rank, protocol.UncaughtException):
         return False
-    if run.of(rank, "exit"):
+    if run.of(rank, protocol.Exit):
         return True
-    inside = {
-        event["site"].place for batch in turn.batches for event in (*batch.forwards, *batch.backwards, *batch.steps)
-    }
-    calls = run.of(rank, "collective", "forward", "backward")
-    return bool(calls) and calls[-1]["site"].place not in inside
+    inside = {event.site.place for batch in turn.batches for event in (*batch.forwards, *batch.backwards, *batch.steps)}
+    calls = run.of(rank, protocol.GroupCall)
+    return bool(calls) and calls[-1].site.place not in inside

@@ -141,9 +141,9 @@ class Run:
     @overload
     def each(self, kind: type[Kind], other: type[Other], /) -> Iterator[tuple[int, Kind | Other]]: ...
     @overload
-    def each(self, *kinds: type[Event] | str) -> Iterator[tuple[int, Event]]: ...
+    def each(self, *kinds: type[Event]) -> Iterator[tuple[int, Event]]: ...
 
-    def each(self, *kinds: type[Event] | str) -> Iterator[tuple[int, Event]]:
+    def each(self, *kinds: type[Event]) -> Iterator[tuple[int, Event]]:
         """The events of some kinds as (rank, event), by rank and in their order."""
         for rank in self.ranks:
             for event in self._found(rank, kinds):
@@ -154,16 +154,14 @@ class Run:
     @overload
     def of(self, rank: int, kind: type[Kind], other: type[Other], /) -> list[Kind | Other]: ...
     @overload
-    def of(self, rank: int, *kinds: type[Event] | str) -> list[Event]: ...
+    def of(self, rank: int, *kinds: type[Event]) -> list[Event]: ...
 
-    def of(self, rank: int, *kinds: type[Event] | str) -> Sequence[Event]:
+    def of(self, rank: int, *kinds: type[Event]) -> Sequence[Event]:
         """The events of some kinds of one rank, in their order. Looked for once: not to be changed."""
         return self._found(rank, kinds)
 
-    def _found(self, rank: int, names: tuple[type[Event] | str, ...]) -> list[Event]:
+    def _found(self, rank: int, kinds: tuple[type[Event], ...]) -> list[Event]:
         self.look()
-        # Names are for the judges that are not typed yet.
-        kinds = tuple(protocol.KINDS.get(each, protocol.Unknown) if isinstance(each, str) else each for each in names)
         found = self._of.get((rank, kinds))
         if found is None:
             events = self.by_rank.get(rank, ())

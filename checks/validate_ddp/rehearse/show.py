@@ -171,9 +171,7 @@ def remarks(judged: Judged) -> list[str]:
     if missing > 0 and run.plan.get("launcher") != "single":
         rows.append(f"{plural(missing, 'rank')} never reported: torch was not imported, or PYTHONPATH is not honoured")
     for fault in run.faults[:5]:
-        rows.append(
-            f"fault of validate-ddp itself in {fault['where']}: {fault['message']} (the run is not changed by it)"
-        )
+        rows.append(f"fault of validate-ddp itself in {fault.where}: {fault.message} (the run is not changed by it)")
     return rows
 
 

@@ -123,8 +123,8 @@ def why_under_wrapper(run: Run, number: int, count: int, apart: list[int]) -> st
     if count == 1 and not started_equal(run, number, apart):
         return "they did before it, although DDP makes them equal when it wraps the model"
     if differing(run, number, count, "grads", wrapped=True):
-        names = parameters(run, run.ranks[0])[number]["names"]
-        grads = taken(run, number, count)[0]["grads"]
+        names = parameters(run, run.ranks[0])[number].names
+        grads = taken(run, number, count)[0].grads or ()
         without = sum(name is not None and grads[at] is None for at, name in enumerate(names))
         if without:
             return (

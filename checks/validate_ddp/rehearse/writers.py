@@ -55,7 +55,7 @@ def is_of_script(event: protocol.Save | protocol.Write) -> bool:
     return False
 
 
-def logs(event: protocol.Write) -> bool:
+def logs(event: protocol.Save | protocol.Write) -> bool:
     """Whether the script has ``logging`` open the file."""
     inner = takewhile(lambda frame: frame.library, event.site.frames)
     return any(os.path.basename(os.path.dirname(frame.path)) == "logging" for frame in inner)

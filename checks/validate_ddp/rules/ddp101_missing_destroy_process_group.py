@@ -46,6 +46,7 @@ from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.ranks import PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
@@ -177,13 +178,14 @@ def observe(run: Run) -> Seen:
         return
     ends, left = 0, []
     for rank in run.ranks:
-        groups, exits, failed = run.of(rank, "group"), run.of(rank, "exit"), bool(run.of(rank, "exception"))
+        groups, exits = run.of(rank, protocol.Group), run.of(rank, protocol.Exit)
+        failed = bool(run.of(rank, protocol.UncaughtException))
         for event in exits or groups:
-            gone = bool(exits) and not event["initialized"] and not failed
-            yield Well(event["site"], held=bool(groups)) if gone else Unclear(event["site"])
+            gone = isinstance(event, protocol.Exit) and not event.initialized and not failed
+            yield Well(event.site, held=bool(groups)) if gone else Unclear(event.site)
         if groups and not failed:
             ends += len(exits)
-            left += [(rank, event["site"]) for event in exits if event["initialized"]]
+            left += [(rank, event.site) for event in exits if event.initialized and event.site is not None]
     if left:
         who = "every rank" if len(left) == ends else "rank " + ", ".join(str(rank) for rank, _ in left)
         message = f"the process group is still up when {who} exits: no `destroy_process_group()` was called"

@@ -37,6 +37,7 @@ from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, WorldSize, bare, reaching
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
@@ -217,15 +218,15 @@ def _one_node(program: Program) -> bool:
 
 def observe(run: Run) -> Seen:
     """Looks at the ranks whose local rank differs from their rank, as on one node no rank's does."""
-    for rank, event in run.each("device"):
+    for rank, event in run.each(protocol.Device):
         local = run.local_rank(rank)
         if rank == local:
             continue
-        if event["index"] == rank:
+        if event.index == rank:
             message = (
-                f"rank {rank} asks for GPU {rank} ({event['via']}), the number of its rank: on its node it is local "
+                f"rank {rank} asks for GPU {rank} ({event.via}), the number of its rank: on its node it is local "
                 f"rank {local}"
             )
-            yield Observation("DDP103", ERROR, event["site"], message, (), (rank,))
+            yield Observation("DDP103", ERROR, event.site, message, (), (rank,))
         else:
-            yield Well(event["site"]) if event["index"] == local else Unclear(event["site"])
+            yield Well(event.site) if event.index == local else Unclear(event.site)

@@ -35,6 +35,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import propose, unless_guessed
@@ -231,19 +232,20 @@ def _names_at(fact: Fact, holder: str) -> Iterator[dict[str, Value]]:
 
 def observe(run: Run) -> Seen:
     """Looks at the ranks whose local rank differs from their rank."""
-    for rank, event in run.each("joining", "sampler"):
+    for rank, event in run.each(protocol.Joining, protocol.Sampler):
         local = run.local_rank(rank)
-        if rank == local or event.get("rank") is None:
+        if rank == local or event.rank is None:
             continue
-        if event["rank"] == local:
-            what = "joins the process group" if event["event"] == "joining" else "takes its share of the data"
-            message = f"rank {rank} {what} as rank {local}, which is its local rank: {_wrong(event['event'])}"
-            yield Observation("DDP104", ERROR, event["site"], message, (), (rank,))
+        if event.rank == local:
+            joins = isinstance(event, protocol.Joining)
+            what = "joins the process group" if joins else "takes its share of the data"
+            message = f"rank {rank} {what} as rank {local}, which is its local rank: {_wrong(joins)}"
+            yield Observation("DDP104", ERROR, event.site, message, (), (rank,))
         else:
-            yield Well(event["site"]) if event["rank"] == rank else Unclear(event["site"])
+            yield Well(event.site) if event.rank == rank else Unclear(event.site)
 
 
-def _wrong(kind: str) -> str:
-    if kind == "joining":
+def _wrong(joins: bool) -> str:
+    if joins:
         return "another node has a rank of that number too"
     return "ranks of several nodes read the same samples, and others are read by nobody"

@@ -246,10 +246,10 @@ _ENOUGH = 4
 def observe(run: Run) -> Seen:
     """Compares the indices of consecutive iterations over the same loader. An epoch that some ranks set and others do
     not is DDP209's."""
-    seen = [(each, each.sampler["shuffle"] and len(each.before) >= _ENOUGH) for each in reshuffles(run)]
+    seen = [(each, each.sampler.shuffle and len(each.before) >= _ENOUGH) for each in reshuffles(run)]
     changed = {_which(each) for each, enough in seen if enough and each.before != each.after}
     for each, enough in seen:
-        site = each.sampler["site"]
+        site = each.sampler.site
         if each.before != each.after:
             yield Well(site if each.before and each.after else None, held=enough)
         elif enough and _which(each) not in changed:
@@ -268,4 +268,4 @@ def observe(run: Run) -> Seen:
 
 def _which(each: Reshuffle) -> tuple[object, ...]:
     """What is the same on all ranks."""
-    return each.sampler["site"].place, each.sampler["sampler"], each.epoch
+    return each.sampler.site.place, each.sampler.sampler, each.epoch

@@ -41,8 +41,8 @@ from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
-from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.iterations import (
     Turn,
     contents,
@@ -290,7 +290,7 @@ def observe(run: Run) -> Seen:
     well = all(sharing.repeated <= sharing.padding for sharing in sharings(run))
     for turn in training_turns(run, first) if run.wraps else ():
         loader = loader_of(run, first, turn.loader)
-        if loader is None or loader["iterable"] or turn.number > 1 or turn.loader in padded:
+        if loader is None or loader.iterable or turn.number > 1 or turn.loader in padded:
             continue
         for other in run.replicas[1:]:
             peer = _same_loader(run, other, turn, loader)
@@ -309,7 +309,7 @@ def _read_by_one(run: Run) -> Seen:
     first = run.ranks[0]
     for turn in training_turns(run, first):
         loader = loader_of(run, first, turn.loader)
-        if loader is None or loader["iterable"]:
+        if loader is None or loader.iterable:
             continue
         found = (training_turn(run, rank, turn.loader, turn.number) for rank in run.ranks)
         peers = [peer for peer in found if peer is not None]
@@ -317,19 +317,19 @@ def _read_by_one(run: Run) -> Seen:
         if len(peers) == len(run.ranks) and all(any(each.indices) for each in peers):
             # A sampler without drop_last repeats a few samples, so that all ranks get equally many.
             alone = sum(count > 1 for count in counts.values()) < run.world_size
-            yield Well(loader["site"], held=False) if alone else Unclear(loader["site"])
+            yield Well(loader.site, held=False) if alone else Unclear(loader.site)
 
 
-def _same_loader(run: Run, rank: int, turn: Turn, loader: Event) -> Turn | None:
+def _same_loader(run: Run, rank: int, turn: Turn, loader: protocol.Loader) -> Turn | None:
     other = training_turn(run, rank, turn.loader, turn.number)
     theirs = loader_of(run, rank, turn.loader)
-    return other if theirs and theirs["site"].place == loader["site"].place else None
+    return other if theirs and theirs.site.place == loader.site.place else None
 
 
 def _repeats_on_purpose(turn: Turn, peer: Turn) -> bool:
     """Whether samplers of the script's own take shares: one for repeated augmentation gives ranks the same samples."""
     return any(
-        not mine["known"] and mine.get("replicas", 1) > 1 and mine.get("rank") != theirs.get("rank")
+        not mine.known and mine.shares > 1 and mine.rank != theirs.rank
         for mine, theirs in zip(turn.samplers, peer.samplers, strict=False)
     )
 
@@ -339,19 +339,19 @@ def _is_padded(sharing: Sharing) -> bool:
     return bool(sharing.sharding) and 0 < sharing.repeated <= sharing.padding and not unread(sharing, sharing.ranks)
 
 
-def _is_whole(loader: Event) -> bool:
+def _is_whole(loader: protocol.Loader) -> bool:
     """Whether each rank's loader is as long as the whole data set."""
-    batches, size, length = loader["batches"], loader["batch_size"], loader["length"]
+    batches, size, length = loader.batches, loader.batch_size, loader.length
     if not batches or not size or not length:
         return False
     return bool((batches + 1) * size > length and batches * size > 0.75 * length)
 
 
-def _observation(run: Run, first: int, other: int, loader: Event, common: int, share: float) -> Observation:
+def _observation(run: Run, first: int, other: int, loader: protocol.Loader, common: int, share: float) -> Observation:
     sampler = sampler_of(run, first, loader)
     if share > 0.5:
         message = f"ranks {first} and {other} train on the same samples: {common} of those seen by both are equal"
     else:
-        message = f"each rank's loader covers the whole data set of {loader['length']} samples: none is left to a peer"
-    site = sampler["site"] if sampler else loader["site"]
+        message = f"each rank's loader covers the whole data set of {loader.length} samples: none is left to a peer"
+    site = sampler.site if sampler else loader.site
     return Observation("DDP202", ERROR, site, message, (), (first, other))

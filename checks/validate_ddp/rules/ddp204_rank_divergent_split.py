@@ -25,6 +25,7 @@ train_set, val_set = random_split(dataset, [0.9, 0.1], generator=generator)
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 
@@ -38,17 +39,17 @@ def observe(run: Run) -> Seen:
     """Compares the splits of the ranks, in their order."""
     if run.world_size < 2 or len(run.ranks) < 2:
         return
-    if len({len(run.of(rank, "split")) for rank in run.ranks}) > 1:
+    if len({len(run.of(rank, protocol.Split)) for rank in run.ranks}) > 1:
         yield Unclear()
-    first = run.of(run.ranks[0], "split")
+    first = run.of(run.ranks[0], protocol.Split)
     for rank in run.ranks[1:]:
-        for one, two in zip(first, run.of(rank, "split"), strict=False):
-            if one["site"].place != two["site"].place or one["lengths"] != two["lengths"]:
+        for one, two in zip(first, run.of(rank, protocol.Split), strict=False):
+            if one.site.place != two.site.place or one.lengths != two.lengths:
                 continue
-            if one["digests"] != two["digests"]:
+            if one.digests != two.digests:
                 message = (
                     f"ranks {run.ranks[0]} and {rank} split the data differently: seed the split alike on all ranks"
                 )
-                yield Observation("DDP204", ERROR, one["site"], message, (), (run.ranks[0], rank))
+                yield Observation("DDP204", ERROR, one.site, message, (), (run.ranks[0], rank))
             else:
                 yield Well()

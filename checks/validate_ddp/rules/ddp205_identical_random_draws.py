@@ -379,14 +379,14 @@ def observe(run: Run) -> Seen:
     if run.world_size < 2 or len(run.replicas) < 2 or not run.wraps:
         return
     drawn = drawn_by_all(run)
-    equal = [draws[0] for draws in drawn if len({draw["digest"] for draw in draws}) == 1]
+    equal = [draws[0] for draws in drawn if len({draw.digest for draw in draws}) == 1]
     if not equal:
         yield from (Well() for _ in drawn)
         return
     draw, seed = equal[0], seed_before(run, equal[0])
-    message = f"every rank draws the same numbers in `{draw['function']}` while it trains" + (
-        f": all are seeded with {seed['value']} here, so the noise is not new on each rank" if seed else ""
+    message = f"every rank draws the same numbers in `{draw.function}` while it trains" + (
+        f": all are seeded with {seed.value} here, so the noise is not new on each rank" if seed else ""
     )
-    site = seed["site"] if seed else draw["site"]
-    notes = (Note(draw["site"], f"the draw, equal on {len(run.replicas)} ranks"),) if seed else ()
+    site = seed.site if seed else draw.site
+    notes = (Note(draw.site, f"the draw, equal on {len(run.replicas)} ranks"),) if seed else ()
     yield Observation("DDP205", WARNING, site, message, notes, tuple(run.replicas))

@@ -44,16 +44,16 @@ def observe(run: Run) -> Seen:
         return
     per_rank = [_iterable(run, rank) for rank in run.replicas]
     for number, turn in per_rank[0].items():
-        mine = [batch.event.get("rows") for batch in turn.batches]
+        mine = [batch.event.rows for batch in turn.batches]
         for rank, turns in zip(run.replicas[1:], per_rank[1:], strict=True):
-            theirs = [batch.event.get("rows") for batch in turns[number].batches] if number in turns else []
+            theirs = [batch.event.rows for batch in turns[number].batches] if number in turns else []
             pairs = [(one, two) for one, two in zip(mine, theirs, strict=False) if one and two]
             if not pairs:
                 continue
             loader = loader_of(run, run.ranks[0], number)
             if loader and all(one == two for one, two in pairs):
                 message = f"ranks {run.ranks[0]} and {rank} get the same {len(pairs)} batches of this iterable dataset"
-                yield Observation("DDP206", ERROR, loader["site"], message, (), (run.ranks[0], rank))
+                yield Observation("DDP206", ERROR, loader.site, message, (), (run.ranks[0], rank))
             else:
                 yield Unclear() if any(one == two for one, two in pairs) else Well()
 
@@ -62,6 +62,6 @@ def _iterable(run: Run, rank: int) -> dict[int, Turn]:
     found: dict[int, Turn] = {}
     for turn in training_turns(run, rank):
         loader = loader_of(run, rank, turn.loader)
-        if loader and loader["iterable"]:
+        if loader and loader.iterable:
             found.setdefault(turn.loader, turn)
     return found

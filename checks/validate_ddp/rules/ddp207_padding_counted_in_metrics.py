@@ -44,20 +44,20 @@ def observe(run: Run) -> Seen:
     """Only where a sum of the ranks is the number with the repeated ones: what is cut off before it counts is right."""
     for of_ranks in evaluations(run):
         first = of_ranks[0]
-        length = first.loader["length"]
+        length = first.loader.length
         whole = all(each.turn.exhausted and each.sampler is not None for each in of_ranks)
         if not whole or length is None or first.sampler is None:
             continue
         given = sum(each.size for each in of_ranks)
-        sums = [(event, got) for event, _, got in reduced(first.following) if event.get("reduce") == "SUM"]
+        sums = [(event, got) for event, _, got in reduced(first.following) if event.reduce == "SUM"]
         for event, got in sums:
             if given > length and given in got:
                 message = (
                     f"the ranks count {given} samples together, of a data set of {length}: the sampler repeats "
                     f"{given - length}, so that each rank gets as many"
                 )
-                site = first.sampler["site"]
-                note = Note(event["site"], "they are added up here")
+                site = first.sampler.site
+                note = Note(event.site, "they are added up here")
                 ranks = tuple(each.rank for each in of_ranks)
                 yield Observation("DDP207", WARNING, site, message, (note,), ranks)
             elif length in got:

@@ -26,8 +26,7 @@ sampler = DistributedSampler(dataset, seed=args.seed)
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR, WARNING
-from validate_ddp.rehearse.coverage import Sharing, has_own_data, sharings, shuffles, unread
-from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.coverage import Level, Sharing, has_own_data, sharings, shuffles, unread
 from validate_ddp.rehearse.iterations import contents, shared
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
@@ -47,8 +46,8 @@ def observe(run: Run) -> Seen:
         severity, why = _why(run, sharing)
         if why:
             notes = tuple(
-                Note(loader["site"], "the loader") for loader in list(sharing.loaders.values())[:1]
-                if loader["site"].place != sharing.site.place
+                Note(loader.site, "the loader") for loader in list(sharing.loaders.values())[:1]
+                if loader.site.place != sharing.site.place
             )  # fmt: skip
             message = f"{why}: {_read(sharing)}"
             yield Observation("DDP209", severity, sharing.site, message, notes, tuple(sharing.ranks))
@@ -63,11 +62,11 @@ def _why(run: Run, sharing: Sharing) -> tuple[str, str]:
         name = _differing(level)
         if name is None or (not run.wraps and _several_models(sharing, level)):
             continue
-        told = ", ".join(f"{entry[name]} on rank {rank}" for rank, entry in level.items())
-        known = all(entry["known"] for entry in level.values())
+        told = ", ".join(f"{getattr(entry, name)} on rank {rank}" for rank, entry in level.items())
+        known = all(entry.known for entry in level.values())
         if known or (torn and _same_data(sharing)):
             return (ERROR if known else WARNING), f"the samplers' {_WORDS[name]} differ: {told}"
-    if not all(entry["known"] for level in sharing.sharding for entry in level.values()):
+    if not all(entry.known for level in sharing.sharding for entry in level.values()):
         return "", ""
     shares = unread(sharing, sharing.ranks)
     if shares:
@@ -83,22 +82,23 @@ def _why(run: Run, sharing: Sharing) -> tuple[str, str]:
     return "", ""
 
 
-def _differing(level: dict[int, Event]) -> str | None:
+def _differing(level: Level) -> str | None:
     """What a sampler that shares out, or that makes the order which another one shares out, is set to otherwise on
     other ranks, of what matters to it."""
     entries = list(level.values())
     for name in ("replicas", "shuffle", "seed", "epoch"):
+        told = {getattr(entry, name) for entry in entries}
         matters = name in ("replicas", "shuffle") or any(shuffles(entry) for entry in entries)
-        if matters and all(name in entry for entry in entries) and len({entry[name] for entry in entries}) > 1:
+        if matters and len(told) > 1 and None not in told:
             return name
     return None
 
 
-def _several_models(sharing: Sharing, level: dict[int, Event]) -> bool:
+def _several_models(sharing: Sharing, level: Level) -> bool:
     """Whether ranks whose samplers are set alike share all of the data between them: groups with a model each."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for rank, entry in level.items():
-        groups.setdefault(tuple(entry.get(name) for name in _WORDS), []).append(rank)
+        groups.setdefault(tuple(getattr(entry, name) for name in _WORDS), []).append(rank)
     return all(not unread(sharing, ranks) and len(ranks) > 1 for ranks in groups.values())
 
 
@@ -113,10 +113,10 @@ def _same_data(sharing: Sharing) -> bool:
 
 def _unread(sharing: Sharing, shares: list[tuple[int, ...]]) -> str:
     (level,) = sharing.sharding
-    replicas = next(iter(level.values()))["replicas"]
+    replicas = next(iter(level.values())).shares
     if replicas > len(sharing.ranks):
         return f"the sampler is made for {replicas} replicas, and {len(sharing.ranks)} ranks share the data"
-    told = ", ".join(f"{entry['rank']} on rank {rank}" for rank, entry in level.items())
+    told = ", ".join(f"{entry.rank} on rank {rank}" for rank, entry in level.items())
     none = ", ".join(str(share[0]) for share in shares[:4])
     return f"the samplers' ranks are {told}, so that the share of {none} is nobody's"
 

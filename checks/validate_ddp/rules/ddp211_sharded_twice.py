@@ -41,13 +41,13 @@ def observe(run: Run) -> Seen:
     """Only of samplers of torch and Accelerate, of which it is known which share is whose."""
     for sharing in sharings(run):
         levels = sharing.sharding
-        if not levels or not all(entry["known"] for level in levels for entry in level.values()):
+        if not levels or not all(entry.known for level in levels for entry in level.values()):
             continue
         own = has_own_data(run, sharing)
         ranks = sharing.ranks[:1] if own else sharing.ranks
         if (own or len(levels) > 1) and unread(sharing, ranks):
             loader = next(iter(sharing.loaders.values()))
-            notes = (Note(loader["site"], "the loader"),) if loader["site"].place != sharing.site.place else ()
+            notes = (Note(loader.site, "the loader"),) if loader.site.place != sharing.site.place else ()
             message = _message(sharing, own)
             yield Observation("DDP211", ERROR, sharing.site, message, notes, tuple(sharing.ranks))
         else:
@@ -55,7 +55,7 @@ def observe(run: Run) -> Seen:
 
 
 def _message(sharing: Sharing, own: bool) -> str:
-    kinds = [f"`{next(iter(level.values()))['kind']}`" for level in reversed(sharing.sharding)]
+    kinds = [f"`{next(iter(level.values())).kind}`" for level in reversed(sharing.sharding)]
     first = ["a slice of its own on each rank"] if own else []
     by = " and then by ".join([*first, *kinds])
     message = f"the data is shared out twice, by {by}"
@@ -63,7 +63,5 @@ def _message(sharing: Sharing, own: bool) -> str:
         return message
     if sharing.own or not own:
         return f"{message}: an epoch reads {len(sharing.counts)} of {sharing.length} samples"
-    shares = ", ".join(
-        f"{len(set(read))} of its {sharing.loaders[rank]['length']}" for rank, read in sharing.read.items()
-    )
+    shares = ", ".join(f"{len(set(read))} of its {sharing.loaders[rank].length}" for rank, read in sharing.read.items())
     return f"{message}: in an epoch the ranks read {shares}"

@@ -221,16 +221,16 @@ def observe(run: Run) -> Seen:
             continue
         equal = agree(run, number, count, "grads", wrapped=True)
         for call in update.bypasses:
-            yield Well(call["site"], held=False) if equal else Unclear(call["site"])
+            yield Well(call.site, held=False) if equal else Unclear(call.site)
         # Of equal samples gradients are equal, whether anything reduces them or not.
         if equal and read_apart(run):
             yield Well()
         names = differing(run, number, count, "grads", wrapped=True)
         if names:
-            call = (update.bypasses or update.backwards)[-1]
+            last = (update.bypasses or update.backwards)[-1]
             how = "calls the module inside DDP" if update.bypasses else "never calls the DDP wrapper"
             message = (
                 f"the training forward {how}: at step {count} the gradients of {len(names)} parameters differ "
                 "between ranks, nothing has reduced them"
             )
-            yield Observation("DDP301", ERROR, call["site"], message, (), tuple(run.ranks))
+            yield Observation("DDP301", ERROR, last.site, message, (), tuple(run.ranks))

@@ -52,6 +52,7 @@ from validate_ddp.interpreter import facts, gradients
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Class, Instance, Resource, Site, bare, reaching
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.run import Site as CallSite
 from validate_ddp.rehearse.verdict import Note, Observation, Seen
@@ -293,12 +294,12 @@ _NONE = ", which has no gradient: the loss has the value of the global batch, an
 def observe(run: Run) -> Seen:
     """The own rows put back among the gathered ones carry a gradient, of 1 over the world size: info. Without such an
     event nothing is known: only gathers of what needs a gradient are followed."""
-    for rank, event in run.each("gathered"):
-        site = _in_training_step(event["site"], event["backward"])
-        severity = INFO if event["own"] else ERROR
-        message = f"the loss is made of what `{event['op']}` gathered" + (_OWN if event["own"] else _NONE)
-        notes = (Note(event["site"], "gathered here"),) if event["site"].place != site.place else ()
-        yield Observation("DDP302", severity, site, message, notes, (rank,), event["site"])
+    for rank, event in run.each(protocol.Gathered):
+        site = _in_training_step(event.site, event.backward)
+        severity = INFO if event.own else ERROR
+        message = f"the loss is made of what `{event.op}` gathered" + (_OWN if event.own else _NONE)
+        notes = (Note(event.site, "gathered here"),) if event.site.place != site.place else ()
+        yield Observation("DDP302", severity, site, message, notes, (rank,), event.site)
 
 
 def _in_training_step(gather: CallSite, backward: CallSite) -> CallSite:

@@ -41,7 +41,8 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Class, Instance, Opaque, Resource, Value, bare, constant, reaching
 from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
 from validate_ddp.models.optimizers import has_parameters, parts_of
-from validate_ddp.rehearse.events import Event, Site
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.events import Site
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.unaveraged import (
     differ_widely,
@@ -267,12 +268,12 @@ def observe(run: Run) -> Seen:
     the data in common: they train one model then, and must hold one. Held where all were seen to be equal."""
     if run.world_size < 2 or len(run.ranks) < 2:
         return
-    for optimizer in run.of(run.ranks[0], "optimizer"):
-        number = optimizer["optimizer"]
+    for optimizer in run.of(run.ranks[0], protocol.Optimizer):
+        number = optimizer.optimizer
         for count in range(1, common_steps(run, number) + 1):
             alike = all(agree(run, number, count, what, wrapped=False) for what in ("grads", "params"))
-            yield Well(optimizer["site"], held=False) if alike else Unclear(optimizer["site"])
-        if optimizer["inner"] or not common_steps(run, number):
+            yield Well(optimizer.site, held=False) if alike else Unclear(optimizer.site)
+        if optimizer.inner or not common_steps(run, number):
             continue
         apart = _unwrapped(run, optimizer) or (_under if run.wraps else _never)(run, optimizer)
         if apart is not None:
@@ -280,10 +281,10 @@ def observe(run: Run) -> Seen:
         yield Well() if kept_equal(run, number) else Unclear()
 
 
-def _unwrapped(run: Run, optimizer: Event) -> Observation | None:
+def _unwrapped(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
     """Parameters that no wrapper holds and that drift apart: in a script with DDP as their gradients do, in one without
     although their gradients are equal on all ranks, which only a reduction makes them."""
-    number = optimizer["optimizer"]
+    number = optimizer.optimizer
     for count in range(1, common_steps(run, number) + 1):
         apart = differing(run, number, count, "params", wrapped=False)
         if not apart:
@@ -292,21 +293,21 @@ def _unwrapped(run: Run, optimizer: Event) -> Observation | None:
         if run.wraps and not alike:
             return _apart(run, optimizer, count, apart, "are under no DDP wrapper")
         steps = taken(run, number, count)
-        averaged = all(any(step["grads"] or ()) and None not in step["grads"] for step in steps)
+        averaged = all(any(grads) and None not in grads for grads in (step.grads or () for step in steps))
         if not run.wraps and averaged and alike:
             return _apart(run, optimizer, count, apart, "get the same gradients on every rank")
     return None
 
 
-def _never(run: Run, optimizer: Event) -> Observation | None:
+def _never(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
     """Gradients of a script without DDP that nothing averages, or not all of them, although the ranks have the training
     data of one model in common.
 
     What is sharded, lies on some ranks only, or is averaged now and then in the place of gradients, is by design.
     """
-    number = optimizer["optimizer"]
+    number = optimizer.optimizer
     shared = shared_out(run)
-    if shared is None or list(run.each("sharded")) or len(run.ranks) < run.world_size:
+    if shared is None or list(run.each(protocol.Sharded)) or len(run.ranks) < run.world_size:
         return None
     for count in range(1, common_steps(run, number) + 1):
         apart = trained(run, number, count, differing(run, number, count, "grads", wrapped=False))
@@ -319,9 +320,9 @@ def _never(run: Run, optimizer: Event) -> Observation | None:
         sure = shared[1] and run.outcome == "finished" and not run.truncated
         severity, message = told if sure else (WARNING, told[1])
         step = taken(run, number, count)[0]
-        site: Site = step["site"]
+        site: Site = step.site
         notes = (Note(shared[0], "the ranks have the data of one model in common"),)
-        since = ((run.ranks[0], step["time"]),)
+        since = ((run.ranks[0], step.time),)
         return Observation("DDP303", severity, site, message, notes, tuple(run.ranks), since=since)
     return None
 
@@ -329,7 +330,7 @@ def _never(run: Run, optimizer: Event) -> Observation | None:
 def _what(run: Run, number: int, count: int, apart: list[int]) -> tuple[str, str] | None:
     """Severity and message; None for what may be meant so."""
     among, equal = sent(run, number), started_equal(run, number, apart)
-    total = len(parameters(run, run.ranks[0])[number]["shapes"])
+    total = len(parameters(run, run.ranks[0])[number].shapes)
     ends = f"parameters differ between ranks from step {count} on" + ("" if equal else ", and did before it")
     if among.partly or among.all_to_all:
         return None
@@ -350,8 +351,8 @@ def _what(run: Run, number: int, count: int, apart: list[int]) -> tuple[str, str
     return severity, f"{head}those of the others are: these {ends}"
 
 
-def _apart(run: Run, optimizer: Event, count: int, apart: list[int], what: str) -> Observation:
-    number = optimizer["optimizer"]
+def _apart(run: Run, optimizer: protocol.Optimizer, count: int, apart: list[int], what: str) -> Observation:
+    number = optimizer.optimizer
     equal = started_equal(run, number, apart)
     message = (
         f"{len(apart)} parameters of this optimizer ({shapes(run, number, apart)}) {what}: "
@@ -361,28 +362,28 @@ def _apart(run: Run, optimizer: Event, count: int, apart: list[int], what: str) 
     rates = other_rates(run, number, count)
     message += f": {rates}" if rates else ""
     severity = ERROR if equal or what.startswith("get") else WARNING
-    since = ((run.ranks[0], taken(run, number, count)[0]["time"]),)
-    return Observation("DDP303", severity, optimizer["site"], message, (), tuple(run.ranks), since=since)
+    since = ((run.ranks[0], taken(run, number, count)[0].time),)
+    return Observation("DDP303", severity, optimizer.site, message, (), tuple(run.ranks), since=since)
 
 
-def _under(run: Run, optimizer: Event) -> Observation | None:
+def _under(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
     """Parameters that DDP wraps, and whose gradients it has reduced: something else moves the ranks apart."""
-    number = optimizer["optimizer"]
+    number = optimizer.optimizer
     steps = updates(run, run.ranks[0]).get(number, [])
     for count, update in enumerate(steps[: common_steps(run, number)], 1):
-        training = [event for event in update.forwards if event["grad"]]
+        training = [event for event in update.forwards if event.grad]
         # Without a reduction they differ by another rule, or until they are averaged, as with local SGD.
-        if not training or not all(event["sync"] and event["ranks"] == run.ranks for event in training):
+        if not training or not all(event.sync and event.ranks == run.ranks for event in training):
             return None
-        if not any(event["armed"] for event in update.backwards):
+        if not any(event.armed for event in update.backwards):
             return None
         apart = differing(run, number, count, "params", wrapped=True)
         if apart:
-            site: Site = update.step["site"]
+            site: Site = update.step.site
             message = (
                 f"{len(apart)} parameters under DDP differ between ranks after step {count}: "
                 + why_under_wrapper(run, number, count, apart)
             )
-            since = ((run.ranks[0], update.step["time"]),)
+            since = ((run.ranks[0], update.step.time),)
             return Observation("DDP303", ERROR, site, message, (), tuple(run.ranks), since=since)
     return None

@@ -230,8 +230,8 @@ def observe(run: Run) -> Seen:
         yield Well()
         wasteful = []
         for update in steps:
-            reducing = [event for event in update.backwards if event["armed"]]
-            places = {event["site"].place for event in reducing}
+            reducing = [event for event in update.backwards if event.armed]
+            places = {event.site.place for event in reducing}
             if len(reducing) > 1 and len(places) == 1 and not update.dropped:
                 wasteful.append(reducing)
         if len(wasteful) > 1:
@@ -239,17 +239,17 @@ def observe(run: Run) -> Seen:
             message = (
                 f"{count} reductions of gradients for one step: {count - 1} of them are wasted without `no_sync()`"
             )
-            yield Observation("DDP304", INFO, wasteful[0][0]["site"], message, (), (rank,))
+            yield Observation("DDP304", INFO, wasteful[0][0].site, message, (), (rank,))
 
 
 def _repeated(update: Update) -> Seen:
     """Backwards that run several times before a step, by whether they reduce at most once."""
     backwards = update.backwards
-    sites = {event["site"].place: event["site"] for event in backwards}
+    sites = {event.site.place: event.site for event in backwards}
     if len(sites) == len(backwards):
         return
-    counts = Counter(event["site"].place for event in backwards)
-    armed = Counter(event["site"].place for event in backwards if event["armed"])
+    counts = Counter(event.site.place for event in backwards)
+    armed = Counter(event.site.place for event in backwards if event.armed)
     for site in sites.values():
         if counts[site.place] > 1:
             yield Well(site, held=False) if armed[site.place] <= 1 else Unclear(site)

@@ -236,21 +236,21 @@ def observe(run: Run) -> Seen:
     """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway. Local
     SGD has them differ, and averages the parameters now and then."""
     for number, count, update in wrapped_steps(run):
-        training = [event for event in update.forwards if event["grad"]]
+        training = [event for event in update.forwards if event.grad]
         if not training or not update.backwards:
             continue
-        vain = [event for event in update.backwards if event["armed"] and not event["sync"]]
+        vain = [event for event in update.backwards if event.armed and not event.sync]
         if vain:
             message = "`no_sync()` round the backward alone has no effect: the forward decides, and it was outside"
-            notes = (Note(training[-1]["site"], "the forward, with synchronisation on"),)
-            yield Observation("DDP305", ERROR, vain[0]["site"], message, notes, (run.ranks[0],))
-        elif training[-1]["sync"] or averaged_by_hand(run, number) or agree(run, number, count, "grads", wrapped=True):
+            notes = (Note(training[-1].site, "the forward, with synchronisation on"),)
+            yield Observation("DDP305", ERROR, vain[0].site, message, notes, (run.ranks[0],))
+        elif training[-1].sync or averaged_by_hand(run, number) or agree(run, number, count, "grads", wrapped=True):
             yield Well()
         elif differing(run, number, count, "grads", wrapped=True):
-            reduced = any(event["sync"] for event in training)
+            reduced = any(event.sync for event in training)
             message = f"at step {count} the gradients differ between ranks: " + (
                 "the last forward before it ran under `no_sync()`, and what an earlier one reduced is not all"
                 if reduced
                 else "every forward before it ran with synchronisation off, so no backward reduces them"
             )
-            yield Observation("DDP305", ERROR, training[-1]["site"], message, (), tuple(run.ranks))
+            yield Observation("DDP305", ERROR, training[-1].site, message, (), tuple(run.ranks))

@@ -39,6 +39,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import accumulations, zeroed_every_turn
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import Update, updates
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
@@ -223,21 +224,21 @@ def observe(run: Run) -> Seen:
             total, dropped = len(dropping[0].backwards), dropping[0].dropped
             lost = sum(len(each) for _, each in dropped)
             message = f"`zero_grad()` throws away the gradients of {lost} of the {total} micro-batches of each step"
-            yield Observation("DDP306", ERROR, dropped[0][0]["site"], message, (), (rank,))
+            yield Observation("DDP306", ERROR, dropped[0][0].site, message, (), (rank,))
 
 
 def _zeroed(run: Run, rank: int, steps: list[Update]) -> Seen:
     """Calls of zero_grad in a run that accumulates, by whether they found nothing which a later step wanted."""
     if any(len(update.backwards) > 1 for update in steps):
-        dropped = {event["site"].place for update in steps for event, _ in update.dropped}
-        for event in run.of(rank, "zero_grad"):
-            lost = event["site"].place in dropped
-            yield Unclear(event["site"]) if lost else Well(event["site"], held=False)
+        dropped = {event.site.place for update in steps for event, _ in update.dropped}
+        for event in run.of(rank, protocol.ZeroGrad):
+            lost = event.site.place in dropped
+            yield Unclear(event.site) if lost else Well(event.site, held=False)
 
 
 def _drops(update: Update) -> bool:
     """Whether what was dropped came from the backward that the step uses: others are another loss's."""
     if not update.dropped or not update.backwards:
         return False
-    used = update.backwards[-1]["site"].place
-    return any(event["site"].place == used for _, lost in update.dropped for event in lost)
+    used = update.backwards[-1].site.place
+    return any(event.site.place == used for _, lost in update.dropped for event in lost)

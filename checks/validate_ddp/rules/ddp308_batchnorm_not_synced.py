@@ -24,6 +24,7 @@ model = DDP(torch.nn.SyncBatchNorm.convert_sync_batchnorm(resnet50()))
 from __future__ import annotations
 
 from validate_ddp.findings import INFO
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
@@ -38,18 +39,18 @@ def observe(run: Run) -> Seen:
     """Looks at one rank: all have the same model."""
     rank = run.ranks[0] if run.ranks else 0
     most: dict[int, int] = {}
-    for event in run.of(rank, "forward"):
-        if event["training"] and event["grad"] and event["rows"]:
-            most[event["ddp"]] = max(event["rows"], most.get(event["ddp"], 0))
-    for wrapper in run.of(rank, "ddp"):
-        rows = most.get(wrapper["ddp"])
-        if not rows or not wrapper["batch_norms"]:
+    for event in run.of(rank, protocol.Forward):
+        if event.training and event.grad and event.rows:
+            most[event.ddp] = max(event.rows, most.get(event.ddp, 0))
+    for wrapper in run.of(rank, protocol.Ddp):
+        rows = most.get(wrapper.ddp)
+        if not rows or not wrapper.batch_norms:
             continue
         if rows <= _FEW:
             message = (
-                f"{wrapper['batch_norms']} BatchNorm modules see at most {rows} rows on each rank: "
+                f"{wrapper.batch_norms} BatchNorm modules see at most {rows} rows on each rank: "
                 "`SyncBatchNorm.convert_sync_batchnorm` makes it the global batch"
             )
-            yield Observation("DDP308", INFO, wrapper["site"], message, (), (rank,))
+            yield Observation("DDP308", INFO, wrapper.site, message, (), (rank,))
         else:
             yield Well()

@@ -32,7 +32,7 @@ for average, weight in zip(ema.parameters(), model.parameters()):
 from __future__ import annotations
 
 from validate_ddp.findings import WARNING
-from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Well
 
@@ -47,30 +47,30 @@ _STILL = 0.5
 
 def observe(run: Run) -> Seen:
     """One finding a line. A decay that still grows has not shown what it will be: neither held nor violated."""
-    places: dict[tuple[str, int], list[tuple[int, Event]]] = {}
-    for rank, event in run.each("average"):
-        places.setdefault(event["site"].place, []).append((rank, event))
+    places: dict[tuple[str, int], list[tuple[int, protocol.Average]]] = {}
+    for rank, event in run.each(protocol.Average):
+        places.setdefault(event.site.place, []).append((rank, event))
     for updates in places.values():
-        low = [(rank, event) for rank, event in updates if "should" in event]
+        low = [(rank, event) for rank, event in updates if event.should is not None]
         if len(low) < len(updates):
             yield Well()
-        should = sum(event["should"] for _, event in low)
-        if should < _ENOUGH or max(event["count"] for _, event in low) < 2:
+        should = sum(event.should or 0 for _, event in low)
+        if should < _ENOUGH or max(event.count for _, event in low) < 2:
             continue
-        share = sum(event["still"] for _, event in low) / should
+        share = sum(event.still for _, event in low) / should
         if share > _STILL:
             yield _observation(low, share)
-        elif len({event["decay"] for _, event in low}) == 1:
+        elif len({event.decay for _, event in low}) == 1:
             yield Well()
 
 
-def _observation(updates: list[tuple[int, Event]], share: float) -> Observation:
+def _observation(updates: list[tuple[int, protocol.Average]], share: float) -> Observation:
     event = updates[-1][1]
-    count = max(each["count"] for _, each in updates)
-    decay = f" (decay {event['decay']:g})" if event["decay"] is not None else ""
+    count = max(each.count for _, each in updates)
+    decay = f" (decay {event.decay:g})" if event.decay is not None else ""
     message = (
-        f"this moving average is kept in {event['dtype']} and stands still: {share:.0%} of the elements that should "
+        f"this moving average is kept in {event.dtype} and stands still: {share:.0%} of the elements that should "
         f"have moved in the first {count} updates did not{decay}; keep it in float32"
     )
     ranks = tuple(sorted({rank for rank, _ in updates}))
-    return Observation("DDP309", WARNING, event["site"], message, (), ranks)
+    return Observation("DDP309", WARNING, event.site, message, (), ranks)

@@ -31,8 +31,8 @@ torch.save({"model": model.module.state_dict(), "ema": ema.state_dict()}, "last.
 from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
-from validate_ddp.rehearse.events import Event
-from validate_ddp.rehearse.run import Frame, Run, Site
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (WARNING, INFO)
@@ -44,18 +44,17 @@ TELLING = Telling(outranks=("DDP501",))
 def observe(run: Run) -> Seen:
     """Held where a file holds two dictionaries of the same names. A run that also loads into a wrapper means it so:
     info."""
-    severity = INFO if list(run.each("load")) else WARNING
-    for rank, event in run.each("save"):
-        for key, wrapped, former, before, count in event.get("twins") or ():
+    severity = INFO if list(run.each(protocol.Load)) else WARNING
+    for rank, event in run.each(protocol.Save):
+        for key, wrapped, former, before, count in event.twins or ():
             if wrapped != before:
                 names = (key, former) if wrapped else (former, key)
-                yield _at(severity, event["site"], _apart(*names, count), rank)
+                yield _at(severity, event.site, _apart(*names, count), rank)
             else:
                 yield Well()
-    for rank, event in run.each("exception"):
-        if event.get("present"):
-            site = Site(tuple(Frame(*entry) for entry in event["stack"]))
-            yield _at(WARNING, site, _missing(event), rank)
+    for rank, error in run.each(protocol.UncaughtException):
+        if error.present:
+            yield _at(WARNING, Site(error.stack), _missing(error), rank)
 
 
 def _apart(wrapper: str, inner: str, count: int) -> str:
@@ -65,9 +64,9 @@ def _apart(wrapper: str, inner: str, count: int) -> str:
     )
 
 
-def _missing(event: Event) -> str:
+def _missing(event: protocol.UncaughtException) -> str:
     return (
-        f"there is no `{event['missing']}` here, but `{event['present']}`: the names of one are those of the wrapper, "
+        f"there is no `{event.missing}` here, but `{event.present}`: the names of one are those of the wrapper, "
         "of the other those of the model"
     )
 

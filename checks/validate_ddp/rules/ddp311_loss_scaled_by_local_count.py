@@ -29,7 +29,7 @@ loss.backward()
 from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
-from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Well
 
@@ -45,14 +45,14 @@ _OFTEN = 0.25
 class _Backward:
     """Losses taken before one backward, and the numbers and objects that were exchanged since the step before."""
 
-    def __init__(self, losses: list[Event], numbers: set[float], objects: bool = False) -> None:
+    def __init__(self, losses: list[protocol.MeanLoss], numbers: set[float], objects: bool = False) -> None:
         self.losses = losses
         self.numbers = numbers
         self.objects = objects
 
     def knows(self, total: int) -> bool:
         """Whether the rank may weigh by a count: it has told of its own, or heard of all."""
-        return self.objects or total in self.numbers or any(each["count"] in self.numbers for each in self.losses)
+        return self.objects or total in self.numbers or any(each.count in self.numbers for each in self.losses)
 
 
 def observe(run: Run) -> Seen:
@@ -62,9 +62,9 @@ def observe(run: Run) -> Seen:
     compared, found = 0, []
     for together in zip(*(_backwards(run, rank) for rank in run.ranks), strict=False):
         for losses in zip(*(each.losses for each in together), strict=False):
-            if len({each["site"].place for each in losses}) > 1:
+            if len({each.site.place for each in losses}) > 1:
                 continue
-            counts = [each["count"] for each in losses]
+            counts = [each.count for each in losses]
             compared += 1
             weighed = any(each.knows(sum(counts)) for each in together)
             if not weighed and max(counts) > _UNEQUAL * min(counts):
@@ -79,7 +79,7 @@ def observe(run: Run) -> Seen:
         "averages the ranks' gradients as if they were equal"
     )
     severity = WARNING if len(found) > _OFTEN * compared else INFO
-    yield Observation("DDP311", severity, event["site"], message, (), tuple(run.ranks))
+    yield Observation("DDP311", severity, event.site, message, (), tuple(run.ranks))
 
 
 def _backwards(run: Run, rank: int) -> list[_Backward]:
@@ -87,16 +87,18 @@ def _backwards(run: Run, rank: int) -> list[_Backward]:
     found: list[_Backward] = []
     current = _Backward([], set())
     for event in run.by_rank.get(rank, ()):
-        kind = event["event"]
-        if kind == "mean_loss":
-            current.losses.append(event)
-        elif kind in ("collective", "done"):
-            current.numbers.update(event.get("given") or event.get("got") or ())
-            current.objects = current.objects or "object" in event.get("op", "")
-        elif kind == "backward":
-            if current.losses:
-                found.append(current)
-            current = _Backward([], current.numbers, current.objects)
-        elif kind == "step":
-            current = _Backward(current.losses, set())
+        match event:
+            case protocol.MeanLoss():
+                current.losses.append(event)
+            case protocol.Collective():
+                current.numbers.update(event.given or ())
+                current.objects = current.objects or "object" in event.op
+            case protocol.Done():
+                current.numbers.update(event.got or ())
+            case protocol.Backward():
+                if current.losses:
+                    found.append(current)
+                current = _Backward([], current.numbers, current.objects)
+            case protocol.Step():
+                current = _Backward(current.losses, set())
     return found

@@ -35,6 +35,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
 from validate_ddp.models.networks import MOVED
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
@@ -199,9 +200,9 @@ def _with_nccl(program: Program) -> bool:
 
 def observe(run: Run) -> Seen:
     """Looks at what each wrapper was given."""
-    for rank, event in run.each("ddp"):
-        if event["nested"]:
+    for rank, event in run.each(protocol.Ddp):
+        if event.nested:
             message = "what is wrapped here is wrapped in DistributedDataParallel already: gradients are reduced twice"
-            yield Observation("DDP312", ERROR, event["site"], message, (), (rank,))
+            yield Observation("DDP312", ERROR, event.site, message, (), (rank,))
         else:
-            yield Well(event["site"])
+            yield Well(event.site)

@@ -33,7 +33,7 @@ FSDP1 with `use_orig_params=True` keeps the parameters, so that either order is 
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
-from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
@@ -44,23 +44,24 @@ FIX = "-"
 
 def observe(run: Run) -> Seen:
     """Held where a rank steps after its model was sharded, and no optimizer holds what sharding took away."""
-    for rank, event in run.each("stale"):
-        optimizer = next((each for each in run.of(rank, "optimizer") if each["optimizer"] == event["optimizer"]), None)
-        site: Site = optimizer["site"] if optimizer else event["site"]
-        yield _observation(rank, event, site, optimizer["kind"] if optimizer else "optimizer")
+    for rank, event in run.each(protocol.Stale):
+        optimizer = next((each for each in run.of(rank, protocol.Optimizer) if each.optimizer == event.optimizer), None)
+        site: Site = optimizer.site if optimizer else event.site
+        yield _observation(rank, event, site, optimizer.kind if optimizer else "optimizer")
     if any(_steps_after_sharding(run, rank) for rank in run.ranks):
         yield Well()
 
 
-def _observation(rank: int, event: Event, site: Site, kind: str) -> Observation:
-    when = f"before `{event['kind']}`" if event["kind"] else "when a forward had left the model unsharded"
+def _observation(rank: int, event: protocol.Stale, site: Site, kind: str) -> Observation:
+    when = f"before `{event.kind}`" if event.kind else "when a forward had left the model unsharded"
     message = (
-        f"this `{kind}` was built {when}: of the {event['held']} parameters that it steps on "
-        f"{event['count']} are no longer the model's, which does not learn"
+        f"this `{kind}` was built {when}: of the {event.held} parameters that it steps on "
+        f"{event.count} are no longer the model's, which does not learn"
     )
-    return Observation("DDP313", ERROR, site, message, (Note(event["site"], "sharded here"),), (rank,))
+    return Observation("DDP313", ERROR, site, message, (Note(event.site, "sharded here"),), (rank,))
 
 
 def _steps_after_sharding(run: Run, rank: int) -> bool:
-    kinds = [event["event"] for event in run.of(rank, "sharded", "step")]
-    return "sharded" in kinds and "step" in kinds[kinds.index("sharded") :]
+    events = run.of(rank, protocol.Sharded, protocol.Step)
+    first = next((at for at, event in enumerate(events) if isinstance(event, protocol.Sharded)), len(events))
+    return any(isinstance(event, protocol.Step) for event in events[first:])

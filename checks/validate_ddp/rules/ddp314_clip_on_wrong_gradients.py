@@ -29,6 +29,7 @@ scaler.step(optimizer)
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
@@ -40,9 +41,9 @@ TELLING = Telling(once=True)
 
 def observe(run: Run) -> Seen:
     """Looks at every clipping."""
-    for rank, event in run.each("clip"):
-        if event["scaled"]:
+    for rank, event in run.each(protocol.Clip):
+        if event.scaled:
             message = "gradients are clipped before `scaler.unscale_(optimizer)`: their norm is that of the scaled loss"
-            yield Observation("DDP314", ERROR, event["site"], message, (), (rank,))
+            yield Observation("DDP314", ERROR, event.site, message, (), (rank,))
         else:
             yield Well()

@@ -30,6 +30,7 @@ class Net(nn.Module):
 from __future__ import annotations
 
 from validate_ddp.findings import WARNING
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import holds_wrapped, parameters, updates
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
@@ -44,18 +45,16 @@ def observe(run: Run) -> Seen:
     """Looks at one rank's steps."""
     rank = run.ranks[0] if run.ranks else 0
     for number, steps in updates(run, rank).items():
-        trained = [update for update in steps if update.backwards and update.step.get("grads")]
+        trained = [grads for update in steps if update.backwards and (grads := update.step.grads)]
         if not trained or not holds_wrapped(run, rank, number):
             continue
-        names = parameters(run, rank)[number]["names"]
+        names = parameters(run, rank)[number].names
         unused = [
-            name[1]
-            for at, name in enumerate(names)
-            if name is not None and all(update.step["grads"][at] is None for update in trained)
+            name[1] for at, name in enumerate(names) if name is not None and all(grads[at] is None for grads in trained)
         ]
         if unused and len(unused) < len(names):
-            wrapper = run.of(rank, "ddp")[0]
+            wrapper = run.of(rank, protocol.Ddp)[0]
             message = f"{len(unused)} parameters under DDP never get a gradient: {', '.join(unused[:4])}"
-            yield Observation("DDP315", WARNING, wrapper["site"], message, (), (rank,))
+            yield Observation("DDP315", WARNING, wrapper.site, message, (), (rank,))
         else:
             yield Well()

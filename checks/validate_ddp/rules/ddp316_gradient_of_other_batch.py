@@ -26,7 +26,7 @@ loss = criterion(model(x), y)
 from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
-from validate_ddp.rehearse.run import Frame, Run, Site
+from validate_ddp.rehearse.run import NOWHERE, Run, Site
 from validate_ddp.rehearse.verdict import Observation, Seen, Well
 
 SEVERITIES = (WARNING, INFO)
@@ -39,26 +39,24 @@ _CLOSE = {True: 1e-4, False: 1e-3}
 def observe(run: Run) -> Seen:
     """A BatchNorm that normalises by each rank's own rows explains a difference: info, and DDP308 says more."""
     event = run.differential
-    if event is None or not event["compared"]:
+    if event is None or not event.compared or event.relative is None:
         return
-    if event["relative"] <= _CLOSE[event["float64"]]:
+    if event.relative <= _CLOSE[event.float64]:
         yield Well()
         return
-    size = event["world_size"]
-    message = (
-        f"the gradient of the first step on {size} ranks is {event['relative']:.2g} of its norm away from that of "
-    )
+    size = event.world_size
+    message = f"the gradient of the first step on {size} ranks is {event.relative:.2g} of its norm away from that of "
     message += "one process on the same batch"
-    factor, beside = event["factor"], event["beside"]
-    if factor is not None and beside is not None and beside <= 10 * _CLOSE[event["float64"]]:
+    factor, beside = event.factor, event.beside
+    if factor is not None and beside is not None and beside <= 10 * _CLOSE[event.float64]:
         message = (
             f"the gradient of the first step on {size} ranks is {factor:.3g} times that of one process on the same "
         )
         message += "batch"
-    elif event["worst"]:
-        message += f", most of all in `{event['worst']}`"
-    if event["batch_norms"]:
-        message += f": {event['batch_norms']} BatchNorm modules normalise by each rank's own rows"
-    site = Site((Frame(*event["place"]),)) if event["place"] else Site(())
-    severity = INFO if event["batch_norms"] else WARNING
+    elif event.worst:
+        message += f", most of all in `{event.worst}`"
+    if event.batch_norms:
+        message += f": {event.batch_norms} BatchNorm modules normalise by each rank's own rows"
+    site = Site((event.place,)) if event.place else NOWHERE
+    severity = INFO if event.batch_norms else WARNING
     yield Observation("DDP316", severity, site, message, (), tuple(run.ranks))

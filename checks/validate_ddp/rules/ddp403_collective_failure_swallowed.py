@@ -253,14 +253,14 @@ def observe(run: Run) -> Seen:
 def _goes_on(run: Run) -> Observation | None:
     """A rank that calls further collectives after one of its own has raised, and comes to no bad end."""
     for rank in run.ranks:
-        failed = {event["n"]: event["error"] for event in run.of(rank, "done") if event.get("error")}
-        if run.of(rank, "exception"):
+        failed = {event.n: event.error for event in run.of(rank, protocol.Done) if event.error}
+        if run.of(rank, protocol.UncaughtException):
             continue
-        calls = run.of(rank, "collective", "forward", "backward")
+        calls = run.of(rank, protocol.GroupCall)
         for call in calls[:-1]:
-            if call["n"] in failed and call["event"] == "collective" and call.get("sequence", True):
-                error = failed[call["n"]].splitlines()[0]
-                message = f"`{call['op']}` fails on rank {rank} ({error}), and the rank goes on without it"
-                since = ((rank, call["time"]),)
-                return Observation("DDP403", WARNING, call["site"], message, (), (rank,), since=since)
+            if isinstance(call, protocol.Collective) and call.n in failed and call.sequence:
+                error = failed[call.n].splitlines()[0]
+                message = f"`{call.op}` fails on rank {rank} ({error}), and the rank goes on without it"
+                since = ((rank, call.time),)
+                return Observation("DDP403", WARNING, call.site, message, (), (rank,), since=since)
     return None

@@ -47,7 +47,7 @@ from validate_ddp.interpreter.ranks import phrase
 from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Resource, unmarked
-from validate_ddp.rehearse.events import Event, Frame
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.events import Site as CallSite
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling
@@ -252,29 +252,22 @@ _WANTING = re.compile(
     r"'NoneType' object|argument of type 'NoneType'|^name '\w+' is not defined|cannot access (local|free) variable|"
     r"referenced before assignment"
 )
-_COMMON = ("collective", "forward", "backward", "step", "batch")
 
 
 def observe(run: Run) -> Seen:
     """Rank zero has come as far and has not failed like the others: what is wanting on all ranks is another case."""
     if run.world_size < 2 or 0 not in run.ranks:
         return
-    failed = {rank: event for rank, event in run.each("exception") if _WANTING.search(event["message"])}
+    failed = {rank: event for rank, event in run.each(protocol.UncaughtException) if _WANTING.search(event.message)}
     if not failed or 0 in failed or any(_done(run, 0) < _done(run, rank) for rank in failed):
         return
     for rank, event in failed.items():
-        frame = _own(event)
+        frame = event.own
         if frame is not None:
-            ranks = tuple(other for other, its in failed.items() if _own(its) == frame)
-            message = (
-                f"rank {rank} fails here with {event['kind']}: {event['message'].splitlines()[0]}; rank 0 does not"
-            )
+            ranks = tuple(other for other, its in failed.items() if its.own == frame)
+            message = f"rank {rank} fails here with {event.kind}: {event.message.splitlines()[0]}; rank 0 does not"
             yield Observation("DDP405", ERROR, CallSite((frame,)), message, (), ranks)
 
 
-def _own(event: Event) -> Frame | None:
-    return next((Frame(*entry) for entry in event["stack"] if not entry[3]), None)
-
-
 def _done(run: Run, rank: int) -> int:
-    return len(run.of(rank, *_COMMON))
+    return len(run.of(rank, protocol.GroupCall, protocol.Step, protocol.Batch))

@@ -27,8 +27,8 @@ for name in sorted(metrics):
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.culprits import culprits, named, short, since
-from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.sequences import FIELDS, Parting, all_met, partings
 from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
@@ -56,23 +56,23 @@ def _observation(parting: Parting) -> Observation:
         rank = parting.other if one is None else parting.rank
         text = f"rank {rank} calls {named(call)}, which the other rank never comes to"
         ranks = (parting.rank, parting.other)
-        return Observation("DDP407", ERROR, call["site"], text, (), ranks, since=since(parting))
-    if parting.what == "operation" and _comes_before(two["site"], one["site"]):
+        return Observation("DDP407", ERROR, call.site, text, (), ranks, since=since(parting))
+    if parting.what == "operation" and _comes_before(two.site, one.site):
         one, two = two, one
         parting = parting._replace(rank=parting.other, other=parting.rank)
     if parting.what in ("operation", "order", "call"):
         text = f"ranks call different things as number {parting.position + 1} of this group: " + "; ".join(
-            f"rank {rank} {named(event)} at {short(event['site'])}"
+            f"rank {rank} {named(event)} at {short(event.site)}"
             for rank, event in ((parting.rank, one), (parting.other, two))
         )
     else:
         text = f"ranks call {named(one)} with another {parting.what}: " + ", ".join(
             f"rank {rank} {_value(event, parting.what)}" for rank, event in ((parting.rank, one), (parting.other, two))
         )
-    notes = (Note(two["site"], f"the call of rank {parting.other}"),)
+    notes = (Note(two.site, f"the call of rank {parting.other}"),)
     ranks = (parting.rank, parting.other)
     parts = parting.what not in FIELDS
-    return Observation("DDP407", ERROR, one["site"], text, notes, ranks, since=since(parting), parts=parts)
+    return Observation("DDP407", ERROR, one.site, text, notes, ranks, since=since(parting), parts=parts)
 
 
 def _comes_before(one: Site, other: Site) -> bool:
@@ -81,6 +81,6 @@ def _comes_before(one: Site, other: Site) -> bool:
     return (mine.path, mine.function) == (theirs.path, theirs.function) and mine.line < theirs.line
 
 
-def _value(event: Event, what: str) -> str:
-    value = event.get(FIELDS[what])
+def _value(event: protocol.GroupCall, what: str) -> str:
+    value = getattr(event, FIELDS[what])
     return str(tuple(value)) if isinstance(value, list) else str(value)

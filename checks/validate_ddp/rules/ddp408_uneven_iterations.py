@@ -59,9 +59,9 @@ def observe(run: Run) -> Seen:
                     f"in epoch {turn.number} rank {rank} runs out after {len(short.batches)} batches, rank {went} has "
                     f"at least {len(longer.batches)}: its reductions wait for nobody"
                 )
-                last = short.batches[-1].event["time"] if short.batches else 0.0
+                last = short.batches[-1].event.time if short.batches else 0.0
                 yield Observation(
-                    "DDP408", ERROR, loader["site"], message, _where(run), (rank, went), since=((rank, last),)
+                    "DDP408", ERROR, loader.site, message, _where(run), (rank, went), since=((rank, last),)
                 )
             else:
                 yield Well()

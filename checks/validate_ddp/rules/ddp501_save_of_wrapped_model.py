@@ -36,6 +36,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Resource, bare
 from validate_ddp.models.networks import wrapped_state
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
@@ -167,18 +168,18 @@ def _is_deliberate(program: Program, fact: facts.Save, wrapper: Resource) -> boo
 
 def observe(run: Run) -> Seen:
     """A run that also loads into a wrapper means it so: info."""
-    deliberate = bool(list(run.each("load")))
-    for rank, event in run.each("save"):
-        if not event["tensors"]:
+    deliberate = bool(list(run.each(protocol.Load)))
+    for rank, event in run.each(protocol.Save):
+        if not event.tensors:
             continue
-        if not event["wrapped"]:
-            yield Well(event["site"], held=run.wraps)
+        if not event.wrapped:
+            yield Well(event.site, held=run.wraps)
         elif run.wraps:
             message = (
-                f"{event['wrapped']} of {event['tensors']} saved tensors are named `module. ...`: this is the state of "
+                f"{event.wrapped} of {event.tensors} saved tensors are named `module. ...`: this is the state of "
                 "the wrapper, which a model that is not wrapped cannot load"
             )
             severity = INFO if deliberate else WARNING
-            yield Observation("DDP501", severity, event["site"], message, (), (rank,))
+            yield Observation("DDP501", severity, event.site, message, (), (rank,))
         else:
-            yield Unclear(event["site"])
+            yield Unclear(event.site)

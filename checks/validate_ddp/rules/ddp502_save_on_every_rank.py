@@ -47,7 +47,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
-from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.writers import by_one, is_of_script, logs, one_a_node, writers
@@ -227,17 +227,21 @@ def observe(run: Run) -> Seen:
             yield Well()
             continue
         message = f"{len(ranks)} ranks write `{path}`: which one's is left, and whether it is whole, is left to chance"
-        if event.get("mode") == "append":
+        if _appends(event):
             message = f"{len(ranks)} ranks append to `{path}`: what each writes stands there among that of the others"
-        yield Observation("DDP502", severity, event["site"], message, (), tuple(ranks))
+        yield Observation("DDP502", severity, event.site, message, (), tuple(ranks))
 
 
-def _worst(events: list[Event]) -> tuple[str, Event | None]:
+def _worst(events: list[protocol.Save | protocol.Write]) -> tuple[str, protocol.Save | protocol.Write | None]:
     for event in events:
-        if event["event"] == "save" and event["tensors"]:
+        if isinstance(event, protocol.Save) and event.tensors:
             return ERROR, event
     opened = [event for event in events if is_of_script(event)]
-    for event in sorted(opened, key=lambda event: event.get("mode") == "append"):
-        if event.get("mode") != "append" or not logs(event):
+    for event in sorted(opened, key=_appends):
+        if not (_appends(event) and logs(event)):
             return WARNING, event
     return INFO, opened[0] if opened else None
+
+
+def _appends(event: protocol.Save | protocol.Write) -> bool:
+    return isinstance(event, protocol.Write) and event.mode == "append"

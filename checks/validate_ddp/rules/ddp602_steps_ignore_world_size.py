@@ -43,6 +43,7 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.models.lengths import terms
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.iterations import training_turns
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
@@ -325,23 +326,23 @@ def observe(run: Run) -> Seen:
     if run.world_size < 2 or run.truncated or run.outcome != "finished" or not run.ranks:
         return
     rank = run.ranks[0]
-    counts = Counter(event["schedule"] for event in run.of(rank, "scheduled"))
-    for schedule in run.of(rank, "schedule"):
-        taken = counts[schedule["schedule"]]
+    counts = Counter(event.schedule for event in run.of(rank, protocol.Scheduled))
+    for schedule in run.of(rank, protocol.Schedule):
+        taken = counts[schedule.schedule]
         if not taken:
             continue
-        ratio = schedule["steps"] / taken
-        if abs(ratio / run.world_size - 1) < _CLOSE or _rounded(run, rank, schedule["steps"], taken):
+        ratio = schedule.steps / taken
+        if abs(ratio / run.world_size - 1) < _CLOSE or _rounded(run, rank, schedule.steps, taken):
             message = (
-                f"`{schedule['kind']}` is made for {schedule['steps']:g} steps, and the run takes {taken}: "
+                f"`{schedule.kind}` is made for {schedule.steps:g} steps, and the run takes {taken}: "
                 f"{run.world_size} times fewer, as many as there are ranks"
             )
-            yield Observation("DDP602", WARNING, schedule["site"], message, (), (rank,))
+            yield Observation("DDP602", WARNING, schedule.site, message, (), (rank,))
         elif abs(ratio - 1) < _CLOSE:
-            yield Well(schedule["site"])
+            yield Well(schedule.site)
         else:
             yield Well()
-            yield Unclear(schedule["site"])
+            yield Unclear(schedule.site)
 
 
 def _rounded(run: Run, rank: int, steps: float, taken: int) -> bool:

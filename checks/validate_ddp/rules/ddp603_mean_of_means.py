@@ -39,7 +39,7 @@ def observe(run: Run) -> Seen:
     for of_ranks in evaluations(run):
         sizes = {each.rank: each.size for each in of_ranks}
         first = of_ranks[0]
-        averages = [row for row in reduced(first.following) if row[0].get("reduce") == "AVG"]
+        averages = [row for row in reduced(first.following) if row[0].reduce == "AVG"]
         if len(set(sizes.values())) == 1 or any(first.size in given for _, given, _ in averages):
             yield from (Well() for _ in averages)
             continue
@@ -47,4 +47,4 @@ def observe(run: Run) -> Seen:
             shares = ", ".join(f"{size} on rank {rank}" for rank, size in sizes.items())
             message = f"means of the ranks are averaged, but they are of different numbers of samples: {shares}"
             note = Note(first.turn.site, "the evaluation")
-            yield Observation("DDP603", WARNING, event["site"], message, (note,), tuple(sizes))
+            yield Observation("DDP603", WARNING, event.site, message, (note,), tuple(sizes))

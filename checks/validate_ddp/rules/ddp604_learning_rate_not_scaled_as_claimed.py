@@ -30,6 +30,7 @@ import re
 from typing import NamedTuple
 
 from validate_ddp.findings import INFO
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.iterations import loader_of, rows_per_step
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
@@ -90,7 +91,7 @@ def _clause(rest: str) -> str:
 def observe(run: Run) -> Seen:
     """Compares with each loader that the ranks learn from, and with all of them together."""
     claims = [
-        (rank, event, claim) for rank, event in run.each("claim") if (claim := claimed(event["text"])) is not None
+        (rank, event, claim) for rank, event in run.each(protocol.Claim) if (claim := claimed(event.text)) is not None
     ]
     read = [rows_per_step(run, rank) for rank in run.ranks]
     if (
@@ -100,7 +101,7 @@ def observe(run: Run) -> Seen:
         or any(each.keys() != read[0].keys() for each in read)
     ):
         return
-    if any(len(event["ranks"]) < run.world_size for _, event in run.each("forward")):
+    if any(len(event.ranks) < run.world_size for _, event in run.each(protocol.Forward)):
         return  # ranks of one group share their samples
     rows = {number: sum(each[number][0] for each in read) for number in read[0]}
     single = {number: sum(each[number][0] / each[number][1] for each in read) for number in rows}
@@ -116,8 +117,8 @@ def observe(run: Run) -> Seen:
                 f"this says {claim.size} as the {claim.word} batch size; the run reads {rows[number]} rows for an "
                 f"optimizer step: {run.world_size} ranks, {_batches(*read[0][number])}"
             )
-            notes = (Note(loader["site"], "the loader that they read"),) if loader else ()
-            yield Observation("DDP604", INFO, event["site"], message, notes, (rank,))
+            notes = (Note(loader.site, "the loader that they read"),) if loader else ()
+            yield Observation("DDP604", INFO, event.site, message, notes, (rank,))
 
 
 def _batches(rows: int, count: int) -> str:

@@ -37,9 +37,6 @@ class Event(Record):
     def plain(self) -> dict[str, object]:
         return {"event": self.kind_of, **super().plain()}
 
-    def _held(self, name: str) -> object:
-        return self.kind_of if name == "event" else Record._held(self, name)
-
 
 class Timed(Event):
     """An event whose moment is read."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from .bounds import Code, Count, Flag, Float, Is, Label, Object, Path, Seconds, Size, Text, Value
 from .event import Event, Timed
-from .values import CallSite, Line, PlanFields, Site, Stack, Standings
+from .values import CallSite, Frame, Line, PlanFields, Site, Stack, Standings
 
 FINDINGS = Is("a list of findings", lambda value: type(value) is list)
 """Rows of findings; what is in them only the command can tell."""
@@ -104,6 +104,11 @@ class UncaughtException(Timed):
     stack: Stack
     present: Text | None = None
     missing: Text | None = None
+
+    @property
+    def own(self) -> Frame | None:
+        """The innermost line that is no library's."""
+        return next((frame for frame in self.stack if not frame.library), None)
 
 
 class Exit(Timed):

@@ -20,7 +20,6 @@ else:  # Python 3.10 has none
         return lambda kind: kind
 
 
-ABSENT = object()
 _NO_DEFAULT = object()
 
 
@@ -80,13 +79,6 @@ class Record(metaclass=Fields):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.plain().items())})"
 
-    def _held(self, name: str) -> object:
-        """The value of a field, ``ABSENT`` where it was left out."""
-        try:
-            return object.__getattribute__(self, name) if name in type(self).fields else ABSENT
-        except AttributeError:  # left out
-            return ABSENT
-
     def plain(self) -> dict[str, object]:
         """What it holds, by name, for JSON; see ``as_json`` for the values."""
         found = {}
@@ -97,21 +89,6 @@ class Record(metaclass=Fields):
             except AttributeError:  # left out
                 continue
         return found
-
-    # Goes when the judges (rules/ddp*.py, cleared, joined) read typed events, and with it `rehearse.log.Event` and the
-    # names in place of classes in `Run.of` and `Run.each`: a record as the dictionary that it was.
-    def __getitem__(self, name: str) -> Any:
-        value = self._held(name)
-        if value is ABSENT:
-            raise KeyError(name)
-        return value
-
-    def get(self, name: str, default: object = None) -> Any:
-        value = self._held(name)
-        return default if value is ABSENT else value
-
-    def __contains__(self, name: str) -> bool:
-        return self._held(name) is not ABSENT
 
 
 def as_json(value: object) -> object:

@@ -97,8 +97,8 @@ class Average(Event):
     site: CallSite
     dtype: Text
     should: GivenCount = None
-    still: GivenCount = None
-    count: GivenCount = None
+    still: Count = 0
+    count: Count = 0
     decay: Number | None = None
     function: Value = ""
 
