@@ -8,6 +8,7 @@ import socket
 import sys
 from contextlib import ExitStack
 
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.plan import Plan
 
 CHILD = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "child")
@@ -44,19 +45,18 @@ def base(plan: Plan, folder: str, run: str, ports: list[int]) -> dict[str, str]:
     environment.update(plan.environment)
     paths = [CHILD, *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    environment["VALIDATE_DDP_REHEARSAL"] = json.dumps(
-        {
-            "socket": os.path.join(folder, "events"),
-            "dumps": folder,
-            "devices": plan.nproc_per_node,
-            "max_steps": plan.max_steps,
-            "stop_after": plan.stop_after,
-            "shim": plan.shim,
-            "timeout": plan.timeout,
-            "differential": plan.differential,
-            "float64": plan.float64,
-        }
-    )
+    orders: protocol.Orders = {
+        "socket": os.path.join(folder, "events"),
+        "dumps": folder,
+        "devices": plan.nproc_per_node,
+        "max_steps": plan.max_steps,
+        "stop_after": plan.stop_after,
+        "shim": plan.shim,
+        "timeout": plan.timeout,
+        "differential": plan.differential,
+        "float64": plan.float64,
+    }
+    environment["VALIDATE_DDP_REHEARSAL"] = json.dumps(orders)
     return environment
 
 

@@ -11,7 +11,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 START = os.getcwd()
 """Where the script was started: what its frames name is relative to it, even after a chdir."""
@@ -20,19 +22,21 @@ START = os.getcwd()
 class _Loader:
     """The loader of a module, which tells us when the module is complete."""
 
-    def __init__(self, loader: Any, finder: _Finder) -> None:
+    def __init__(self, loader: Loader, finder: _Finder) -> None:
         self.loader = loader
         self.finder = finder
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.loader, name)
 
-    def create_module(self, spec: Any) -> Any:
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: ModuleType) -> None:
         self.loader.exec_module(module)
-        module.__loader__ = module.__spec__.loader = self.loader
+        module.__loader__ = self.loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
         self.finder.complete(module)
@@ -42,23 +46,23 @@ class _Finder:
     """First in ``sys.meta_path`` until the module has been imported: that it was looked for, to see whether it is
     there, says nothing yet."""
 
-    def __init__(self, name: str, complete: Callable[[Any], None]) -> None:
+    def __init__(self, name: str, complete: Callable[[ModuleType], None]) -> None:
         self.name = name
         self.complete = complete
         self.searching = False
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != self.name or self.searching:
             return None
         import importlib.util
 
         self.searching = True  # the search below comes here again
         try:
-            spec: Any = importlib.util.find_spec(name)
+            spec = importlib.util.find_spec(name)
         finally:
             self.searching = False
         if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader, self)
+            spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment] # its base would be an import
         return spec
 
 
@@ -72,7 +76,7 @@ def install() -> None:
         atexit.register(_leave)
 
 
-def when_complete(name: str, then: Callable[[Any], None]) -> None:
+def when_complete(name: str, then: Callable[[ModuleType], None]) -> None:
     """Local. ``then(module)`` once the module has been imported: at once where it has been already. ``then`` must not
     raise."""
     if name in sys.modules:
@@ -81,7 +85,7 @@ def when_complete(name: str, then: Callable[[Any], None]) -> None:
         sys.meta_path.insert(0, _Finder(name, then))
 
 
-def _begin(torch: Any) -> None:
+def _begin(torch: ModuleType) -> None:
     from .session import begin
 
     begin(torch)

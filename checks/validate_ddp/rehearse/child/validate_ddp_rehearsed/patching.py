@@ -5,17 +5,22 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 Fault = Callable[[str, BaseException], None]
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-Original = Callable[..., Any]
+Handed = Any
+"""What the script or torch hands over, of which we know nothing."""
+Args = tuple[Handed, ...]
+Kwargs = dict[str, Handed]
+Original = Callable[..., Handed]
 """What is patched, and what it was called with."""
+Token = TypeVar("Token")
+"""What an observer knows before a call, for itself afterwards."""
+Result = TypeVar("Result")
 
 
-def patch(owner: Any, name: str, make: Callable[[Any], Original]) -> Any:
+def patch(owner: object, name: str, make: Callable[[Original], Original]) -> Original | None:
     """Replaces ``owner.name`` by ``make(original)``; nothing happens where this torch has no such name."""
     original = getattr(owner, name, None)
     if original is None:
@@ -26,7 +31,7 @@ def patch(owner: Any, name: str, make: Callable[[Any], Original]) -> Any:
     return stub
 
 
-def _dress(stub: Any, original: Any) -> None:
+def _dress(stub: Handed, original: Original) -> None:
     try:
         functools.update_wrapper(stub, original)
     except (AttributeError, TypeError):  # a class in place of a function, or the other way round
@@ -34,12 +39,12 @@ def _dress(stub: Any, original: Any) -> None:
 
 
 def around(
-    owner: Any,
+    owner: object,
     name: str,
     fault: Fault,
-    before: Callable[[Args, Kwargs], Any],
-    after: Callable[[Any, Any], None] | None = None,
-    failed: Callable[[Any, BaseException], None] | None = None,
+    before: Callable[[Args, Kwargs], Token],
+    after: Callable[[Token | None, Handed], None] | None = None,
+    failed: Callable[[Token | None, BaseException], None] | None = None,
 ) -> None:
     """Calls ``before(args, kwargs)``, the original, then ``after(what before gave, result)`` or ``failed``.
 
@@ -47,7 +52,7 @@ def around(
     """
 
     def make(original: Original) -> Original:
-        def observed(*args: Any, **kwargs: Any) -> Any:
+        def observed(*args: object, **kwargs: object) -> object:
             token = guarded(fault, name, before, args, kwargs)
             try:
                 result = original(*args, **kwargs)
@@ -64,7 +69,7 @@ def around(
     patch(owner, name, make)
 
 
-def guarded(fault: Fault, name: str, function: Original, *args: Any) -> Any:
+def guarded(fault: Fault, name: str, function: Callable[..., Result], *args: object) -> Result | None:
     """``function(*args)``; None where it fails, which ``fault`` is told."""
     try:
         return function(*args)
@@ -73,7 +78,7 @@ def guarded(fault: Fault, name: str, function: Original, *args: Any) -> Any:
         return None
 
 
-def everywhere(replaced: dict[int, Any]) -> None:
+def everywhere(replaced: Mapping[int, object]) -> None:
     """Puts stubs in the place of originals, by id, in all modules of torch that have imported them by name."""
     for name, module in list(sys.modules.items()):
         if name == "torch" or name.startswith("torch."):
@@ -88,15 +93,15 @@ class Numbering:
     """Numbers objects in the order in which they are met, and keeps none of them alive."""
 
     def __init__(self) -> None:
-        self.numbers: dict[int, tuple[Any, int]] = {}
+        self.numbers: dict[int, tuple[weakref.ref[object], int]] = {}
         self.count = 0
 
-    def get(self, thing: Any) -> int | None:
+    def get(self, thing: object) -> int | None:
         """The number of an object that was met before."""
         held = self.numbers.get(id(thing))
         return held[1] if held is not None and held[0]() is thing else None
 
-    def of(self, thing: Any) -> int:
+    def of(self, thing: object) -> int:
         """The object's number, a new one if need be. Raises TypeError for one that cannot be referred to weakly."""
         number = self.get(thing)
         if number is None:

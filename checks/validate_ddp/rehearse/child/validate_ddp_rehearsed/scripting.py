@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .patching import Original, patch
 
@@ -16,7 +16,7 @@ def install(session: Session) -> None:
     jit._state.disable()
 
     def script(original: Original) -> Original:
-        def unscripted(*args: Any, **kwargs: Any) -> Any:
+        def unscripted(*args: object, **kwargs: object) -> object:
             if not session.sites.called_by_torch():
                 session.note("torch.jit.script compiles nothing")
             return original(*args, **kwargs)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import protocol
 from .channel import Channel
@@ -17,6 +17,9 @@ from .sites import Sites
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable
+    from types import ModuleType
+
+    from torch import Tensor
 
     from .observers.collectives import Calls
     from .observers.loaders import Loaders
@@ -46,30 +49,27 @@ current: Session | None = None
 
 
 class Session:
-    """What shim and observers share.
-
-    options: of the command: max_steps, stop_after, shim, devices (of a node); observers, where not all are wanted.
-    """
+    """What shim and observers share."""
 
     calls: Calls
     loaders: Loaders
     devices: Devices
     """Of observers and shims that are installed by then, for others to use."""
 
-    def __init__(self, torch: Any, options: dict[str, Any]) -> None:
+    def __init__(self, torch: ModuleType, options: protocol.Orders) -> None:
         self.torch = torch
         self.options = options
         self.channel = Channel(options["socket"])
-        self.sites = Sites(os.path.dirname(torch.__file__), START, self.channel.emit)
+        self.sites = Sites(os.path.dirname(torch.__file__ or ""), START, self.channel.emit)
         self.emit = self.channel.emit
         self.here = self.sites.here
         self.fault = self.channel.fault
         self.noted: set[str] = set()
         self.count = 0
         self.optimizers = Numbering()
-        self.wrapped: dict[int, tuple[weakref.ref[Any], int, str]] = {}
+        self.wrapped: dict[int, tuple[weakref.ref[Tensor], int, str]] = {}
         """For each parameter under DDP, by id: a weak reference to it, the number of its wrapper, and its name."""
-        self.before_backward: list[Callable[[Any], None]] = []
+        self.before_backward: list[Callable[[object], None]] = []
         """Called with what a backward is of."""
         self.training = False
         """Whether batches of a loader are being consumed with gradients on, for the observer of random draws."""
@@ -111,7 +111,7 @@ def _number(name: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def begin(torch: Any) -> None:
+def begin(torch: ModuleType) -> None:
     """Local. Called when torch has just been imported; a fault leaves the run as it is."""
     global current
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Original, guarded, patch
@@ -21,7 +21,7 @@ def install(session: Session) -> None:
     observer = _Claims(session)
 
     def printing(original: Original) -> Original:
-        def printed(*args: Any, **kwargs: Any) -> Any:
+        def printed(*args: object, **kwargs: object) -> object:
             for each in args:
                 if type(each) is str and "batch" in each.lower():
                     guarded(session.fault, "claims", observer.printed, args)
@@ -31,7 +31,7 @@ def install(session: Session) -> None:
         return printed
 
     def handling(original: Original) -> Original:
-        def handled(logger: Any, record: Any) -> Any:
+        def handled(logger: object, record: logging.LogRecord) -> object:
             if type(record.msg) is str and "batch" in record.msg.lower():
                 guarded(session.fault, "claims", observer.logged, record)
             return original(logger, record)
@@ -49,11 +49,11 @@ class _Claims:
         self.session = session
         self.told: set[str] = set()
 
-    def printed(self, args: Any) -> None:
+    def printed(self, args: tuple[object, ...]) -> None:
         # What is no number or text stays what it is: to write it out could be slow, or do something.
         self.said(" ".join(str(each) if type(each) in (str, int, float) else "?" for each in args))
 
-    def logged(self, record: Any) -> None:
+    def logged(self, record: logging.LogRecord) -> None:
         self.said(record.getMessage())
 
     def said(self, text: str) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import protocol
 from ..patching import Args, Kwargs, around, everywhere
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+
     from ..session import Session
 
 _TENSOR = {
@@ -64,13 +69,22 @@ def _joins(session: Session, calls: Calls) -> None:
     def leaving(args: Args, kwargs: Kwargs) -> None:
         calls.depth += 1
 
-    def left(token: Any, result: Any) -> None:
+    def left(token: None, result: object) -> None:
         calls.depth -= 1
         calls.joined -= 1
         session.emit(protocol.Join(entered=False))
 
     around(joins.Join, "__enter__", session.fault, entered)
     around(joins.Join, "__exit__", session.fault, leaving, left, left)
+
+
+class Opened(NamedTuple):
+    """A call that has begun. number: None where it is part of another one, and not told. values: what a function of
+    c10d was given, by parameter."""
+
+    number: int | None
+    op: str
+    values: Kwargs | None = None
 
 
 class Calls:
@@ -84,18 +98,18 @@ class Calls:
         """Levels of ``depth`` that are forwards of wrappers: what the script's own model calls there is told too."""
         self.joined = 0
         """Whether this is within ``Join``: ranks that have run out take part without a call of the script's."""
-        self.listeners: list[Any] = []
-        """Called with (name, values by parameter, result) after a collective has succeeded."""
+        self.listeners: list[Callable[[str, Kwargs], None]] = []
+        """Called with (name, values by parameter) after a collective has succeeded."""
 
-    def begin(self, name: str, parameters: list[str], args: Args, kwargs: Kwargs) -> Any:
+    def begin(self, name: str, parameters: list[str], args: Args, kwargs: Kwargs) -> Opened:
         """Before a function of c10d."""
         values = {**dict(zip(parameters, args, strict=False)), **kwargs}
         if self._is_nested():
             self.depth += 1
-            return (None, name, {})
+            return Opened(None, name)
         group = values.get("group")
         call = self.made(name)
-        tensor: Any = values.get(_TENSOR.get(name, "")) if _TENSOR.get(name) else None
+        tensor: Tensor = values.get(_TENSOR.get(name, "")) if _TENSOR.get(name) else None
         if tensor is None and name.startswith(("all_gather_", "reduce_scatter_")):
             tensor = values.get("input_tensor", values.get("input"))
         if hasattr(tensor, "dtype"):
@@ -113,7 +127,7 @@ class Calls:
         if name == "new_group" and isinstance(values.get("ranks"), (list, tuple, range)):
             call.members = list(values["ranks"])
         call.sequence = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
-        return (*self.open(call, group), values)
+        return self.open(call, group)._replace(values=values)
 
     def made(self, op: str, sequence: bool = True) -> protocol.Collective:
         """A call, which gets its number and its site when it is told."""
@@ -123,37 +137,39 @@ class Calls:
         """Whether it is part of a call that has been told of."""
         return self.depth > self.forwards or bool(self.forwards and self.session.sites.called_by_torch())
 
-    def open(self, call: protocol.Collective, group: Any) -> Any:
+    def open(self, call: protocol.Collective, group: ProcessGroup | None) -> Opened:
         """Tells of a call that may wait for other ranks."""
         named = None if self._is_nested() else self.group_name(group)
         self.depth += 1
         if named is None:
-            return (None, call.op)
+            return Opened(None, call.op)
         call.n, call.site = self.session.next_call(), self.session.here()
         call.group, call.ranks = named
         call.sequence = call.sequence and not self.joined
         self.session.emit(call)
-        return (call.n, call.op)
+        return Opened(call.n, call.op)
 
-    def end(self, token: Any, result: Any) -> None:
+    def end(self, token: Opened | None, result: object) -> None:
+        told = token if token is not None and token.number is not None else None
+        values = told.values if told is not None else None
         got = None
-        if token is not None and token[0] is not None and token[1] == "all_reduce" and result is None:
-            got = _numbers(token[2].get("tensor"))
+        if told is not None and values is not None and told.op == "all_reduce" and result is None:
+            got = _numbers(values.get("tensor"))
         self._close(token, protocol.Done(n=0, got=got))
-        if token is not None and token[0] is not None and len(token) > 2:
+        if told is not None and values is not None:
             for listener in self.listeners:
-                listener(token[1], token[2])
+                listener(told.op, values)
 
-    def failed(self, token: Any, error: BaseException) -> None:
+    def failed(self, token: Opened | None, error: BaseException) -> None:
         self._close(token, protocol.Done(n=0, error=f"{type(error).__name__}: {error}"[:300]))
 
-    def _close(self, token: Any, done: protocol.Done) -> None:
+    def _close(self, token: Opened | None, done: protocol.Done) -> None:
         self.depth = max(0, self.depth - 1)
-        if token is not None and token[0] is not None:
-            done.n = token[0]
+        if token is not None and token.number is not None:
+            done.n = token.number
             self.session.emit(done)
 
-    def group_name(self, group: Any) -> tuple[str, list[int]] | None:
+    def group_name(self, group: ProcessGroup | None) -> tuple[str, list[int]] | None:
         """The group's name, equal on all of its ranks, and their numbers; None for one that this rank is not in."""
         try:
             if group is None or group is self.c10d.GroupMember.WORLD:
@@ -163,7 +179,7 @@ class Calls:
             return None
 
 
-def _numbers(tensor: Any) -> list[float] | None:
+def _numbers(tensor: Tensor) -> list[float] | None:
     """What a tensor of a few numbers holds: counts and metrics. None for others, and on a device, which would wait."""
     if type(tensor).__name__ not in ("Tensor", "Parameter") or tensor.numel() > _FEW or tensor.device.type != "cpu":
         return None
@@ -172,7 +188,7 @@ def _numbers(tensor: Any) -> list[float] | None:
     return list(tensor.detach().reshape(-1).tolist())
 
 
-def _op(op: Any) -> str:
+def _op(op: object) -> str:
     if op is None:
         return "SUM"
     return str(getattr(op, "op", op)).rpartition(".")[2]

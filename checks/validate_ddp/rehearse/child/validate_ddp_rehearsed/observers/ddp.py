@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, Numbering, around
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.nn import Module
+    from torch.nn.parallel import DistributedDataParallel
+
     from ..session import Session
+    from .collectives import Opened
+
+    _Made = tuple[Opened, DistributedDataParallel, Module]
 
 
 def install(session: Session) -> None:
     """Local. Events ``ddp``, ``forward``, ``backward``, their ``done``, and ``inner_forward``."""
     observer = _Wrappers(session)
     ddp = session.torch.nn.parallel.DistributedDataParallel
-    around(ddp, "__init__", session.fault, observer.constructing, observer.constructed, session.calls.failed)
+    around(ddp, "__init__", session.fault, observer.constructing, observer.constructed, observer.refused)
     around(ddp, "forward", session.fault, observer.forward, observer.forwarded, observer.broken)
     autograd = session.torch.autograd
     around(autograd, "backward", session.fault, observer.backward, observer.reduced, observer.broken)
+
+
+_Under = tuple[int, int | None]
+"""The number of a call that is under way, and that of the wrapper whose forward it is."""
 
 
 class _Wrappers:
@@ -30,25 +41,30 @@ class _Wrappers:
         self.session = session
         self.torch = session.torch
         self.numbers = Numbering()
-        self.inner: dict[int, tuple[Any, int]] = {}
-        self.classes: set[Any] = set()
+        self.inner: dict[int, tuple[weakref.ref[Module], int]] = {}
+        self.classes: set[type] = set()
         self.inside = 0
         self.armed: set[int] = set()
         self.reducing: set[int] = set()
         """Wrappers that have reduced gradients: at the next forward with gradients they agree on new buckets, once."""
         self.rebuilt: set[int] = set()
-        self.before: dict[int, list[Any]] = {}
-        self.groups: dict[int, Any] = {}
-        self.wrappers: dict[int, Any] = {}
+        self.before: dict[int, list[tuple[int, int] | None]] = {}
+        self.groups: dict[int, ProcessGroup] = {}
+        self.wrappers: dict[int, weakref.ref[DistributedDataParallel]] = {}
 
-    def constructing(self, args: Args, kwargs: Kwargs) -> Any:
+    def constructing(self, args: Args, kwargs: Kwargs) -> _Made:
         module = args[1] if len(args) > 1 else kwargs.get("module")
         token = self.session.calls.open(self.session.calls.made("DistributedDataParallel"), kwargs.get("process_group"))
-        return (*token, args[0], module)
+        return token, args[0], module
 
-    def constructed(self, token: Any, result: Any) -> None:
-        self.session.calls.end(token[:2], result)
-        wrapper, module = token[2], token[3]
+    def refused(self, token: _Made | None, error: BaseException) -> None:
+        self.session.calls.failed(token and token[0], error)
+
+    def constructed(self, token: _Made | None, result: object) -> None:
+        self.session.calls.end(token and token[0], result)
+        if token is None:
+            return
+        _, wrapper, module = token
         number = self.numbers.of(wrapper)
         modules = list(module.modules())
         norms = self.torch.nn.modules.batchnorm._BatchNorm
@@ -71,7 +87,7 @@ class _Wrappers:
             self.session.wrapped[id(parameter)] = (weakref.ref(parameter), number, name)
         self._watch(module, number)
 
-    def _watch(self, module: Any, number: int) -> None:
+    def _watch(self, module: Module, number: int) -> None:
         """Sees calls of the wrapped module itself, by its class: a hook on the module would be saved along with it."""
         self.inner[id(module)] = (weakref.ref(module), number)
         kind = type(module)
@@ -80,7 +96,7 @@ class _Wrappers:
         self.classes.add(kind)
         original = kind.__call__
 
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(module: Module, *args: object, **kwargs: object) -> object:
             if not self.inside and id(module) in self.inner:
                 self._bypassed(module)
             return original(module, *args, **kwargs)
@@ -88,12 +104,12 @@ class _Wrappers:
         call.__wrapped__ = original  # type: ignore[attr-defined]
         kind.__call__ = call
 
-    def _bypassed(self, module: Any) -> None:
+    def _bypassed(self, module: Module) -> None:
         held = self.inner[id(module)]
-        if held[0]() is module and self.torch.is_grad_enabled() and module.training:
+        if module.training and self.torch.is_grad_enabled() and held[0]() is module:
             self.session.emit(protocol.InnerForward(ddp=held[1], site=self.session.here()))
 
-    def forward(self, args: Args, kwargs: Kwargs) -> Any:
+    def forward(self, args: Args, kwargs: Kwargs) -> _Under | None:
         wrapper = args[0]
         self.inside += 1
         number = self.numbers.get(wrapper)
@@ -122,14 +138,14 @@ class _Wrappers:
         self.session.calls.forwards += 1
         return (call, number)
 
-    def forwarded(self, token: Any, result: Any) -> None:
+    def forwarded(self, token: _Under | None, result: object) -> None:
         self.inside -= 1
         if token is not None:
             self.session.calls.depth -= 1
             self.session.calls.forwards -= 1
             self.session.emit(protocol.Done(n=token[0]))
 
-    def broken(self, token: Any, error: BaseException) -> None:
+    def broken(self, token: _Under | None, error: BaseException) -> None:
         if token is None:
             return
         if token[1] is not None:
@@ -138,9 +154,10 @@ class _Wrappers:
         self.session.calls.depth -= 1
         self.session.emit(protocol.Done(n=token[0], error=f"{type(error).__name__}: {error}"[:300]))
 
-    def backward(self, args: Args, kwargs: Kwargs) -> Any:
-        alive = {number: self.wrappers[number]() for number in sorted(self.armed)}
-        armed = [number for number, wrapper in alive.items() if wrapper is not None]
+    def backward(self, args: Args, kwargs: Kwargs) -> _Under:
+        held = ((number, self.wrappers[number]()) for number in sorted(self.armed))
+        alive = {number: wrapper for number, wrapper in held if wrapper is not None}
+        armed = list(alive)
         call = self.session.next_call()
         named = self.session.calls.group_name(self.groups[armed[0]]) if armed else None
         for listener in self.session.before_backward:
@@ -148,7 +165,7 @@ class _Wrappers:
         told = protocol.Backward(
             n=call, armed=armed, group=named[0] if named else None, ranks=named[1] if named else [],
             waits=bool(armed), site=self.session.here(),
-            sync=all(bool(alive[number].require_backward_grad_sync) for number in armed),
+            sync=all(bool(wrapper.require_backward_grad_sync) for wrapper in alive.values()),
             sequence=not self.session.calls.joined,
         )  # fmt: skip
         self.session.emit(told)
@@ -156,12 +173,12 @@ class _Wrappers:
         self.before = {number: self._grads(wrapper) for number, wrapper in alive.items()} if len(armed) > 1 else {}
         return (call, None)
 
-    def _grads(self, wrapper: Any) -> list[Any]:
+    def _grads(self, wrapper: DistributedDataParallel | None) -> list[tuple[int, int] | None]:
         """Which gradients a wrapper's parameters have, and how often each was written."""
         held = [] if wrapper is None else [each.grad for each in wrapper.parameters()]
         return [None if each is None else (id(each), each._version) for each in held]
 
-    def reduced(self, token: Any, result: Any) -> None:
+    def reduced(self, token: _Under | None, result: object) -> None:
         # With several wrappers the backward may have been that of one alone, as of a GAN's discriminator.
         untouched = {
             number for number, grads in self.before.items() if grads and grads == self._grads(self.wrappers[number]())
@@ -173,7 +190,7 @@ class _Wrappers:
             self.session.emit(protocol.Done(n=token[0]))
 
 
-def _rows(args: Iterable[Any], kwargs: Kwargs) -> int | None:
+def _rows(args: Iterable[object], kwargs: Kwargs) -> int | None:
     for each in (*args, *kwargs.values()):
         if isinstance(each, dict):
             return _rows((), each)

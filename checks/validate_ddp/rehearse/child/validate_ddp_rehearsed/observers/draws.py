@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
-from ..patching import Args, Kwargs, around, everywhere
+from ..patching import Args, Handed, Kwargs, around, everywhere
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -41,8 +41,8 @@ class _Draws:
                 protocol.Seed(value=str(args[0] if args else kwargs.get("seed")), site=self.session.here())
             )
 
-    def watch(self, owner: Any, name: str) -> None:
-        def after(drawing: Any, result: Any) -> None:
+    def watch(self, owner: object, name: str) -> None:
+        def after(drawing: protocol.Site | None, result: object) -> None:
             if drawing is not None:
                 self.drawn(name, drawing, result)
 
@@ -57,7 +57,7 @@ class _Draws:
         here: protocol.Site = self.session.here()
         return here
 
-    def drawn(self, name: str, site: protocol.Site, result: Any) -> None:
+    def drawn(self, name: str, site: protocol.Site, result: Handed) -> None:
         if not hasattr(result, "numel") or result.numel() < 2:
             return  # a coin that all ranks must toss alike
         count = self.counts[name, site] = self.counts.get((name, site), 0) + 1

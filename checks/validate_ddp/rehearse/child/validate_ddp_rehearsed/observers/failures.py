@@ -7,13 +7,18 @@ import multiprocessing.process
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Original, guarded, patch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
     from ..session import Session
+
+    Told = Callable[[type[BaseException], BaseException, TracebackType | None], None]
 
 _VALUES = 64
 """Variables, and attributes of each, among which the dictionary is looked for that lacks a key."""
@@ -23,7 +28,7 @@ def install(session: Session) -> None:
     """Local. Event ``exception``; then the hook that was there goes on."""
     former = sys.excepthook
 
-    def told(kind: Any, error: Any, trace: Any) -> None:
+    def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         frames: list[protocol.Frame] = []
         step = trace
         while step is not None:
@@ -41,7 +46,7 @@ def install(session: Session) -> None:
             )
         )  # fmt: skip
 
-    def hook(kind: Any, error: Any, trace: Any) -> None:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         guarded(session.fault, "failures", told, kind, error, trace)
         former(kind, error, trace)
 
@@ -57,15 +62,15 @@ def _without_ours(row: str) -> str:
     return "" if row.startswith(f'  File "{_OURS}') else row
 
 
-def _other_name(error: Any, trace: Any) -> tuple[str, str] | None:
+def _other_name(error: BaseException, trace: TracebackType | None) -> tuple[str, str] | None:
     """Of a KeyError: the key that is missing, and one that is there and differs by ``module.`` in front only."""
     if not isinstance(error, KeyError) or len(error.args) != 1 or not isinstance(error.args[0], str):
         return None
     missing = error.args[0]
     other = missing[len("module.") :] if missing.startswith("module.") else "module." + missing
-    while trace.tb_next is not None:
+    while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    values = list(trace.tb_frame.f_locals.values())
+    values = list(trace.tb_frame.f_locals.values()) if trace is not None else []
     values += [inner for value in values[:_VALUES] for inner in list(getattr(value, "__dict__", {}).values())[:_VALUES]]
     for value in values:
         if isinstance(value, dict) and other in value and missing not in value:
@@ -73,11 +78,13 @@ def _other_name(error: Any, trace: Any) -> tuple[str, str] | None:
     return None
 
 
-def _in_processes(session: Session, told: Any) -> None:
+def _in_processes(
+    session: Session, told: Callable[[type[BaseException], BaseException, TracebackType | None], None]
+) -> None:
     """In ranks that the script starts by itself an exception never comes to the hook: multiprocessing catches it."""
 
-    def reporting(function: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def reporting(function: Original) -> Original:
+        def call(*args: object, **kwargs: object) -> object:
             try:
                 return function(*args, **kwargs)
             except Exception as error:
@@ -87,7 +94,7 @@ def _in_processes(session: Session, told: Any) -> None:
         return call
 
     def wrapped(original: Original) -> Original:
-        def _wrap(function: Any, index: int, args: Any, error_file: Any) -> Any:
+        def _wrap(function: Original, index: int, args: object, error_file: object) -> object:
             return original(reporting(function), index, args, error_file)
 
         return _wrap

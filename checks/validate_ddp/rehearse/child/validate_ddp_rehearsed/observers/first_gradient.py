@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, Original, around, guarded, patch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.optim import Optimizer
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
     from ..session import Session
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -45,7 +51,7 @@ class _Differential:
         self.count = 0
         self.told = False
         self.turns: dict[int, int] = {}
-        self.table: dict[str, Any] | None = None
+        self.table: dict[str, list[list[int]]] | None = None
         try:
             with open(os.path.join(folder, "batches.json"), encoding="utf-8") as file:
                 self.table = json.load(file)
@@ -66,21 +72,29 @@ class _Differential:
 
         def attention(original: Original) -> Original:
             def undropped(
-                query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, *rest: Any, **kwargs: Any
-            ) -> Any:
+                query: Tensor,
+                key: object,
+                value: object,
+                attn_mask: object = None,
+                dropout_p: object = 0.0,
+                *rest: object,
+                **kwargs: object,
+            ) -> object:
                 return original(query, key, value, attn_mask, 0.0, *rest, **kwargs)
 
             return undropped
 
         patch(functional, "scaled_dot_product_attention", attention)
 
-    def wrapping(self, args: Args, kwargs: Kwargs) -> Any:
-        module: Any = args[1] if len(args) > 1 else kwargs.get("module")
+    def wrapping(self, args: Args, kwargs: Kwargs) -> tuple[DistributedDataParallel, Module]:
+        module: Module = args[1] if len(args) > 1 else kwargs.get("module")
         if self.session.options.get("float64"):
             module.double()
         return args[0], module
 
-    def wrapped(self, token: Any, result: Any) -> None:
+    def wrapped(self, token: tuple[DistributedDataParallel, Module] | None, result: object) -> None:
+        if token is None:
+            return
         wrapper, module = token
         path = self.path(f"weights{self.count}.pt")
         self.count += 1
@@ -96,10 +110,10 @@ class _Differential:
             wrapper.register_forward_pre_hook(self._wider, with_kwargs=True)
             wrapper.register_forward_hook(lambda module, args, output: self._cast(output, self.torch.float32))
 
-    def _wider(self, module: Any, args: Args, kwargs: Kwargs) -> Any:
+    def _wider(self, module: Module, args: Args, kwargs: Kwargs) -> object:
         return self._cast(args, self.torch.float64), self._cast(kwargs, self.torch.float64)
 
-    def _cast(self, value: Any, dtype: Any) -> Any:
+    def _cast(self, value: object, dtype: object) -> object:
         if isinstance(value, self.torch.Tensor):
             return value.to(dtype) if value.is_floating_point() else value
         if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
@@ -123,7 +137,7 @@ class _Differential:
             started.append((number, turn))
 
         def joined(original: Original) -> Original:
-            def next_index(iterator: Any) -> Any:
+            def next_index(iterator: _BaseDataLoaderIter) -> object:
                 drawn = original(iterator)
                 known = iterator.__dict__.get("rehearsed")
                 state = iterator.__dict__.setdefault("joined", [*(known[:2] if known else started[-1]), 0])
@@ -148,7 +162,7 @@ class _Differential:
         dist, torch = self.torch.distributed, self.torch
 
         def all_gather(original: Original) -> Original:
-            def gathered(tensor_list: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            def gathered(tensor_list: list[Tensor], tensor: Tensor, *args: object, **kwargs: object) -> object:
                 work = original(tensor_list, tensor.detach(), *args, **kwargs)
                 if tensor.requires_grad and torch.is_grad_enabled():
                     tensor_list[0] = tensor
@@ -157,7 +171,7 @@ class _Differential:
             return gathered
 
         def into_tensor(original: Original) -> Original:
-            def gathered(output_tensor: Any, input_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            def gathered(output_tensor: Tensor, input_tensor: Tensor, *args: object, **kwargs: object) -> object:
                 work = original(output_tensor, input_tensor.detach(), *args, **kwargs)
                 if input_tensor.requires_grad and torch.is_grad_enabled() and not kwargs.get("async_op"):
                     output_tensor.copy_(input_tensor.reshape(output_tensor.shape))
@@ -168,7 +182,7 @@ class _Differential:
         patch(dist, "all_gather", all_gather)
         patch(dist, "all_gather_into_tensor", into_tensor)
 
-    def stepping(self, optimizer: Any) -> None:
+    def stepping(self, optimizer: Optimizer) -> None:
         if self.told:
             return
         self.told = True
@@ -179,7 +193,7 @@ class _Differential:
             if torch.distributed.get_rank() == 0:
                 torch.save(grads, self.path("gradients.pt"))
             return
-        theirs: list[Any] = torch.load(self.path("gradients.pt"), weights_only=True)
+        theirs: list[Tensor | None] = torch.load(self.path("gradients.pt"), weights_only=True)
         pairs = [
             (at, a, b) for at, (a, b) in enumerate(zip(theirs, grads, strict=False)) if a is not None and b is not None
         ]

@@ -6,12 +6,18 @@ A mode that sees every function taxes each of them, so it is on only between a g
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, guarded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import FrameType
+
+    from torch import Tensor
+
+    from ..patching import Original
     from ..session import Session
 
 _OUTPUTS = {
@@ -35,6 +41,14 @@ def install(session: Session) -> None:
     session.before_backward.append(lambda tensors: guarded(session.fault, "gathers", follower.backward, tensors))
 
 
+class _Source:
+    """A gather that is followed. own: whether the rank's own rows were put among what it gave."""
+
+    def __init__(self, site: protocol.Site, op: str, rows: Tensor) -> None:
+        self.site, self.op, self.rows = site, op, rows
+        self.own = False
+
+
 class _Follower:
     """The gathers that are being followed, and the tensors that were made of what they gave."""
 
@@ -42,11 +56,11 @@ class _Follower:
         self.session = session
         self.torch = session.torch
         self.counts: dict[protocol.Site, int] = {}
-        self.tainted: dict[int, tuple[Any, frozenset[int]]] = {}
-        self.sources: dict[int, dict[str, Any]] = {}
-        self.mode: Any = None
+        self.tainted: dict[int, tuple[weakref.ref[Tensor], frozenset[int]]] = {}
+        self.sources: dict[int, _Source] = {}
+        self.mode: object = None
 
-    def gathered(self, name: str, values: Any) -> None:
+    def gathered(self, name: str, values: Kwargs) -> None:
         if name not in _OUTPUTS or not self.session.training:
             return
         outputs, given = (values.get(key) for key in _OUTPUTS[name])
@@ -57,7 +71,7 @@ class _Follower:
         if self.counts[site] > _FOLLOWED:
             return
         source = len(self.sources)
-        self.sources[source] = {"site": site, "op": name, "rows": given.detach(), "own": False}
+        self.sources[source] = _Source(site, name, given.detach())
         for each in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
             self._taint(each, frozenset([source]))
         self._watch()
@@ -66,7 +80,7 @@ class _Follower:
         """Whether an ``autograd.Function`` gathers: it brings its own gradient."""
         import sys
 
-        frame: Any = sys._getframe(3)
+        frame: FrameType | None = sys._getframe(3)
         while frame is not None:
             path = frame.f_code.co_filename
             if path.endswith(("autograd/function.py", "distributed/nn/functional.py")):
@@ -74,10 +88,10 @@ class _Follower:
             frame = frame.f_back
         return False
 
-    def _taint(self, tensor: Any, sources: frozenset[int]) -> None:
+    def _taint(self, tensor: Tensor, sources: frozenset[int]) -> None:
         self.tainted[id(tensor)] = (weakref.ref(tensor), sources)
 
-    def _of(self, tensor: Any) -> frozenset[int]:
+    def _of(self, tensor: Tensor) -> frozenset[int]:
         held = self.tainted.get(id(tensor))
         return held[1] if held is not None and held[0]() is tensor else frozenset()
 
@@ -98,26 +112,26 @@ class _Follower:
             stack._push_on_torch_function_stack(each)
         self.mode = None
 
-    def called(self, name: str, args: Args, kwargs: Kwargs, result: Any) -> None:
+    def called(self, name: str, args: Args, kwargs: Kwargs, result: object) -> None:
         """After each function of torch: what comes of a gathered tensor is followed on."""
         tensors = [*_flat(args), *_flat(tuple(kwargs.values()))]
         sources: frozenset[int] = frozenset().union(*(self._of(each) for each in tensors))
         if not sources:
             return
         for source in sources:
-            rows = self.sources[source]["rows"]
+            rows = self.sources[source].rows
             # The own rows, put among the gathered ones. What was gathered may be a contiguous copy of them.
             if name in _PUTS and any(
                 each.requires_grad and not self._of(each) and self._equal(each, rows) for each in tensors
             ):
-                self.sources[source]["own"] = True
+                self.sources[source].own = True
         for each in [*_flat((result,)), *(tensors[:1] if result is None else ())]:
             self._taint(each, sources)
 
-    def _equal(self, one: Any, other: Any) -> bool:
+    def _equal(self, one: Tensor, other: Tensor) -> bool:
         return bool(one.shape == other.shape and one.dtype == other.dtype and self.torch.equal(one.detach(), other))
 
-    def backward(self, tensors: Any) -> None:
+    def backward(self, tensors: Sequence[Tensor]) -> None:
         if not self.sources:
             return
         losses = list(_flat(tensors if isinstance(tensors, (list, tuple)) else (tensors,)))
@@ -125,12 +139,12 @@ class _Follower:
         here = self.session.here()
         for source in sorted(frozenset().union(*(self._of(each) for each in losses))):
             held = self.sources[source]
-            self.session.emit(protocol.Gathered(op=held["op"], own=held["own"], site=held["site"], backward=here))
+            self.session.emit(protocol.Gathered(op=held.op, own=held.own, site=held.site, backward=here))
         self.sources.clear()
         self.tainted.clear()
 
 
-def _flat(values: Any) -> Any:
+def _flat(values: Iterable[object]) -> Iterator[Tensor]:
     for each in values:
         if hasattr(each, "requires_grad"):
             yield each
@@ -138,13 +152,15 @@ def _flat(values: Any) -> Any:
             yield from _flat(each)
 
 
-def _mode(follower: _Follower) -> Any:
+def _mode(follower: _Follower) -> object:
     base = follower.torch.overrides.TorchFunctionMode
 
     class Following(base):  # type: ignore[misc,valid-type]
         """Sees each function of torch."""
 
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, function: Original, types: object, args: Args = (), kwargs: Kwargs | None = None
+        ) -> object:
             result = function(*args, **(kwargs or {}))
             guarded(
                 follower.session.fault,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, around, everywhere
@@ -11,7 +11,12 @@ from ..patching import Args, Kwargs, around, everywhere
 if TYPE_CHECKING:
     from ..session import Session
 
-_state: dict[str, Any] = {"site": None, "left": False}
+
+class _State:
+    """Where the group was joined, and whether its end has been told."""
+
+    site: protocol.Site | None = None
+    left = False
 
 
 def install(session: Session) -> None:
@@ -26,8 +31,8 @@ def install(session: Session) -> None:
     around(
         dist, "init_process_group", session.fault,
         lambda args, kwargs: _joining(session, args, kwargs),
-        lambda token, result: _joined(session, token),
-        lambda token, error: session.emit(protocol.Done(n=token, error=f"{type(error).__name__}: {error}")),
+        lambda token, result: _joined(session, token or 0),
+        lambda token, error: session.emit(protocol.Done(n=token or 0, error=f"{type(error).__name__}: {error}")),
     )  # fmt: skip
     everywhere({original: dist.init_process_group})
 
@@ -41,7 +46,7 @@ def _spawn(session: Session, args: Args, kwargs: Kwargs) -> None:
 def _joining(session: Session, args: Args, kwargs: Kwargs) -> int:
     if session.channel.socket is None:
         session.connect()  # a rank made by a fork
-    _state["site"] = session.here()
+    _State.site = site = session.here()
     rank = kwargs.get("rank", args[4] if len(args) > 4 else None)
     world_size = kwargs.get("world_size", args[3] if len(args) > 3 else None)
     number: int = session.next_call()
@@ -50,7 +55,7 @@ def _joining(session: Session, args: Args, kwargs: Kwargs) -> int:
         rank=rank if isinstance(rank, int) and rank >= 0 else None,
         world_size=world_size if isinstance(world_size, int) and world_size > 0 else None,
         environment={key: os.environ.get(key) for key in ("RANK", "LOCAL_RANK", "WORLD_SIZE")},
-        site=_state["site"],
+        site=site,
     )
     session.emit(joining)
     return number
@@ -63,7 +68,7 @@ def _joined(session: Session, number: int) -> None:
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         backend=str(dist.get_backend()),
-        site=_state["site"],
+        site=_State.site or protocol.NOWHERE,
     )
     session.emit(group)
 
@@ -71,7 +76,7 @@ def _joined(session: Session, number: int) -> None:
 def leave(session: Session) -> None:
     """Local. Called when the interpreter goes: says whether a group is still up."""
     dist = session.torch.distributed
-    if not _state["left"]:
-        _state["left"] = True
+    if not _State.left:
+        _State.left = True
         up = dist.is_available() and dist.is_initialized()
-        session.emit(protocol.Exit(initialized=up, site=_state["site"]))
+        session.emit(protocol.Exit(initialized=up, site=_State.site))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, Numbering, Original, around, guarded, patch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence, Sized
+
+    from torch import Tensor
+    from torch.utils.data import DataLoader, Dataset, Sampler, Subset
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
     from ..session import Session
 
 _ROWS_OF_ITERATIONS, _ROWS_OF_BATCHES, _SAMPLED = 2, 32, 64
@@ -55,7 +61,7 @@ class Loaders:
         self.iterations: dict[int, int] = {}
         self.limit = session.options.get("max_steps") or 0
 
-    def made(self, loader: Any) -> None:
+    def made(self, loader: DataLoader) -> None:
         sampler = loader.sampler
         inner = getattr(loader.batch_sampler, "sampler", None)
         known = [self.samplers.get(each) for each in (sampler, inner, loader.batch_sampler) if each is not None]
@@ -70,13 +76,13 @@ class Loaders:
         )  # fmt: skip
         self.session.emit(told)
 
-    def part(self, dataset: Any) -> tuple[int | None, int | None]:
+    def part(self, dataset: Dataset) -> tuple[int | None, int | None]:
         """Of a subset: which one it is, and of how many samples; ranks may have one each."""
         if not isinstance(dataset, self.torch.utils.data.Subset):
             return None, None
         return zlib.crc32(repr(list(dataset.indices)).encode()), _length(dataset.dataset)
 
-    def sampler(self, sampler: Any) -> None:
+    def sampler(self, sampler: Sampler) -> None:
         told = protocol.Sampler(
             sampler=self.samplers.of(sampler), site=self.session.here(), shuffle=bool(sampler.shuffle),
             replicas=sampler.num_replicas, rank=sampler.rank, length=_length(sampler.dataset),
@@ -89,18 +95,18 @@ class Loaders:
         number = self.samplers.get(args[0])
         self.session.emit(protocol.SetEpoch(sampler=number, epoch=epoch if isinstance(epoch, int) else None))
 
-    def split(self, token: Any, parts: Any) -> None:
+    def split(self, token: None, parts: Sequence[Subset]) -> None:
         digests = [zlib.crc32(repr(list(part.indices)).encode()) for part in parts]
         lengths = [len(part) for part in parts]
         self.session.emit(protocol.Split(digests=digests, lengths=lengths, site=self.session.here()))
 
-    def beginning(self, args: Args, kwargs: Kwargs) -> Any:
+    def beginning(self, args: Args, kwargs: Kwargs) -> DataLoader:
         kept = getattr(args[0], "_iterator", None)  # of workers that persist
         if kept is not None:
             kept.drawn_indices = deque()
         return args[0]
 
-    def began(self, loader: Any, iterator: Any) -> None:
+    def began(self, loader: DataLoader, iterator: _BaseDataLoaderIter) -> None:
         number = self.loaders.of(loader)
         turn = self.iterations[number] = self.iterations.get(number, -1) + 1
         if isinstance(iterator, self.torch.utils.data.dataloader._BaseDataLoaderIter):
@@ -108,7 +114,7 @@ class Loaders:
         samplers = guarded(self.session.fault, "loaders", self.levels, loader) or []
         self.session.emit(protocol.Iteration(loader=number, turn=turn, site=self.session.here(), samplers=samplers))
 
-    def levels(self, loader: Any) -> list[protocol.Sampling]:
+    def levels(self, loader: DataLoader) -> list[protocol.Sampling]:
         """The samplers of a loader, the outermost first, each with what it is set to now. known: whether the class is
         torch's or Accelerate's own, so that what it does with these is known too."""
         found: list[protocol.Sampling] = []
@@ -127,12 +133,12 @@ class Loaders:
             level = next((held[each] for each in ("batch_sampler", "sampler") if held.get(each) is not None), None)
         return found
 
-    def drawn(self, iterator: Any, indices: Any) -> None:
+    def drawn(self, iterator: _BaseDataLoaderIter, indices: object) -> None:
         # Workers are given their first indices while the iterator is still being made.
         iterator.__dict__.setdefault("drawn_indices", deque()).append(indices)
 
     def next_batch(self, original: Original) -> Original:
-        def following(iterator: Any) -> Any:
+        def following(iterator: _BaseDataLoaderIter) -> object:
             state = iterator.__dict__.get("rehearsed")
             if state is not None and self.limit and state[2] >= self.limit:
                 guarded(self.session.fault, "loaders", self._ended, state, False)
@@ -147,12 +153,12 @@ class Loaders:
 
         return following
 
-    def _ended(self, state: Any, exhausted: bool) -> None:
+    def _ended(self, state: list[int] | None, exhausted: bool) -> None:
         self.session.training = False
         if state is not None:
             self.session.emit(protocol.Iterated(loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted))
 
-    def _consumed(self, iterator: Any, state: Any, batch: Any) -> None:
+    def _consumed(self, iterator: _BaseDataLoaderIter, state: list[int] | None, batch: object) -> None:
         self.session.training = self.torch.is_grad_enabled()
         if state is None:
             return
@@ -170,14 +176,14 @@ class Loaders:
         self.session.emit(told)
         state[2] += 1
 
-    def indices(self, iterator: Any, drawn: Any) -> list[int] | None:
+    def indices(self, iterator: _BaseDataLoaderIter, drawn: object) -> list[int] | None:
         """What was drawn, as numbers. Without batching of the loader's own it can be anything that its data set takes
         for a whole batch."""
         if not iterator._auto_collation and isinstance(drawn, (list, tuple)):
             return list(drawn) if all(type(each) is int for each in drawn) else None
         return _plain(drawn)
 
-    def rows(self, batch: Any) -> list[list[int]]:
+    def rows(self, batch: object) -> list[list[int]]:
         """For each tensor of a batch a digest of each row, from some of its elements."""
         digests = []
         for tensor in _tensors(batch):
@@ -193,7 +199,7 @@ class Loaders:
         return digests
 
 
-def _tensors(batch: Any) -> Any:
+def _tensors(batch: object) -> Iterator[Tensor]:
     if isinstance(batch, dict):
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
@@ -203,14 +209,14 @@ def _tensors(batch: Any) -> Any:
         yield batch
 
 
-def _size(batch: Any) -> int | None:
+def _size(batch: object) -> int | None:
     for tensor in _tensors(batch):
         if tensor.dim():
             return int(tensor.shape[0])
     return None
 
 
-def _plain(indices: Any) -> list[int] | None:
+def _plain(indices: object) -> list[int] | None:
     """The indices of one batch as numbers; nested ones flattened, others by a checksum of how they are written."""
     if isinstance(indices, int):
         return [indices]
@@ -227,7 +233,7 @@ def _plain(indices: Any) -> list[int] | None:
     return found
 
 
-def _length(thing: Any) -> int | None:
+def _length(thing: Sized) -> int | None:
     try:
         return len(thing)
     except TypeError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, around
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..session import Session
 
 _FUNCTIONS = (
@@ -49,7 +51,7 @@ class _Losses:
             self.session.emit(protocol.MeanLoss(function=name, count=_targets(target, values), site=site))
 
 
-def _targets(target: Any, values: Any) -> int:
+def _targets(target: Tensor, values: Kwargs) -> int:
     """Targets that count: those of an ignored class do not, and probabilities of classes are one a row."""
     if target.is_floating_point():
         given = values["input"]

@@ -7,13 +7,24 @@ while an optimizer steps.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
-from ..patching import Args, Kwargs, Original, around, guarded, patch
+from ..patching import Args, Handed, Kwargs, Original, around, guarded, patch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+    from torch.nn import Module
+
     from ..session import Session
+
+    Tensors = Sequence[Tensor]
+    Measuring = tuple[str, Tensors, Tensors, Tensors, float | None, float]
+    """What ``measure`` is called with."""
+    Before = Callable[[Tensors, Args, Args, Kwargs], Measuring | None]
+    """What decides that, of averages, what is new, and further arguments."""
 
 _LARGEST_WEIGHT = 0.1
 """Of what is new: the decay is at least 0.9."""
@@ -59,18 +70,18 @@ class _Averages:
         """By line: how many tensors are measured there."""
         self.full: set[protocol.Site] = set()
         """Lines at which an average is in full precision."""
-        self.scaled: tuple[int, float, list[Any]] | None = None
+        self.scaled: tuple[int, float, list[Tensor]] | None = None
         """Of the tensor that was multiplied last: its address, by how much, and elements from before."""
 
     def stepping(self, change: int) -> None:
         self.off += change
 
-    def single(self, before: Any, alone: bool = True) -> Any:
+    def single(self, before: Before, alone: bool = True) -> Callable[[Original], Original]:
         """Stubs of a method of a tensor. before: gives what has to be measured afterwards, or None. alone: whether it
         says something without ``mul_`` before it."""
 
         def make(original: Original) -> Original:
-            def changed(*args: Any, **kwargs: Any) -> Any:
+            def changed(*args: Handed, **kwargs: object) -> object:
                 if self.off or not (alone or self.scaled) or not args[0].is_floating_point():
                     return original(*args, **kwargs)
                 token = guarded(self.session.fault, "averages", before, args[:1], args[1:2], args[2:], kwargs)
@@ -83,11 +94,11 @@ class _Averages:
 
         return make
 
-    def several(self, before: Any) -> Any:
+    def several(self, before: Before) -> Callable[[Original], Original]:
         """Stubs of a function of lists of tensors."""
 
         def make(original: Original) -> Original:
-            def changed(*args: Any, **kwargs: Any) -> Any:
+            def changed(*args: Handed, **kwargs: object) -> object:
                 if self.off or len(args) < 2 or not isinstance(args[0], (list, tuple)) or not args[0]:
                     return original(*args, **kwargs)
                 averages, new = args[0][:_TENSORS], args[1]
@@ -102,7 +113,7 @@ class _Averages:
 
         return make
 
-    def interpolating(self, averages: Any, new: Any, rest: Any, kwargs: Any) -> Any:
+    def interpolating(self, averages: Tensors, new: Tensors, rest: Args, kwargs: Kwargs) -> Measuring | None:
         """Before ``average.lerp_(new, weight)``."""
         weight = rest[0] if rest else kwargs.get("weight")
         new = new or (kwargs.get("end"),)
@@ -110,14 +121,14 @@ class _Averages:
             return None
         return "lerp_", averages, self.before(averages), self.targets(averages, new), 1 - weight, 0.0
 
-    def scaling(self, averages: Any, factors: Any, rest: Any, kwargs: Any) -> None:
+    def scaling(self, averages: Tensors, factors: Args, rest: Args, kwargs: Kwargs) -> None:
         """Before ``average.mul_(decay)``, which says nothing without what is added next."""
         factor = factors[0] if factors else kwargs.get("other")
         self.scaled = None
         if isinstance(factor, float) and 1 - _LARGEST_WEIGHT <= factor < 1 and self.wanted(averages[0]):
             self.scaled = averages[0].data_ptr(), factor, self.before(averages)
 
-    def adding(self, averages: Any, new: Any, rest: Any, kwargs: Any) -> Any:
+    def adding(self, averages: Tensors, new: Tensors, rest: Args, kwargs: Kwargs) -> Measuring | None:
         """Before ``average.add_(new, alpha=1 - decay)`` or ``average.add_((1 - decay) * new)``."""
         held, self.scaled = self.scaled, None
         new = new or (kwargs.get("other"),)
@@ -133,10 +144,10 @@ class _Averages:
         # What was multiplied by hand is rounded: only what clearly differs from the average should have moved it.
         return "add_", averages, held[2], targets, held[1], 0.0 if whole else 2.0**-6
 
-    def updating(self, args: Args, kwargs: Kwargs) -> Any:
+    def updating(self, args: Args, kwargs: Kwargs) -> Measuring | None:
         """Before ``AveragedModel.update_parameters(model)``."""
-        held: Any = args[0]
-        model: Any = args[1] if len(args) > 1 else kwargs.get("model")
+        held = args[0]
+        model: Module = args[1] if len(args) > 1 else kwargs.get("model")
         first = not bool(held.n_averaged)
         self.stepping(1)
         pairs = [
@@ -150,12 +161,12 @@ class _Averages:
         decay = _decay(held.multi_avg_fn) or _decay(held.avg_fn)
         return "update_parameters", averages, self.before(averages), self.targets(averages, new), decay, 0.0
 
-    def updated(self, measuring: Any, result: Any) -> None:
+    def updated(self, measuring: Measuring | None, result: object) -> None:
         self.stepping(-1)
         if measuring is not None and not isinstance(result, BaseException):
             self.measure(*measuring)
 
-    def wanted(self, average: Any) -> bool:
+    def wanted(self, average: Tensor) -> bool:
         """Whether to look at it: not too often, and not at what autograd follows."""
         self.looks += 1
         if self.looks > _LOOKS:
@@ -163,13 +174,13 @@ class _Averages:
             return False
         return self.plain(average)
 
-    def plain(self, tensor: Any) -> bool:
+    def plain(self, tensor: Tensor) -> bool:
         """Whether it is an ordinary tensor: one that is sharded would call collectives when it is read."""
         torch = self.torch
         ordinary = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
         return ordinary and not tensor.is_meta and not (tensor.requires_grad and torch.is_grad_enabled())
 
-    def fit(self, averages: Any, new: Any, told: bool = True) -> bool:
+    def fit(self, averages: Tensors, new: Tensors, told: bool = True) -> bool:
         """Whether averages are in low precision, and what they are averages of fits them. told: says of those in full
         precision, once a line, that they are."""
         if not self.wanted(averages[0]) or len(new) != len(averages):
@@ -185,21 +196,27 @@ class _Averages:
                 self.session.emit(protocol.Average(dtype=str(averages[0].dtype)[6:], site=site))
         return all(low)
 
-    def before(self, averages: Any) -> list[Any]:
+    def before(self, averages: Tensors) -> list[Tensor]:
         """Copies of some elements of each, the same ones every time; none in full precision."""
         return [self.some(each).clone() for each in averages if each.dtype in self.low]
 
-    def some(self, tensor: Any) -> Any:
+    def some(self, tensor: Tensor) -> Tensor:
         flat = tensor.detach().reshape(-1)
         return flat[:: max(1, flat.numel() // _ELEMENTS)]
 
-    def targets(self, averages: Any, new: Any, factor: float = 1) -> list[Any]:
+    def targets(self, averages: Tensors, new: Tensors, factor: float = 1) -> list[Tensor]:
         """The same elements of what they are averages of, in their precision."""
         somes = [self.some(each) if factor == 1 else self.some(each).float() * factor for each in new]
         return [some.to(average.dtype) for average, some in zip(averages, somes, strict=True)]
 
     def measure(
-        self, function: str, averages: Any, olds: Any, targets: Any, decay: float | None, clearly: float
+        self,
+        function: str,
+        averages: Tensors,
+        olds: Tensors,
+        targets: Tensors,
+        decay: float | None,
+        clearly: float,
     ) -> None:
         """Counts the elements that should have moved, and those of them that did not.
 
@@ -224,12 +241,12 @@ class _Averages:
             self.session.emit(told)
 
 
-def _near(old: Any, target: Any) -> bool:
+def _near(old: Tensor, target: Tensor) -> bool:
     one, two = old.float(), target.float()
     return bool((one - two).norm() <= _NEAR * one.norm())
 
 
-def _decay(function: Any) -> float | None:
+def _decay(function: object) -> float | None:
     """The decay that a function of ``torch.optim.swa_utils`` was made with."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
     function = getattr(function, "__wrapped__", None)

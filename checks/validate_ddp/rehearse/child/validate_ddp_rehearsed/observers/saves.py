@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..hook import when_complete
-from ..patching import Args, Kwargs, around, guarded
+from ..patching import Args, Handed, Kwargs, around, guarded
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from ..session import Session
+
+    Named = str | bytes | os.PathLike[str]
 
 _TOLD = 3
 """Events for one path: enough to see that several ranks write it, and again later."""
@@ -50,7 +54,7 @@ class _Files:
         self.saves: set[str] = set()
         """What was saved and has not been renamed."""
 
-    def audit(self, event: str, args: Any) -> None:
+    def audit(self, event: str, args: Args) -> None:
         if event == "open":
             if not isinstance(args[2], int) or not args[2] & (os.O_WRONLY | os.O_RDWR):
                 return
@@ -65,7 +69,7 @@ class _Files:
             guarded(self.session.fault, "files", self._write, path, mode)
             self.busy -= 1
 
-    def _write(self, path: Any, mode: str) -> None:
+    def _write(self, path: Named, mode: str) -> None:
         where = self.absolute(path)
         if where.startswith(("/dev/", "/proc/", "/sys/", self.own)) or ".pyc" in where:
             return
@@ -73,21 +77,21 @@ class _Files:
         if self.told[where] <= _TOLD:
             self.session.emit(protocol.Write(path=where, mode=mode, site=self.session.here()))
 
-    def _renamed(self, former: Any, path: Any) -> None:
+    def _renamed(self, former: Handed, path: Handed) -> None:
         """Tells the new name of what was saved, be it a file or a folder of files."""
         if self.saves and isinstance(former, (str, bytes, os.PathLike)) and isinstance(path, (str, bytes, os.PathLike)):
             guarded(self.session.fault, "files", self._tell_renamed, former, path)
 
-    def _tell_renamed(self, former: Any, path: Any) -> None:
+    def _tell_renamed(self, former: Named, path: Named) -> None:
         source = self.absolute(former)
         if any(each == source or each.startswith(source + os.sep) for each in self.saves):
             self.saves = {each for each in self.saves if each != source and not each.startswith(source + os.sep)}
             self.session.emit(protocol.Renamed(source=source, path=self.absolute(path)))
 
-    def absolute(self, path: Any) -> str:
+    def absolute(self, path: Named) -> str:
         return os.path.realpath(os.path.abspath(os.fsdecode(path)))
 
-    def follow(self, module: Any) -> None:
+    def follow(self, module: Module) -> None:
         """Sees what safetensors writes, which opens its files outside of Python."""
         around(module, "save_file", self.session.fault, self.saving, self.saved, self.failed)
 
@@ -110,14 +114,14 @@ class _Files:
             self.saves.add(path)
         return path
 
-    def saved(self, token: Any, result: Any) -> None:
+    def saved(self, token: str | None, result: object) -> None:
         self.busy -= 1
 
-    def failed(self, token: Any, error: BaseException) -> None:
+    def failed(self, token: str | None, error: BaseException) -> None:
         self.busy -= 1
         self.session.emit(protocol.Unsaved(path=token))
 
-    def dictionaries(self, state: Any, key: str, depth: int = 0) -> Iterator[tuple[str, list[Any]]]:
+    def dictionaries(self, state: object, key: str, depth: int = 0) -> Iterator[tuple[str, list[object]]]:
         """Each dictionary of tensors in what is saved: where it lies, as "ema.weights", and its tensors' names."""
         torch = self.session.torch
         if isinstance(state, torch.nn.Module):
@@ -133,11 +137,11 @@ class _Files:
                 yield from self.dictionaries(value, f"{key}.{name}" if key else str(name), depth + 1)
 
 
-def _of_wrapper(names: list[Any]) -> bool:
+def _of_wrapper(names: list[object]) -> bool:
     return all(isinstance(name, str) and name.startswith("module.") for name in names)
 
 
-def _twins(dictionaries: list[tuple[str, list[Any]]]) -> list[protocol.Twins]:
+def _twins(dictionaries: list[tuple[str, list[object]]]) -> list[protocol.Twins]:
     """Dictionaries of one file that hold the same names but for ``module.`` in front of all of them; one of the two may
     leave some out, as an average of parameters leaves out buffers.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, Numbering, around
@@ -17,7 +17,7 @@ def install(session: Session) -> None:
     module = session.torch.optim.lr_scheduler
     base = getattr(module, "LRScheduler", None) or module._LRScheduler
 
-    def made(scheduler: Any, result: Any) -> None:
+    def made(scheduler: object, result: object) -> None:
         steps = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_steps", None)
         if isinstance(steps, (int, float)):
             number, kind = numbers.of(scheduler), type(scheduler).__name__

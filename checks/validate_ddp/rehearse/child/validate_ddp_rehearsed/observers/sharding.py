@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..hook import when_complete
 from ..patching import Args, Kwargs, around, everywhere, guarded
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
     from ..session import Session
+
+    _Taking = tuple[str, list[Module], dict[int, Tensor]]
 
 
 def install(session: Session) -> None:
@@ -35,16 +43,16 @@ class _Sharding:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.gone: dict[int, tuple[Any, str, protocol.Site]] = {}
+        self.gone: dict[int, tuple[weakref.ref[Tensor], str, protocol.Site]] = {}
         """By id: a weak reference to the parameter, what took it, and the site of that."""
-        self.passing: dict[int, tuple[Any, str, protocol.Site]] = {}
+        self.passing: dict[int, tuple[weakref.ref[Tensor], str, protocol.Site]] = {}
         """The same of unsharded parameters of sharded modules; what takes them is the next backward."""
-        self.modules: list[tuple[Any, protocol.Site]] = []
+        self.modules: list[tuple[weakref.ref[Module], protocol.Site]] = []
         """What ``fully_shard`` was called with: weak references, and the sites of the calls."""
         self.looked: dict[int, int] = {}
         """By an optimizer's number: how many parameters were gone when it was last looked at."""
 
-    def watch(self, fsdp: Any) -> None:
+    def watch(self, fsdp: ModuleType) -> None:
         fault = self.session.fault
         original = getattr(fsdp, "fully_shard", None)
         if original is not None:
@@ -52,16 +60,18 @@ class _Sharding:
             everywhere({id(original): fsdp.fully_shard})
         around(fsdp.FullyShardedDataParallel, "__init__", fault, self.wrapping, self.sharded)
 
-    def sharding(self, args: Args, kwargs: Kwargs) -> Any:
+    def sharding(self, args: Args, kwargs: Kwargs) -> _Taking:
         modules = args[0] if args else kwargs.get("module")
         several = list(modules) if isinstance(modules, (list, tuple)) else [modules]
         return "fully_shard", several, _parameters(several)
 
-    def wrapping(self, args: Args, kwargs: Kwargs) -> Any:
+    def wrapping(self, args: Args, kwargs: Kwargs) -> _Taking:
         module = args[1] if len(args) > 1 else kwargs.get("module")
         return "FullyShardedDataParallel", [args[0]], _parameters([module])
 
-    def sharded(self, token: Any, result: Any) -> None:
+    def sharded(self, token: _Taking | None, result: object) -> None:
+        if token is None:
+            return
         kind, modules, before = token
         left = _parameters(modules)
         site = self.session.here()
@@ -72,7 +82,7 @@ class _Sharding:
             self.modules += [(weakref.ref(module), site) for module in modules]
         self.session.emit(protocol.Sharded(kind=kind, site=site))
 
-    def made(self, optimizer: Any) -> None:
+    def made(self, optimizer: Optimizer) -> None:
         """After a forward FSDP2 may leave a module unsharded: what an optimizer is then given will go with the
         backward."""
         if not self.modules:
@@ -85,7 +95,7 @@ class _Sharding:
                 if key in held:
                     self.passing[key] = (weakref.ref(held[key]), "", site)
 
-    def stepping(self, optimizer: Any) -> None:
+    def stepping(self, optimizer: Optimizer) -> None:
         """Whether the optimizer steps on what is gone: one that was given the new parameters does not."""
         known = len(self.gone) + len(self.passing)
         if not known:
@@ -105,9 +115,9 @@ class _Sharding:
             self.session.emit(protocol.Stale(optimizer=number, count=len(stale), held=len(held), kind=kind, site=site))
 
 
-def _held(optimizer: Any) -> list[Any]:
+def _held(optimizer: Optimizer) -> list[Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"]]
 
 
-def _parameters(modules: list[Any]) -> dict[int, Any]:
+def _parameters(modules: list[Module]) -> dict[int, Tensor]:
     return {id(each): each for module in modules for each in module.parameters()}

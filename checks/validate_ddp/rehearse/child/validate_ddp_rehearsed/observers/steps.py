@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Args, Kwargs, around, everywhere, guarded
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
     from ..session import Session
 
 _NORMS = 3
@@ -42,24 +48,24 @@ class _Steps:
         self.torch = session.torch
         self.numbers = session.optimizers
         self.counts: dict[int, int] = {}
-        self.grads: dict[int, Any] = {}
+        self.grads: dict[int, list[int | None]] = {}
         self.norms: dict[int, list[float | None]] = {}
         self.left: dict[int, list[int | None]] = {}
         """Digests of the parameters after the last step, where DDP does not hold all of them."""
         self.rewritten: dict[int, bool] = {}
         """Whether something else has changed them since, as an average of the ranks does."""
 
-    def made(self, optimizer: Any) -> None:
+    def made(self, optimizer: Optimizer) -> None:
         told = protocol.Optimizer(
             optimizer=self.numbers.of(optimizer), kind=type(optimizer).__name__, site=self.session.here(),
             inner=self.session.sites.within("distributed/optim"),
         )  # fmt: skip
         self.session.emit(told)
 
-    def parameters(self, optimizer: Any) -> list[Any]:
+    def parameters(self, optimizer: Optimizer) -> list[Tensor]:
         return [each for group in optimizer.param_groups for each in group["params"]]
 
-    def before(self, optimizer: Any) -> None:
+    def before(self, optimizer: Optimizer) -> None:
         number = self.numbers.of(optimizer)
         held = self.parameters(optimizer)
         if number not in self.counts:
@@ -80,7 +86,7 @@ class _Steps:
         dist = self.torch.distributed
         return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
-    def _norms(self, tensors: list[Any]) -> list[float | None]:
+    def _norms(self, tensors: list[Tensor]) -> list[float | None]:
         """Of each tensor, which tell whether ranks differ by more than rounding; None for what is no plain one."""
         torch = self.torch
         kinds = (torch.Tensor, torch.nn.Parameter)
@@ -89,11 +95,11 @@ class _Steps:
                 float(each.detach().norm()) if type(each) in kinds and _is_plain(each) else None for each in tensors
             ]
 
-    def _name(self, parameter: Any) -> protocol.Name | None:
+    def _name(self, parameter: Tensor) -> protocol.Name | None:
         entry = self.session.wrapped.get(id(parameter))
         return protocol.Name(entry[1], entry[2]) if entry is not None and entry[0]() is parameter else None
 
-    def after(self, optimizer: Any) -> None:
+    def after(self, optimizer: Optimizer) -> None:
         guarded(self.session.fault, "step", self._told, optimizer)
         limit = self.session.options.get("stop_after")
         if limit and self.counts.get(self.numbers.get(optimizer) or 0, 0) >= limit:
@@ -101,7 +107,7 @@ class _Steps:
             while True:  # the command ends all ranks once each has come here
                 time.sleep(1)
 
-    def _told(self, optimizer: Any) -> None:
+    def _told(self, optimizer: Optimizer) -> None:
         number = self.numbers.of(optimizer)
         self.counts[number] = self.counts.get(number, 0) + 1
         params = self.digests(self.parameters(optimizer))
@@ -115,19 +121,19 @@ class _Steps:
         )  # fmt: skip
         self.session.emit(told)
 
-    def zeroed(self, optimizer: Any) -> None:
+    def zeroed(self, optimizer: Optimizer) -> None:
         had = any(each.grad is not None for each in self.parameters(optimizer))
         number = self.numbers.of(optimizer)
         self.session.emit(protocol.ZeroGrad(optimizer=number, had=had, site=self.session.here()))
 
-    def zeroed_module(self, module: Any) -> None:
+    def zeroed_module(self, module: Module) -> None:
         had = any(each.grad is not None for each in module.parameters())
         self.session.emit(protocol.ZeroGrad(optimizer=None, had=had, site=self.session.here()))
 
-    def digests(self, tensors: list[Any]) -> list[int | None]:
+    def digests(self, tensors: list[Tensor]) -> list[int | None]:
         """A sum over the bits of each tensor; None for what is no plain dense tensor."""
         torch = self.torch
-        sums: list[Any] = []
+        sums: list[Tensor] = []
         places: list[int] = []
         with torch.no_grad():
             for index, tensor in enumerate(tensors):
@@ -140,13 +146,13 @@ class _Steps:
         return found
 
 
-def _is_plain(tensor: Any) -> bool:
+def _is_plain(tensor: Tensor) -> bool:
     if str(tensor.layout) != "torch.strided" or not tensor.numel():
         return False
     return bool(tensor.untyped_storage().nbytes())  # FSDP frees the memory of tensors that it keeps: to read it crashes
 
 
-def _bits(torch: Any, tensor: Any) -> Any:
+def _bits(torch: ModuleType, tensor: Tensor) -> Tensor:
     """Sum of the tensor's memory read as integers, as wide as its size allows: 18 GB/s."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)

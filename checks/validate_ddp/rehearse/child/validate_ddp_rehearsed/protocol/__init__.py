@@ -55,14 +55,14 @@ from .steps import (
     Unscale,
     ZeroGrad,
 )  # fmt: skip
-from .values import NOWHERE, Frame, Name, Plan, Sampling, Site, Standing, Twins
+from .values import NOWHERE, Frame, Name, Orders, Plan, Sampling, Site, Standing, Twins
 
 __all__ = [
     "KINDS", "NOWHERE", "VERSION", "Average", "Backward", "Batch", "Call", "Claim", "Clip", "Collective", "Ddp",
     "Device", "Differential", "Done", "Draw", "Ended", "Event", "Exit", "Fault", "Finish", "Forward", "Frame",
     "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Iterated", "Iteration", "Join",
-    "Joining", "Load", "Loader", "MeanLoss", "Name", "NewSite", "Optimizer", "Parameters", "Plan", "Record", "Renamed",
-    "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded", "Shim", "Site", "Spawn",
-    "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Timed", "Timeout", "Twins", "UncaughtException",
-    "Unknown", "Unsaved", "Unscale", "Where", "Write", "ZeroGrad", "as_json", "bounds_of", "packed", "wrong",
+    "Joining", "Load", "Loader", "MeanLoss", "Name", "NewSite", "Optimizer", "Orders", "Parameters", "Plan", "Record",
+    "Renamed", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded", "Shim", "Site",
+    "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Timed", "Timeout", "Twins",
+    "UncaughtException", "Unknown", "Unsaved", "Unscale", "Where", "Write", "ZeroGrad", "as_json", "bounds_of", "packed", "wrong",
 ]  # fmt: skip

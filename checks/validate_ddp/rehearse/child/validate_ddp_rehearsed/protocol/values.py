@@ -147,6 +147,22 @@ class Plan(TypedDict, total=False):
     hang: Number
 
 
+class Orders(TypedDict, total=False):
+    """What the command asks of the processes, in VALIDATE_DDP_REHEARSAL. socket: for events. dumps: its folder.
+    devices: of a node. observers: where not all are wanted. differential: a folder, in its two runs."""
+
+    socket: str
+    dumps: str
+    devices: int
+    max_steps: int | None
+    stop_after: int | None
+    shim: bool
+    observers: list[str]
+    timeout: float
+    differential: str | None
+    float64: bool
+
+
 def _frame(value: object) -> bool:
     if type(value) is not list or len(value) != 4:
         return False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..patching import Original, patch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..session import Session
 
 
@@ -16,7 +18,7 @@ def install(session: Session) -> None:
     torch = session.torch
 
     def by_parts(original: Original) -> Original:
-        def attention(query: Any, *args: Any, **kwargs: Any) -> Any:
+        def attention(query: Tensor, *args: object, **kwargs: object) -> object:
             if type(query).__name__ != "DTensor":
                 return original(query, *args, **kwargs)
             session.note("attention over DTensors is computed without a fused kernel")

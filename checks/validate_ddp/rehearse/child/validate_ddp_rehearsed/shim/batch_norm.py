@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..patching import Original, patch
+from ..patching import Handed, Original, patch
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+    from torch.nn import Module, SyncBatchNorm
+
     from ..session import Session
 
 
@@ -18,19 +24,19 @@ def install(session: Session) -> None:
         """Sum over ranks, whose gradient is the sum of the ranks' gradients."""
 
         @staticmethod
-        def forward(ctx: Any, value: Any, group: Any) -> Any:
+        def forward(ctx: Handed, value: Tensor, group: ProcessGroup | None) -> Tensor:
             ctx.group = group
             total = value.clone()
             torch.distributed.all_reduce(total, group=group)
             return total
 
         @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
+        def backward(ctx: Handed, gradient: Tensor) -> Tensor:
             total = gradient.clone()
             torch.distributed.all_reduce(total, group=ctx.group)
             return total, None
 
-    def synced(self: Any, x: Any) -> Any:
+    def synced(self: SyncBatchNorm, x: Tensor) -> Tensor:
         group = self.process_group or torch.distributed.group.WORLD
         axes = [axis for axis in range(x.dim()) if axis != 1]
         size = x.new_tensor([x.numel() / x.size(1)], dtype=torch.float32)
@@ -46,7 +52,7 @@ def install(session: Session) -> None:
         return normal.to(x.dtype)
 
     def forward(original: Original) -> Original:
-        def normalised(self: Any, x: Any) -> Any:
+        def normalised(self: SyncBatchNorm, x: Tensor) -> Tensor:
             grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
             if not grouped or not (self.training or not self.track_running_stats):
                 training = self.training or not self.track_running_stats
@@ -62,7 +68,7 @@ def install(session: Session) -> None:
     patch(torch.nn.SyncBatchNorm, "forward", forward)
 
 
-def _running(torch: Any, module: Any, mean: Any, variance: Any, count: Any) -> None:
+def _running(torch: ModuleType, module: Module, mean: Tensor, variance: Tensor, count: Tensor) -> None:
     if not (module.training and module.track_running_stats):
         return
     with torch.no_grad():

@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..patching import patch
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch.nn import Module
+
     from ..session import Session
 
 
 def install(session: Session) -> None:
     """Local."""
     torch = session.torch
-    original = torch.compile
     kind = _compiled(torch)
 
-    def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def compile(model: object = None, *args: object, **kwargs: object) -> object:
         session.note("torch.compile compiles nothing")
         if model is None:
             return lambda each: compile(each)
         return kind(model) if isinstance(model, torch.nn.Module) else model
 
-    def in_place(self: Any, *args: Any, **kwargs: Any) -> None:
+    def in_place(self: object, *args: object, **kwargs: object) -> None:
         session.note("torch.compile compiles nothing")
 
-    compile.__wrapped__ = original  # type: ignore[attr-defined]
-    in_place.__wrapped__ = torch.nn.Module.compile  # type: ignore[attr-defined]
-    torch.compile = compile
-    torch.nn.Module.compile = in_place
+    patch(torch, "compile", lambda original: compile)
+    patch(torch.nn.Module, "compile", lambda original: in_place)
 
 
-def _compiled(torch: Any) -> Any:
-    class OptimizedModule(torch.nn.Module):  # type: ignore[misc]
+def _compiled(torch: ModuleType) -> type:
+    class OptimizedModule(torch.nn.Module):  # type: ignore[misc,name-defined]
         """A module behind ``_orig_mod``, as torch.compile makes it."""
 
-        def __init__(self, module: Any) -> None:
+        def __init__(self, module: Module) -> None:
             super().__init__()
             self._orig_mod = module
             self.training = module.training
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             try:
                 return super().__getattr__(name)
             except AttributeError:
                 return getattr(super().__getattr__("_orig_mod"), name)
 
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
+        def forward(self, *args: object, **kwargs: object) -> object:
             return self._orig_mod(*args, **kwargs)
 
     return OptimizedModule

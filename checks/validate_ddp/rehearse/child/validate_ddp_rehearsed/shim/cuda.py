@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..patching import Handed
     from ..session import Session
+    from .devices import Devices
 
 _ZERO = (
     "memory_allocated memory_reserved max_memory_allocated max_memory_reserved memory_cached max_memory_cached "
@@ -30,7 +32,7 @@ class _Statistics(dict[str, int]):
 def install(session: Session) -> None:
     """Local. Replaces what the script asks of ``torch.cuda``; what is not listed stays as it is and raises."""
     cuda, devices = session.torch.cuda, session.devices
-    answers: dict[str, Any] = {
+    answers: dict[str, object] = {
         "is_available": lambda: True,
         "device_count": lambda: devices.count,
         "current_device": lambda: devices.current,
@@ -60,7 +62,7 @@ def install(session: Session) -> None:
     _accelerator(session)
 
 
-def _replace(owner: Any, name: str, answer: Any) -> None:
+def _replace(owner: object, name: str, answer: Handed) -> None:
     original = getattr(owner, name, None)
     if original is None:
         return
@@ -70,12 +72,12 @@ def _replace(owner: Any, name: str, answer: Any) -> None:
     setattr(owner, name, answer)
 
 
-def _nothing() -> Any:
+def _nothing() -> object:
     return lambda *args, **kwargs: None
 
 
-def _set_device(devices: Any) -> Any:
-    def set_device(device: Any) -> None:
+def _set_device(devices: Devices) -> object:
+    def set_device(device: object) -> None:
         index = devices.index_of(device)
         if index is not None and index >= 0:
             devices.use(index, "set_device")
@@ -95,7 +97,7 @@ def _accelerator(session: Session) -> None:
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:
         return
-    answers: dict[str, Any] = {
+    answers: dict[str, object] = {
         "is_available": lambda: not session.sites.called_by_torch(),  # loaders would start to pin memory
         "device_count": lambda: devices.count,
         "current_accelerator": lambda check_available=False: (

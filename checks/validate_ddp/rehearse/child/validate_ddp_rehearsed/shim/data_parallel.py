@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..patching import Original, patch
 
 if TYPE_CHECKING:
+    from torch.nn import DataParallel, Module
+
     from ..session import Session
 
 
@@ -15,7 +17,9 @@ def install(session: Session) -> None:
     torch = session.torch
 
     def init(original: Original) -> Original:
-        def built(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        def built(
+            self: DataParallel, module: Module, device_ids: object = None, output_device: object = None, dim: int = 0
+        ) -> None:
             session.note("nn.DataParallel calls its module once, on the CPU")
             torch.nn.Module.__init__(self)
             self.dim, self.module, self.device_ids, self.output_device = dim, module, [], None

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import protocol
 
 if TYPE_CHECKING:
+    from ..patching import Handed
     from ..session import Session
 
 
 def install(session: Session) -> None:
     """Local. Makes ``session.devices``, which the other parts of the shim ask, and ``torch.device(0)``."""
     session.devices = Devices(session)
-    session.torch.device = _device(session.torch.device)
+    vars(session.torch)["device"] = _device(session.torch.device)
 
 
-def _device(real: Any) -> Any:
+def _device(real: type) -> type:
     """``torch.device``, for which a bare number is a GPU: without one torch refuses it. What it makes is real."""
 
     class Meta(type):
-        def __instancecheck__(cls, thing: Any) -> bool:
+        def __instancecheck__(cls, thing: object) -> bool:
             return isinstance(thing, real)
 
-        def __subclasscheck__(cls, kind: Any) -> bool:
+        def __subclasscheck__(cls, kind: type) -> bool:
             return issubclass(kind, real)
 
         def __eq__(cls, other: object) -> bool:  # torch looks types of arguments up in tables made before
@@ -36,7 +37,7 @@ def _device(real: Any) -> Any:
         __doc__ = real.__doc__
         __wrapped__ = real
 
-        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        def __new__(cls, *args: object, **kwargs: object) -> Handed:
             if len(args) == 1 and type(args[0]) is int:
                 args = ("cuda", args[0])
             return real(*args, **kwargs)
@@ -56,7 +57,7 @@ class Devices:
         self.cpu = session.torch.device("cpu")
         self.told: set[tuple[int, str]] = set()
 
-    def index_of(self, device: Any) -> int | None:
+    def index_of(self, device: object) -> int | None:
         """The index of the GPU that is meant, -1 for the current one; None where no GPU is."""
         if device is None:
             return None
@@ -73,7 +74,7 @@ class Devices:
             return -1 if device.index is None else int(device.index)
         return None
 
-    def mapped(self, device: Any, via: str) -> Any:
+    def mapped(self, device: object, via: str) -> object:
         """``device``, or the CPU in the place of a GPU. Raises RuntimeError, as CUDA, for one that is not there."""
         index = self.index_of(device)
         if index is None:

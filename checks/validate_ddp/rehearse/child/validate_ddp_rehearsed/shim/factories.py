@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..patching import Original, patch
+from ..patching import Handed, Original, patch
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ..session import Session
+    from .devices import Devices
 
 _FUNCTIONS = (
     "arange as_tensor asarray bartlett_window blackman_window empty empty_like empty_strided eye from_file full "
@@ -31,12 +34,12 @@ def install(session: Session) -> None:
         patch(torch, name, lambda original: _factory(original, devices))
     for name in _METHODS:
         patch(torch.Tensor, name, lambda original: _factory(original, devices))
-    torch.Generator = _generator(torch.Generator, devices)
+    vars(torch)["Generator"] = _generator(torch.Generator, devices)
     _contexts(torch, devices)
 
 
-def _factory(original: Any, devices: Any) -> Any:
-    def make(*args: Any, **kwargs: Any) -> Any:
+def _factory(original: Original, devices: Devices) -> Original:
+    def make(*args: object, **kwargs: object) -> object:
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs["device"] = devices.mapped(kwargs["device"], "device=")
         return original(*args, **kwargs)
@@ -44,12 +47,12 @@ def _factory(original: Any, devices: Any) -> Any:
     return make
 
 
-def _generator(real: Any, devices: Any) -> Any:
+def _generator(real: type, devices: Devices) -> type:
     class Meta(type):
-        def __instancecheck__(cls, thing: Any) -> bool:
+        def __instancecheck__(cls, thing: object) -> bool:
             return isinstance(thing, real)
 
-        def __subclasscheck__(cls, kind: Any) -> bool:
+        def __subclasscheck__(cls, kind: type) -> bool:
             return issubclass(kind, real)
 
     class Generator(metaclass=Meta):
@@ -57,21 +60,21 @@ def _generator(real: Any, devices: Any) -> Any:
 
         __wrapped__ = real
 
-        def __new__(cls, device: Any = "cpu") -> Any:
+        def __new__(cls, device: object = "cpu") -> Handed:
             return real(devices.mapped(device, "Generator"))
 
     return Generator
 
 
-def _contexts(torch: Any, devices: Any) -> None:
+def _contexts(torch: ModuleType, devices: Devices) -> None:
     def context(original: Original) -> Original:
-        def init(self: Any, device: Any) -> None:
+        def init(self: object, device: object) -> None:
             original(self, devices.mapped(device, "with torch.device"))
 
         return init
 
     def when_imported(original: Original) -> Original:
-        def set_default(device: Any) -> None:
+        def set_default(device: object) -> None:
             original(None if device is None else devices.mapped(device, "set_default_device"))
 
         return set_default

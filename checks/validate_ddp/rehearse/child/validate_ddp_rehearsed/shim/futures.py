@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..patching import everywhere, patch
+from ..patching import Original, everywhere, patch
 
 if TYPE_CHECKING:
+    from torch.distributed import Work
+
     from ..session import Session
 
 _WITHOUT = ("reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single")
@@ -18,8 +20,8 @@ def install(session: Session) -> None:
     dist = session.torch.distributed
     if not dist.is_available():
         return
-    outputs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-    stubs: dict[int, Any] = {}
+    outputs: weakref.WeakKeyDictionary[Work, object] = weakref.WeakKeyDictionary()
+    stubs: dict[int, object] = {}
     for name in _WITHOUT:
         original = getattr(dist, name, None)
         if original is not None:
@@ -28,8 +30,8 @@ def install(session: Session) -> None:
     patch(dist.Work, "get_future", lambda function: _get_future(function, outputs, session))
 
 
-def _remembering(original: Any, outputs: Any) -> Any:
-    def reduce_scatter(*args: Any, **kwargs: Any) -> Any:
+def _remembering(original: Original, outputs: weakref.WeakKeyDictionary[Work, object]) -> Original:
+    def reduce_scatter(*args: object, **kwargs: object) -> object:
         work = original(*args, **kwargs)
         if work is not None:
             outputs[work] = args[0] if args else kwargs.get("output")
@@ -38,8 +40,8 @@ def _remembering(original: Any, outputs: Any) -> Any:
     return reduce_scatter
 
 
-def _get_future(original: Any, outputs: Any, session: Session) -> Any:
-    def get_future(self: Any) -> Any:
+def _get_future(original: Original, outputs: weakref.WeakKeyDictionary[Work, object], session: Session) -> Original:
+    def get_future(self: Work) -> object:
         try:
             return original(self)
         except RuntimeError as error:

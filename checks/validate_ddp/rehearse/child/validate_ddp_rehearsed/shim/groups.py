@@ -5,12 +5,17 @@ from __future__ import annotations
 import datetime
 import inspect
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
-from ..patching import everywhere, patch
+from ..patching import Kwargs, Original, everywhere, patch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+    from torch.nn import Module
+
+    from ..patching import Handed
     from ..session import Session
 
 
@@ -19,7 +24,7 @@ def install(session: Session) -> None:
     dist = session.torch.distributed
     if not dist.is_available():
         return
-    stubs: dict[int, Any] = {}
+    stubs: dict[int, object] = {}
     makers = {
         "init_process_group": _init, "new_group": _backend, "new_subgroups": _backend, "split_group": _backend,
         "barrier": _barrier, "is_nccl_available": _yes, "is_backend_available": _yes, "init_device_mesh": _mesh,
@@ -28,7 +33,7 @@ def install(session: Session) -> None:
     for name, make in makers.items():
         original = getattr(dist, name, None)
         if original is not None:
-            stub = make(original, session)
+            stub: Handed = make(original, session)
             stub.__name__ = stub.__qualname__ = name
             stub.__wrapped__ = original
             stubs[id(original)] = stub
@@ -36,15 +41,17 @@ def install(session: Session) -> None:
     _constructor(session)
 
 
-def _gloo(backend: Any, session: Session) -> Any:
+def _gloo(backend: object, session: Session) -> object:
     if backend is not None and "nccl" in str(backend).lower():
         session.note("nccl runs as gloo")
         return "gloo"
     return backend
 
 
-def _init(original: Any, session: Session) -> Any:
-    def init_process_group(backend: Any = None, init_method: Any = None, *args: Any, **kwargs: Any) -> Any:
+def _init(original: Original, session: Session) -> Original:
+    def init_process_group(
+        backend: object = None, init_method: object = None, *args: object, **kwargs: object
+    ) -> object:
         backend = "gloo" if backend is None else _gloo(backend, session)
         if kwargs.pop("device_id", None) is not None:
             session.note("device_id is left out of init_process_group")
@@ -70,7 +77,7 @@ def _here(address: str, ports: list[str]) -> str:
     return ports[1 + port % (len(ports) - 1)]
 
 
-def _patient(session: Session, kwargs: Any) -> None:
+def _patient(session: Session, kwargs: Kwargs) -> None:
     """A slow machine must not run into a time-out made for GPUs; who waits in vain is found by the command."""
     longest = datetime.timedelta(seconds=2 * float(session.options.get("timeout") or 600))
     given = kwargs.get("timeout")
@@ -86,8 +93,8 @@ def _pin(session: Session, host: str, port: str) -> None:
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = host, port
 
 
-def _backend(original: Any, session: Session) -> Any:
-    def group(*args: Any, **kwargs: Any) -> Any:
+def _backend(original: Original, session: Session) -> Original:
+    def group(*args: object, **kwargs: object) -> object:
         if "backend" in kwargs:
             kwargs["backend"] = _gloo(kwargs["backend"], session)
         kwargs.pop("device_id", None)
@@ -99,8 +106,10 @@ def _backend(original: Any, session: Session) -> Any:
     return group
 
 
-def _barrier(original: Any, session: Session) -> Any:
-    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+def _barrier(original: Original, session: Session) -> Original:
+    def barrier(
+        group: ProcessGroup | None = None, async_op: bool = False, device_ids: list[int] | None = None
+    ) -> object:
         for index in device_ids or ():
             session.devices.use(index, "barrier")
         return original(group, async_op)
@@ -114,13 +123,13 @@ _FLAT = (
 )  # fmt: skip
 
 
-def _flat(original: Any, session: Session) -> Any:
+def _flat(original: Original, session: Session) -> Original:
     """nccl asks for the number of elements alone; gloo wants the output's shape to be that of the parts, too."""
     names = list(inspect.signature(inspect.unwrap(original)).parameters)[:2]
 
-    def collective(*args: Any, **kwargs: Any) -> Any:
+    def collective(*args: object, **kwargs: object) -> object:
         named = dict(zip(names, args, strict=False))
-        tensors: list[Any] = [named.get(name, kwargs.get(name)) for name in names]
+        tensors: list[Tensor] = [named.get(name, kwargs.get(name)) for name in names]
         if all(isinstance(each, session.torch.Tensor) and each.is_contiguous() for each in tensors):
             rest = {key: value for key, value in kwargs.items() if key not in names}
             return original(*(each.view(-1) for each in tensors), *args[2:], **rest)
@@ -129,8 +138,8 @@ def _flat(original: Any, session: Session) -> Any:
     return collective
 
 
-def _yes(original: Any, session: Session) -> Any:
-    def available(*args: Any, **kwargs: Any) -> bool:
+def _yes(original: Original, session: Session) -> Original:
+    def available(*args: object, **kwargs: object) -> bool:
         asked = str((*args, *kwargs.values(), "nccl")[0]).lower() == "nccl"
         # Torch's own code goes on to names that only a build with NCCL has.
         return (asked and not session.sites.called_by_torch()) or bool(original(*args, **kwargs))
@@ -138,8 +147,8 @@ def _yes(original: Any, session: Session) -> Any:
     return available
 
 
-def _mesh(original: Any, session: Session) -> Any:
-    def init_device_mesh(device_type: str, *args: Any, **kwargs: Any) -> Any:
+def _mesh(original: Original, session: Session) -> Original:
+    def init_device_mesh(device_type: str, *args: object, **kwargs: object) -> object:
         if device_type == "cuda":
             session.note("device meshes of CUDA are meshes of the CPU")
         return original("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
@@ -151,7 +160,14 @@ def _constructor(session: Session) -> None:
     ddp = session.torch.nn.parallel.DistributedDataParallel
     original = ddp.__init__
 
-    def init(self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any) -> None:
+    def init(
+        self: object,
+        module: Module,
+        device_ids: list[int] | None = None,
+        output_device: object = None,
+        *args: object,
+        **kw: object,
+    ) -> None:
         for each in device_ids or ():
             index = session.devices.index_of(each)
             if index is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..patching import Original, patch
 
@@ -16,7 +16,7 @@ def install(session: Session) -> None:
 
     def autocast(original: Original) -> Original:
         def init(
-            self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
+            self: object, device_type: str, dtype: object = None, enabled: bool = True, cache_enabled: object = None
         ) -> None:
             if device_type == "cuda":
                 session.note("autocast of CUDA runs as autocast of the CPU, float16 as bfloat16")
@@ -27,13 +27,13 @@ def install(session: Session) -> None:
         return init
 
     def scaler(original: Original) -> Original:
-        def init(self: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+        def init(self: object, device: str = "cuda", *args: object, **kwargs: object) -> None:
             original(self, "cpu" if device == "cuda" else device, *args, **kwargs)
 
         return init
 
     def cuda_autocast(original: Original) -> Original:
-        def init(self: Any, enabled: bool = True, dtype: Any = None, cache_enabled: bool = True) -> None:
+        def init(self: object, enabled: bool = True, dtype: object = None, cache_enabled: bool = True) -> None:
             torch.amp.autocast.__init__(self, "cuda", dtype, enabled, cache_enabled)
 
         return init

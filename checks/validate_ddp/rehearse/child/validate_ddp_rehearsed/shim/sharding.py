@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..hook import when_complete
 from ..patching import Original, guarded, patch
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ..session import Session
 
 _POSITION = 9
@@ -22,11 +24,11 @@ def install(session: Session) -> None:
         )
 
 
-def _on_cpu(session: Session, fsdp: Any) -> None:
+def _on_cpu(session: Session, fsdp: ModuleType) -> None:
     cpu = session.torch.device("cpu")
 
     def init(original: Original) -> Original:
-        def built(self: Any, *args: Any, **kwargs: Any) -> None:
+        def built(self: object, *args: object, **kwargs: object) -> None:
             session.note("FullyShardedDataParallel keeps its parameters on the CPU")
             if len(args) > _POSITION:
                 args = (*args[:_POSITION], cpu, *args[_POSITION + 1 :])

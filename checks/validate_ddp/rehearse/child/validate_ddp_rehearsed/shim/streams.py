@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -15,13 +15,13 @@ class Stream:
     cuda_stream = 0
     priority = 0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(self, *args: Any) -> None:
+    def __exit__(self, *args: object) -> None:
         pass
 
     def query(self) -> bool:
@@ -30,13 +30,13 @@ class Stream:
     def synchronize(self) -> None:
         pass
 
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, event: object) -> None:
         pass
 
-    def wait_stream(self, stream: Any) -> None:
+    def wait_stream(self, stream: object) -> None:
         pass
 
-    def record_event(self, event: Any = None) -> Any:
+    def record_event(self, event: Event | None = None) -> Event:
         event = Event() if event is None else event
         event.record()
         return event
@@ -45,13 +45,13 @@ class Stream:
 class Event:
     """In place of ``torch.cuda.Event``: keeps the time at which it was recorded."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self.time = 0.0
 
-    def record(self, stream: Any = None) -> None:
+    def record(self, stream: object = None) -> None:
         self.time = time.perf_counter()
 
-    def wait(self, stream: Any = None) -> None:
+    def wait(self, stream: object = None) -> None:
         pass
 
     def query(self) -> bool:
@@ -60,7 +60,7 @@ class Event:
     def synchronize(self) -> None:
         pass
 
-    def elapsed_time(self, end: Any) -> float:
+    def elapsed_time(self, end: Event) -> float:
         """Milliseconds."""
         return float(end.time - self.time) * 1e3
 
@@ -68,13 +68,13 @@ class Event:
 class Context:
     """In place of ``torch.cuda.device`` and ``torch.cuda.stream``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     def __enter__(self) -> Context:
         return self
 
-    def __exit__(self, *args: Any) -> None:
+    def __exit__(self, *args: object) -> None:
         pass
 
 
