@@ -72,14 +72,9 @@ class _Differential:
 
         def attention(original: Original) -> Original:
             def undropped(
-                query: Tensor,
-                key: object,
-                value: object,
-                attn_mask: object = None,
-                dropout_p: object = 0.0,
-                *rest: object,
-                **kwargs: object,
-            ) -> object:
+                query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+                *rest: object, **kwargs: object
+            ) -> object:  # fmt: skip
                 return original(query, key, value, attn_mask, 0.0, *rest, **kwargs)
 
             return undropped

@@ -64,5 +64,6 @@ __all__ = [
     "Joining", "Load", "Loader", "MeanLoss", "Name", "NewSite", "Optimizer", "Orders", "Parameters", "Plan", "Record",
     "Renamed", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded", "Shim", "Site",
     "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Timed", "Timeout", "Twins",
-    "UncaughtException", "Unknown", "Unsaved", "Unscale", "Where", "Write", "ZeroGrad", "as_json", "bounds_of", "packed", "wrong",
+    "UncaughtException", "Unknown", "Unsaved", "Unscale", "Where", "Write", "ZeroGrad", "as_json", "bounds_of",
+    "packed", "wrong",
 ]  # fmt: skip

@@ -161,19 +161,15 @@ def _constructor(session: Session) -> None:
     original = ddp.__init__
 
     def init(
-        self: object,
-        module: Module,
-        device_ids: list[int] | None = None,
-        output_device: object = None,
-        *args: object,
-        **kw: object,
-    ) -> None:
+        self: object, module: Module, device_ids: list[int] | None = None, output_device: object = None,
+        *args: object, **kwargs: object
+    ) -> None:  # fmt: skip
         for each in device_ids or ():
             index = session.devices.index_of(each)
             if index is not None:
                 session.note("device_ids are left out of DistributedDataParallel")
                 session.devices.use(index, "device_ids")
-        original(self, module, None, None, *args, **kw)
+        original(self, module, None, None, *args, **kwargs)
 
     init.__wrapped__ = original  # type: ignore[attr-defined]
     ddp.__init__ = init
