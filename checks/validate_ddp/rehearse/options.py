@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from validate_ddp.config import FAIL_ON, Settings
 from validate_ddp.console import UsageError
@@ -70,7 +70,7 @@ class Options(NamedTuple):
     color: Annotated[str, Option(COLORS, "auto; NO_COLOR is honoured")] = "auto"
     script: tuple[str, ...] = ()
     plan: Plan | None = None
-    above: Mapping[str, Any] = {}
+    above: Mapping[str, object] = {}
 
 
 def read(arguments: list[str]) -> Options:

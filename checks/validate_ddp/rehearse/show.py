@@ -85,7 +85,7 @@ def fact_rows(judged: Judged) -> list[tuple[str, object]]:
     """The observed facts as names and values, None for what was not observed."""
     found = judged.facts
     samples = found["samples"]
-    rows = [
+    rows: list[tuple[str, object]] = [
         ("world size", found["world_size"]),
         ("batch size of a rank", found["batch_size"]),
         ("accumulation (backwards a step)", found["accumulation"]),
@@ -105,13 +105,10 @@ def fact_rows(judged: Judged) -> list[tuple[str, object]]:
     if replicas:
         told = "equal after each of" if replicas["equal"] else f"apart from step {replicas['first_difference']} on, of"
         rows.append(("parameters of the ranks", f"{told} {plural(replicas['steps_compared'], 'step')}"))
-    compared = found["differential"]
+    compared = judged.run.differential
     if compared:
-        told = (
-            f"{compared['relative']:.1g} of its norm away"
-            if compared["compared"]
-            else f"not compared: {compared['why']}"
-        )
+        away = f"{compared.relative:.1g} of its norm away" if compared.relative is not None else ""
+        told = away if compared.compared else f"not compared: {compared.why}"
         rows.append(("first gradient against one process", told))
     for each in found["checkpoints"]:
         ranks = ", ".join(map(str, each["ranks"]))

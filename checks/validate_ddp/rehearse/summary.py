@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TypedDict
 
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.coverage import has_own_data, is_whole, sharing_of
@@ -11,17 +11,61 @@ from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, common_steps, differing, holds_wrapped, updates
 
-Facts = dict[str, Any]
+
+class Samples(TypedDict):
+    """Indices of an epoch; missed: None where it was not whole."""
+
+    in_data_set: int
+    seen: int
+    repeated: int
+    missed: int | None
 
 
-def facts(run: Run) -> Facts:
-    """The observed facts; None for what the run has not shown.
+class Replicas(TypedDict):
+    """Parameters after each step. parameters_apart: how many differ between ranks, by step."""
+
+    steps_compared: int
+    equal: bool
+    first_difference: int | None
+    parameters_apart: list[int]
+
+
+class Checkpoint(TypedDict):
+    """A file that ranks have saved."""
+
+    path: str
+    ranks: list[int]
+
+
+class Facts(TypedDict):
+    """The observed facts, as they are in the report; None for what the run has not shown.
 
     batch_size: rows of the largest batch of a rank. accumulation: backwards a step, of the optimizer with most steps.
     effective_batch_size: rows that all ranks take from their loader for a step of it. samples: of the first epoch.
     reductions_per_step: backwards that reduce, where DistributedDataParallel does it. replicas: whether the parameters
-    were equal on all ranks after each step that could be compared. checkpoints: path and ranks that wrote it.
+    were equal on all ranks after each step that could be compared. devices: by rank. checkpoints: path and ranks that
+    wrote it.
     """
+
+    world_size: int
+    ranks_observed: int
+    batch_size: int | None
+    accumulation: int | None
+    effective_batch_size: int | None
+    optimizer_steps: int | None
+    optimizer_steps_per_epoch: int | None
+    epochs: int | None
+    reductions_per_step: int | None
+    samples: Samples | None
+    replicas: Replicas | None
+    differential: dict[str, object] | None
+    devices: dict[str, list[int]]
+    checkpoints: list[Checkpoint]
+    changed_for_the_rehearsal: list[str]
+
+
+def facts(run: Run) -> Facts:
+    """What was observed."""
     rank = run.ranks[0] if run.ranks else 0
     steps = updates(run, rank)
     main = max(steps, key=lambda number: (holds_wrapped(run, rank, number), len(steps[number])), default=None)
@@ -59,7 +103,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def _compared(event: protocol.Differential | None) -> Facts | None:
+def _compared(event: protocol.Differential | None) -> dict[str, object] | None:
     """As it is told, in plain data."""
     if event is None:
         return None
@@ -126,7 +170,7 @@ def first_epoch(run: Run) -> tuple[int, dict[int, list[int]], bool] | None:
     return (sharing.length, sharing.read, sharing.whole) if sharing is not None else None
 
 
-def _samples(run: Run) -> Facts | None:
+def _samples(run: Run) -> Samples | None:
     epoch = first_epoch(run)
     if epoch is None:
         return None
@@ -140,7 +184,7 @@ def _samples(run: Run) -> Facts | None:
     }
 
 
-def _replicas(run: Run, number: int | None) -> Facts | None:
+def _replicas(run: Run, number: int | None) -> Replicas | None:
     """Of what the optimizer ``number`` holds under a wrapper, of all that it holds where there is none.
 
     None where no step could be compared.
@@ -166,7 +210,7 @@ def _replicas(run: Run, number: int | None) -> Facts | None:
     }
 
 
-def _checkpoints(run: Run) -> list[Facts]:
+def _checkpoints(run: Run) -> list[Checkpoint]:
     """By the names that they have in the end, without those whose saving failed."""
     found: dict[str, set[int]] = {}
     for rank, event in run.each(protocol.Save, protocol.Unsaved, protocol.Renamed):
