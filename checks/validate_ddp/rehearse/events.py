@@ -15,18 +15,32 @@ _AT_ONCE = 1024
 """Lists and numbers that are looked for again: ranks send equal ones at about the same time."""
 
 
-class _Reading:
-    """How the fields of a kind are read. made: by name, what makes a value of its JSON. packed: lists of numbers that
-    are kept as one block of memory. sites: fields that hold the number of a call site."""
+_AS_IT_IS, _SHARED, _PACKED, _COUNT, _SITE, _MADE = range(6)
+"""How a field is read: a number or a flag; a text or a list; a list of numbers as one block of memory; a count; the
+number of a call site; by what its bounds make of it."""
+_SMALL = ("a whole number", "a rank", "a number", "a number of ranks", "an exit code", "true or false")
 
-    __slots__ = ("fields", "made", "packed", "sites")
+
+def _how(name: str, bounds: protocol.Is) -> int:
+    words = bounds.words.removesuffix(" or null")
+    if bounds.made is not None:
+        return _MADE
+    if words == "a call site":
+        return _SITE
+    if name in _COUNTED:
+        return _COUNT
+    return _PACKED if bounds.packed else _AS_IT_IS if words in _SMALL else _SHARED
+
+
+class _Reading:
+    """How the fields of a kind are read, by name. made: what makes a value of its JSON."""
+
+    __slots__ = ("how", "made")
 
     def __init__(self, kind: type[protocol.Event]) -> None:
         bounds = {name: one for name, (one, _) in protocol.bounds_of(kind).items()}
-        self.fields = frozenset(kind.fields)
+        self.how = {name: _how(name, one) for name, one in bounds.items()}
         self.made = {name: one.made for name, one in bounds.items() if one.made is not None}
-        self.packed = frozenset(name for name, one in bounds.items() if one.packed)
-        self.sites = frozenset(name for name, one in bounds.items() if one.words.startswith("a call site"))
 
 
 class Keeper:
@@ -38,6 +52,7 @@ class Keeper:
         self._numbers: dict[int, int] = {}
         self._sites: dict[tuple[int, int], Site] = {}
         self._unknown: dict[int, Site] = {}
+        """Sites of which no process has told, without frames."""
 
     def kept(self, held: dict[str, object], process: int | None = None) -> protocol.Event:
         """The event that an object holds, which a rank has sent or ``protocol.wrong`` has nothing against. process: its
@@ -60,34 +75,29 @@ class Keeper:
             event.process = process
         if len(self._numbers) > _AT_ONCE:
             self._numbers.clear()
-        fields, made, sites = reading.fields, reading.made, reading.sites
+        how_of = reading.how.get
         for name, value in held.items():
-            if name not in fields:
+            how = how_of(name)
+            if how is None:
                 continue
-            if value.__class__ is str:
-                value = intern(value)
-            elif value.__class__ is int:
-                if name in sites:
-                    value = self._site(process, value)
-                elif name in _COUNTED:
-                    value = self._numbers.setdefault(value, value)
-            elif value is None:
+            if how == _AS_IT_IS or value is None:
                 pass
-            elif name in made:
-                value = made[name](value)
+            elif how == _SITE:
+                if value.__class__ is int:
+                    value = self._sites.get((process, value)) or self._unknown.setdefault(value, Site(number=value))
+            elif how == _COUNT:
+                if value.__class__ is int:
+                    value = self._numbers.setdefault(value, value)
+            elif how == _MADE:
+                value = reading.made[name](value)
+            elif value.__class__ is str:
+                value = intern(value)
             elif value.__class__ is list:
-                value = self._shared(value, name in reading.packed)
+                value = self._shared(value, how == _PACKED)
             setattr(event, name, value)
         if isinstance(event, protocol.NewSite):
             self._sites[process, event.site] = Site(event.stack, event.via, event.site)
         return event
-
-    def _site(self, process: int, number: int) -> Site:
-        """The call site of that number; one without frames where the process has not told of it."""
-        found = self._sites.get((process, number))
-        if found is None:
-            found = self._unknown.setdefault(number, Site(number=number))
-        return found
 
     def _shared(self, value: list[object], packed: bool) -> object:
         """An equal list from before, if there is one."""

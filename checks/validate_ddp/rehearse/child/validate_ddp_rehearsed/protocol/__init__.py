@@ -3,7 +3,7 @@
 A new kind is one class with its fields; how it is written, read and refused follows from their annotations.
 """
 
-from .bounds import packed
+from .bounds import Is, packed
 from .calls import (
     Backward,
     Call,
@@ -60,7 +60,8 @@ from .values import NOWHERE, Frame, Name, Orders, Plan, Sampling, Site, Standing
 __all__ = [
     "KINDS", "NOWHERE", "VERSION", "Average", "Backward", "Batch", "Call", "Claim", "Clip", "Collective", "Ddp",
     "Device", "Differential", "Done", "Draw", "Ended", "Event", "Exit", "Fault", "Finish", "Forward", "Frame",
-    "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Iterated", "Iteration", "Join",
+    "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Is", "Iterated", "Iteration",
+    "Join",
     "Joining", "Load", "Loader", "MeanLoss", "Name", "NewSite", "Optimizer", "Orders", "Parameters", "Plan", "Record",
     "Renamed", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded", "Shim", "Site",
     "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Timed", "Timeout", "Twins",

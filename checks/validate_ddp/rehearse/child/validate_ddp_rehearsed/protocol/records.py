@@ -10,7 +10,7 @@ import math
 from array import array
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
-from .bounds import Count, Is, Rank, Seconds  # noqa: F401 - annotations are looked up here
+from .bounds import Count, Is, Rank, Seconds, Test  # noqa: F401 - annotations are looked up here
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -104,6 +104,8 @@ def as_json(value: object) -> object:
 Bounds = dict[str, tuple[Is, bool]]
 """By field, its bounds and whether it may be missing."""
 _known: dict[type, Bounds] = {}
+_tests: dict[type, list[tuple[str, Test, bool]]] = {}
+"""The same for ``wrong``, which is asked of each event of a long log."""
 
 
 def bounds_of(kind: type) -> Bounds:
@@ -136,14 +138,17 @@ def _bounds(hint: object) -> Is | None:
 
 def wrong(held: dict[str, object], kind: type) -> str:
     """What of a JSON object is not as the class says, in words; "" for nothing."""
-    for name, (bounds, missing) in (_known.get(kind) or bounds_of(kind)).items():
+    tests = _tests.get(kind)
+    if tests is None:
+        tests = _tests[kind] = [(name, one.holds, missing) for name, (one, missing) in bounds_of(kind).items()]
+    for name, holds, missing in tests:
         if name not in held:
             if not missing:
                 return f"there is no `{name}`"
-        elif not bounds[1](held[name]):  # `holds`; this is asked of each field of a long log
-            return f"`{name}` has to be {bounds.words}, and is {_shown(held[name])}"
+        elif not holds(held[name]):
+            return f"`{name}` has to be {bounds_of(kind)[name][0].words}, and is {_shown(held[name])}"
     alike: tuple[str, ...] = getattr(kind, "SAME_LENGTH", ())
-    if len({len(held[name]) for name in alike}) > 1:  # type: ignore[arg-type]
+    if alike and len({len(held[name]) for name in alike}) > 1:  # type: ignore[arg-type]
         return " and ".join(f"`{name}`" for name in alike) + " have to be of one length"
     return ""
 
