@@ -8,7 +8,7 @@ from .values import CallSite
 
 
 class Group(Event):
-    """A rank that has joined the default group. rank, world_size: in it. site: of ``init_process_group``."""
+    """A rank that has joined the default group."""
 
     world_size: Size
     site: CallSite
@@ -57,9 +57,8 @@ class GroupCall(Call):
 
 
 class Collective(GroupCall):
-    """A function of torch.distributed. op: its name. dtype, shape: of its tensor. reduce: the operation, as "SUM".
-    root: the rank that it comes from or goes to. given: the numbers of a small tensor. members: the ranks of a new
-    group. asynchronous: whether it gives a handle to wait on."""
+    """A function of torch.distributed, by its name ``op``. reduce: as "SUM". root: the rank that it comes from or goes
+    to. given: the numbers of a small tensor. members: of a new group. asynchronous: whether it gives a handle."""
 
     op: Text
     dtype: Text | None = None
@@ -76,8 +75,7 @@ class Collective(GroupCall):
 
 
 class Done(Event):
-    """A call has come back. n: its number. error: the exception that it raised. got: the numbers of a small tensor
-    afterwards."""
+    """A call has come back. error: what it raised. got: the numbers of a small tensor."""
 
     REQUIRED = ("time",)
     n: Count
@@ -87,8 +85,8 @@ class Done(Event):
 
 class Forward(GroupCall):
     """A forward of a wrapper. ddp: its number. grad: whether gradients are on. sync: whether the backward will reduce
-    them. training: whether the module is in training mode. waits: whether it broadcasts buffers. rows: of its first
-    tensor. rebuilds: whether it also agrees on new buckets of gradients."""
+    them. waits: whether it broadcasts buffers. rows: of its first tensor. rebuilds: whether it also agrees on new
+    buckets of gradients."""
 
     REQUIRED = ("time", "ranks")
     ddp: Count
@@ -109,15 +107,15 @@ class Forward(GroupCall):
 
 
 class InnerForward(Timed):
-    """A forward of the module in a wrapper, past that one, with gradients. ddp: the wrapper's number."""
+    """A forward of the module in a wrapper, past that one, with gradients."""
 
     ddp: Count
     site: CallSite
 
 
 class Backward(GroupCall):
-    """A backward. armed: numbers of the wrappers whose gradients may be reduced in it. waits: whether there are any.
-    sync: whether all of them reduce."""
+    """A backward. armed: the wrappers whose gradients may be reduced in it. waits: whether there are any. sync: whether
+    all of them reduce."""
 
     armed: Counts
     waits: Flag
@@ -134,8 +132,7 @@ class Backward(GroupCall):
 
 class Ddp(Event):
     """A wrapper was made. ddp: its number in the process. nested: whether there is another one in it. batch_norms: how
-    many there are that are not synchronised. parameters, buffers: how many. find_unused: whether it looks for unused
-    parameters."""
+    many are not synchronised. find_unused: whether it looks for unused parameters."""
 
     ddp: Count
     site: CallSite
@@ -153,8 +150,8 @@ class Join(Event):
 
 
 class Gathered(Event):
-    """A loss was made of what a gather gave. op: the gather's name. own: whether the rank's own rows, which have a
-    gradient, were put in. site: of the gather. backward: of the backward."""
+    """A loss was made of what a gather gave. own: whether the rank's own rows, which have a gradient, were put in.
+    site: of the gather."""
 
     op: Text
     own: Flag

@@ -9,9 +9,8 @@ from .values import CallSite, Samplings
 
 class Loader(Event):
     """A DataLoader was made. loader: its number in the process. length: samples of the data set. batches: its own
-    length. batch_size: None where it makes no batches. numbered: the number of its DistributedSampler. iterable:
-    whether the data set is. part, whole: of a subset, which one it is and of how many samples. sampler, dataset: their
-    classes. workers: processes that load."""
+    length. numbered: the number of its DistributedSampler. iterable: whether the data set is. part, whole: of a subset,
+    which one it is and of how many samples. sampler, dataset: their classes."""
 
     loader: Count
     site: CallSite
@@ -29,8 +28,7 @@ class Loader(Event):
 
 
 class Sampler(Event):
-    """A DistributedSampler was made. sampler: its number in the process. rank, replicas: which part it gives. length:
-    samples of the data set."""
+    """A DistributedSampler was made. sampler: its number in the process. length: samples of the data set."""
 
     sampler: Count
     site: CallSite
@@ -42,14 +40,14 @@ class Sampler(Event):
 
 
 class SetEpoch(Event):
-    """``set_epoch``. sampler: the number of the sampler. epoch: None where it is no whole number."""
+    """``set_epoch``. epoch: None where it is no whole number."""
 
     sampler: Count | None
     epoch: Code | None
 
 
 class Split(Event):
-    """``random_split``. digests: of the indices of each part. lengths: of the parts."""
+    """``random_split``. digests: of the indices of each part."""
 
     digests: Digests
     lengths: Counts
@@ -67,8 +65,7 @@ class Iteration(Event):
 
 
 class Iterated(Event):
-    """It ends. exhausted: whether the loader ran out; it was cut by ``--max-steps`` otherwise. batches: how many there
-    were."""
+    """It ends. exhausted: whether the loader ran out; it was cut by ``--max-steps`` otherwise."""
 
     loader: Count
     turn: Count
@@ -99,8 +96,7 @@ class Seed(Event):
 
 
 class Draw(Event):
-    """Random numbers were drawn while training. function: of torch. count: how often it was at this place, from 1.
-    digest: of the numbers. numel: how many."""
+    """Random numbers were drawn while training. count: how often it was at this place, from 1."""
 
     function: Text
     count: Count

@@ -8,8 +8,8 @@ from .values import CallSite, TwinList
 
 
 class Save(Event):
-    """``torch.save`` or that of safetensors begins. path: None where it is not known. tensors: how many. wrapped: how
-    many of them lie in dictionaries whose names all begin with ``module.``. twins: see ``Twins``."""
+    """``torch.save`` or that of safetensors begins. path: None where it is not known. wrapped: how many of the tensors
+    lie in dictionaries whose names all begin with ``module.``."""
 
     path: Path | None
     tensors: Count
@@ -55,7 +55,7 @@ class Device(Event):
 
 
 class Claim(Event):
-    """The script says something of its batch size. text: the line."""
+    """The script says something of its batch size."""
 
     text: Text
     site: CallSite

@@ -13,8 +13,8 @@ FINDINGS = Is("a list of findings", lambda value: type(value) is list)
 
 
 class Start(Event):
-    """The command, first of all. version: of the events. cwd: where it was started. plan: what is run, and how. read:
-    what the static check has found before, one row a finding; None where it was left out."""
+    """The command, first of all. version: of the events. read: what the static check has found before, one row a
+    finding; None where it was left out."""
 
     version: Value = 0
     cwd: Path = ""
@@ -23,9 +23,8 @@ class Start(Event):
 
 
 class Hello(Event):
-    """A process that has imported torch, first. pid, ppid: its own and its parent's. rank, local_rank, world_size: as
-    its environment says, None where it does not. torch, python: versions. argv: the script. launched: whether the
-    command has started it; the command adds that."""
+    """A process that has imported torch, first. rank, local_rank, world_size: as its environment says, None where it
+    does not. torch, python: versions. launched: whether the command has started it; the command adds that."""
 
     REQUIRED = ("process",)
     version: Value = 0
@@ -51,8 +50,7 @@ class Shim(Event):
 
 
 class Fault(Event):
-    """A fault of ours, which has not changed the run. where: which part. message: one line. traceback: its last
-    lines."""
+    """A fault of ours, in the part ``where``, which has not changed the run."""
 
     where: Text
     message: Text
@@ -82,7 +80,7 @@ class Where(Event):
 
 
 class Spawn(Event):
-    """A process that starts ranks with ``torch.multiprocessing``. processes: how many."""
+    """A process that starts ranks with ``torch.multiprocessing``."""
 
     processes: Value
     site: CallSite
@@ -93,9 +91,8 @@ class Stopped(Event):
 
 
 class UncaughtException(Timed):
-    """A process that ends with an exception. kind: its class. message: its text, at most 2,000 characters. stack: where
-    it was raised. traceback: the last 8,000 characters. missing, present: of a KeyError, the key that is missing, and
-    one that differs by ``module.`` only."""
+    """A process that ends with an exception. kind: its class. missing, present: of a KeyError, the key that is missing,
+    and one that differs by ``module.`` only."""
 
     KIND = "exception"
     kind: Text

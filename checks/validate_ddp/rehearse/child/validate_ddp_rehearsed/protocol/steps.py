@@ -8,8 +8,7 @@ from .values import CallSite, Names
 
 
 class Optimizer(Event):
-    """An optimizer was made. optimizer: its number in the process. kind: its class. inner: whether one of
-    torch.distributed made it."""
+    """An optimizer was made. optimizer: its number in the process. inner: whether one of torch.distributed made it."""
 
     optimizer: Count
     kind: Text
@@ -66,8 +65,7 @@ class Unscale(Event):
 
 
 class Schedule(Event):
-    """A learning-rate schedule with an end was made. schedule: its number in the process. kind: its class. steps: to
-    its end."""
+    """A learning-rate schedule with an end was made. schedule: its number in the process. steps: to its end."""
 
     schedule: Count
     kind: Text
@@ -82,7 +80,7 @@ class Scheduled(Event):
 
 
 class MeanLoss(Event):
-    """A loss that is a mean. count: of how many targets. function: of torch."""
+    """A loss that is a mean. count: of how many targets."""
 
     count: Count
     site: CallSite
@@ -90,9 +88,8 @@ class MeanLoss(Event):
 
 
 class Average(Event):
-    """A moving average was updated. dtype: of the average. should, still: elements that should have moved, and those of
-    them that did not; neither for one in full precision. count: the number of the update, from 1. decay: where it is
-    known. function: of torch."""
+    """A moving average was updated. should, still: elements that should have moved, and those of them that did not;
+    neither for one in full precision. count: the number of the update, from 1."""
 
     site: CallSite
     dtype: Text
