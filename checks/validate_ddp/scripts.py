@@ -159,7 +159,7 @@ def _end_with_parent() -> None:
 def _prepare(enabled: frozenset[str]) -> None:
     """Import what every process needs, before there are several."""
     import validate_ddp.interpreter.trace
-    import validate_ddp.models.builtin
+    import validate_ddp.models.known
     import validate_ddp.source.lowering
     import validate_ddp.source.parsing  # noqa: F401 - all for their being there
 
@@ -218,13 +218,14 @@ def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str])
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
     from validate_ddp.interpreter.finder import Finder
     from validate_ddp.interpreter.trace import trace
+    from validate_ddp.models.known import registry
 
     summaries.begin()
     found: list[Proposal] = []
     files: list[str] = []
     try:
         runs = summaries.acts(script) and Finder(summaries, script).starts(script)
-        program = trace(summaries, script) if runs else None
+        program = trace(summaries, script, registry()) if runs else None
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from validate_ddp.findings import Span
+from validate_ddp.interpreter.iteration import element, loaders
 from validate_ddp.interpreter.values import Opaque, Resource, Site
-from validate_ddp.models.iteration import element, loaders
 
 SPAN = Span(1, 0, 1, 1)
 LOADER = Resource("loader", Site("train.py", SPAN, SPAN, ""))

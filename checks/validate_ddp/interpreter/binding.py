@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients, roles
+from validate_ddp.interpreter import attributes, gradients, iteration, roles
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
@@ -21,7 +21,6 @@ from validate_ddp.interpreter.values import (
     constant,
     join,
 )
-from validate_ddp.models import attributes, distributed, iteration, optimizers
 
 Node = list[Any]
 
@@ -79,12 +78,23 @@ def _assign_item(machine: Machine, target: Node, value: Value) -> None:
         elif isinstance(atom, Opaque) and atom.alike and iteration.key_of(key_value) and not is_alike(value):
             machine.write(machine.settings, str(iteration.key_of(key_value)), value)
         elif isinstance(atom, Opaque) and atom.carries:  # an nn.ModuleDict
-            optimizers.put_into(atom, value)
+            put_into(atom, value)
         elif isinstance(atom, Symbol) and atom.name == "os.environ":
             if machine.journals and constant(value) is not ...:  # in a branch: else the launcher's stands
                 value = join(attributes.environment(machine, key_value), value)
             machine.write(machine.environment, str(iteration.key_of(key_value)), value)
-            distributed.note_world(machine, key_value, value)
+            attributes.note_world(machine, key_value, value)
+
+
+_MOST_PARTS = 200
+"""Parameters given to one optimizer; more are of one model, of which the first tell enough. Not said: values merge."""
+
+
+def put_into(holder: Opaque, value: Value) -> None:
+    """Make ``value`` a part of the layers that the holder is."""
+    for part in holder.carries:
+        if isinstance(part, Resource) and part.kind == "layer":
+            part.fields["parts"] = (*part.get("parts"), *carried_by(value))[:_MOST_PARTS]
 
 
 def _unpack(machine: Machine, targets: list[Node], value: Value) -> None:

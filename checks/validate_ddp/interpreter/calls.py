@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp import models
-from validate_ddp.findings import Span
-from validate_ddp.interpreter import gradients, presence, ranks, roles, sameness, worth
+from validate_ddp.interpreter import (
+    attributes,
+    configuration,
+    gradients,
+    lengths,
+    metrics,
+    presence,
+    ranks,
+    roles,
+    sameness,
+    worth,
+)
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.values import (
     NONE,
-    TRUE,
     UNKNOWN,
     Class,
     Const,
@@ -29,7 +38,6 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
-from validate_ddp.models import attributes, autograd, configuration, data, lengths, metrics
 
 Node = list[Any]
 _DEEPEST = 40
@@ -38,52 +46,6 @@ it is said (DDP004)."""
 _MOST_GIVEN = 60
 """Values that an object may hold of unknown origin. Beyond that the rest is merged with nothing: a finding that hangs
 on one of sixty arguments of an unread function would be a guess anyway, so it is not said."""
-
-
-class Call:
-    """A call about to happen: what is called, on what, with which arguments, where."""
-
-    __slots__ = ("_place", "_site", "args", "keywords", "name", "node", "open", "receiver")
-
-    def __init__(
-        self,
-        name: str,
-        args: list[Value],
-        keywords: dict[str, Value],
-        site: Site | None,
-        place: tuple[Frame, list[int], Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.receiver: Value = ()
-        self.args = args
-        self.keywords = keywords
-        self.open = False
-        self.node: Node = []
-        self._site = site
-        self._place = place
-
-    @property
-    def site(self) -> Site:
-        """Where the call is; made when somebody asks, as most calls are of no note."""
-        if self._site is None:
-            assert self._place is not None
-            frame, span, statement = self._place
-            function = frame.function.name if frame.function else ""
-            self._site = Site(frame.module.path, Span(*span), Span(*statement), function)
-        return self._site
-
-    def argument(self, index: int, name: str = "") -> Value:
-        """The argument at a position or by name; empty where it is not given."""
-        if name and name in self.keywords:
-            return self.keywords[name]
-        if 0 <= index < len(self.args):
-            return self.args[index]
-        return ()
-
-    @property
-    def given(self) -> Value:
-        """The atoms of all arguments."""
-        return tuple(atom for value in (*self.args, *self.keywords.values()) for atom in value)
 
 
 def call_node(machine: Machine, node: Node) -> Value:
@@ -138,19 +100,20 @@ def _spread(value: Value) -> list[Value]:
 def call_method(machine: Machine, atom: Any, call: Call) -> Value:
     """Call the method ``call.name`` of ``atom``."""
     if isinstance(atom, Symbol):
-        return models.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
+        return machine.registry.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
     if isinstance(atom, Resource):
-        return models.call_resource(machine, atom, call)
+        return machine.registry.call_resource(machine, atom, call)
     if isinstance(atom, Instance):
         return _call_member(machine, atom, call)
     if isinstance(atom, (ModuleRef, Class)):
-        if call.name == "apply" and isinstance(atom, Class) and atom.find("apply")[0] is None:
-            return autograd.applied(machine, atom, call)
+        inherited = machine.registry.class_method(call.name) if isinstance(atom, Class) else None
+        if inherited is not None and isinstance(atom, Class) and atom.find(call.name)[0] is None:
+            return inherited(machine, atom, call)
         result: Value = ()
         for target in bare(attributes.get(machine, atom, call.name)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
-    return models.call_unknown(machine, atom, call)
+    return machine.registry.call_unknown(machine, atom, call)
 
 
 def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
@@ -161,15 +124,15 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
         return result or UNKNOWN
     member, _ = instance.cls.find(call.name)
     if instance.base is not None and call.name in ("step", "zero_grad"):  # of a derived optimizer
-        models.call_resource(machine, instance.base, call)
+        machine.registry.call_resource(machine, instance.base, call)
     if member is not None:
         result = ()
         for target in bare(attributes.bound(member, instance)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
     if instance.base is not None:
-        return models.call_resource(machine, instance.base, call)
-    return models.call_unknown(machine, instance, call)
+        return machine.registry.call_resource(machine, instance.base, call)
+    return machine.registry.call_unknown(machine, instance, call)
 
 
 def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
@@ -179,20 +142,20 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
     if isinstance(atom, Class):
         return instantiate(machine, atom, call)
     if isinstance(atom, Symbol):
-        return models.call_symbol(machine, atom, call)
+        return machine.registry.call_symbol(machine, atom, call)
     if isinstance(atom, Resource):
-        return models.call_object(machine, atom, call)
+        return machine.registry.call_object(machine, atom, call)
     if isinstance(atom, ModuleRef):
         return _call_module(machine, atom, call)
     if isinstance(atom, Instance):
         member, _ = atom.cls.find("__call__")
         if member is None:
-            return models.call_object(machine, atom, call)
+            return machine.registry.call_object(machine, atom, call)
         result: Value = ()
         for target in bare(attributes.bound(member, atom)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
-    return models.call_unknown(machine, atom, call)
+    return machine.registry.call_unknown(machine, atom, call)
 
 
 def _call_module(machine: Machine, atom: ModuleRef, call: Call) -> Value:
@@ -214,12 +177,8 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
     instance = Instance(cls, call.site)
     for base in cls.lineage():
         if isinstance(base, Symbol):
-            instance.base = models.base_object(machine, base, call)
+            instance.base = machine.registry.base_object(machine, base, call, cls)
             if instance.base is not None:
-                if instance.base.kind == "sampler":
-                    machine.epoch_setters |= data.epoch_setters(cls)
-                    if data.deals_by_itself(cls):
-                        instance.base.fields["own_order"] = TRUE
                 break
     member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:
@@ -252,7 +211,7 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
         else:
             names[name] = roles.suggested(name, alike=filled)
             if annotation is not None:
-                names[name] = models.annotated(machine, annotation, name)
+                names[name] = machine.registry.annotated(machine, annotation, name)
     if vararg:
         fields = {str(i): value for i, value in enumerate(args[positional:])}
         names[vararg] = (Resource("tuple", call.site, fields),)
@@ -348,7 +307,7 @@ def _received(machine: Machine, name: str, value: Value, annotation: Node | None
     if not all(isinstance(atom, Opaque) for atom in value):
         return value
     if annotation is not None and annotation[0] in ("name", "attr"):
-        annotated = models.annotated(machine, annotation, name)
+        annotated = machine.registry.annotated(machine, annotation, name)
         if not isinstance(annotated[0], Opaque):
             return annotated
         if annotated[0].alike:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.interpreter import ranks, roles, sameness, vocabulary
+from validate_ddp.interpreter import metrics, ranks, roles, sameness, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     WRAPPERS,
@@ -26,7 +26,6 @@ from validate_ddp.interpreter.values import (
     constant,
     unmarked,
 )
-from validate_ddp.models import metrics
 
 Truth = bool | RankTest | None
 Node = list[Any]

@@ -6,7 +6,20 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.interpreter import arithmetic, calls, conditions, gradients, narrowing, presence, roles, turns
+from validate_ddp.interpreter import (
+    arithmetic,
+    attributes,
+    calls,
+    conditions,
+    configuration,
+    gradients,
+    iteration,
+    lengths,
+    narrowing,
+    presence,
+    roles,
+    turns,
+)
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome, Scope
 from validate_ddp.interpreter.ranks import PARTIAL, both
 from validate_ddp.interpreter.sameness import OPTIONS, differs_by_rank, is_alike
@@ -29,7 +42,6 @@ from validate_ddp.interpreter.values import (
     on_ranks,
     reaching,
 )
-from validate_ddp.models import attributes, configuration, iteration, lengths
 
 Node = list[Any]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from validate_ddp.interpreter.values import TRUE, Const, Opaque, Resource, Value, WorldSize, bare, constant, reaching
 
 if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
+    from validate_ddp.interpreter.call import Call
     from validate_ddp.interpreter.machine import Machine
 
 _TRAINED = ("ddp", "fsdp", "engine", "prepared")

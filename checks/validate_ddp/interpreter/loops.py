@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import binding, conditions, ranks
+from validate_ddp.interpreter import binding, conditions, iteration, ranks
 from validate_ddp.interpreter.facts import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
 from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, RankTest, Resource, bare, reaching
-from validate_ddp.models import iteration
 
 Node = list[Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import ranks
@@ -19,6 +19,9 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.registry import Registry
 
 MISSING: Value = ("missing",)
 """A name that an alternative leaves unbound; never seen outside merges."""
@@ -120,8 +123,9 @@ class Stop(NamedTuple):
 class Machine:
     """Walks a program. One machine for each entry."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, registry: Registry) -> None:
         self.library = library
+        self.registry = registry
         self.facts: list[Fact] = []
         self.frames: list[Frame] = []
         self.epoch_setters: frozenset[str] = frozenset()

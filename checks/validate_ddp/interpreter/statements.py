@@ -8,10 +8,13 @@ from typing import Any
 from validate_ddp.interpreter import (
     binding,
     conditions,
+    contexts,
     exits,
     gradients,
     handlers,
+    iteration,
     loops,
+    metrics,
     narrowing,
     ranks,
     roles,
@@ -32,7 +35,6 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
-from validate_ddp.models import contexts, iteration, metrics
 
 Node = list[Any]
 

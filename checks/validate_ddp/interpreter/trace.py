@@ -13,6 +13,7 @@ from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.machine import MAIN, BudgetSpent, Machine, Stop
 from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
+from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
 from validate_ddp.interpreter.values import Const, Site, constant
 
@@ -206,10 +207,10 @@ class Program:
 
 
 @roomy
-def trace(summaries: Any, entry: str) -> Program:
-    """Walk the script at the absolute path ``entry``."""
+def trace(summaries: Any, entry: str, registry: Registry) -> Program:
+    """Walk the script at the absolute path ``entry``, with what the registry knows of libraries."""
     library = Library(summaries, entry)
-    machine = Machine(library)
+    machine = Machine(library, registry)
     machine.evaluate = MethodType(expressions.evaluate, machine)
     machine.walk = MethodType(statements.walk, machine)
     machine.call = MethodType(calls.call_values, machine)

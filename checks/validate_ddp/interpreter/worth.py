@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import Class, Const, Function, Opaque, Rank, Resource, bare
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
 _MOST_WALKS = 5
 _MOST_WALKS_OF_SHORT = 40

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import ClassMethod
 from validate_ddp.interpreter.values import Class, Function, Opaque, Value, bare, carried_by
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
-
-def applied(machine: Machine, cls: Class, call: Call) -> Value:
+def _applied(machine: Machine, cls: Class, call: Call) -> Value:
     """``Gather.apply(x)``: its forward runs, but the gradient is what its backward says.
 
     So the result is as good as the arguments, whatever collectives did in between, and those leave the arguments alone.
@@ -33,3 +30,6 @@ def _apart(value: Value) -> Value:
         Opaque(atom.name, gradients.cut_parts(atom.carries)) if isinstance(atom, Opaque) else atom
         for atom in bare(value)
     )
+
+
+DECLARED = (ClassMethod("apply", _applied),)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import conditions, gradients
+from validate_ddp.interpreter import attributes, conditions, configuration, gradients, iteration, lengths
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Guess, Model, api
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
     FALSE,
@@ -32,23 +33,6 @@ from validate_ddp.interpreter.values import (
     on_ranks,
     unmarked,
 )
-from validate_ddp.models import attributes, configuration, distributed, iteration, lengths
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-
-
-def find(name: str) -> Model | None:
-    root, _, rest = name.partition(".")
-    if root == "builtins":
-        return _BUILTINS.get(rest)
-    if root == "tqdm" or name.endswith(".tqdm"):
-        return _range if name.endswith("trange") else _through
-    if configuration.is_made_by(name):
-        return configuration.made
-    return _STANDARD.get(name)
 
 
 def _through(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -268,16 +252,12 @@ def _type(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return result or (Opaque("type"),)
 
 
-def _vars(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return call.argument(0) or UNKNOWN
-
-
-def _partial(machine: Machine, symbol: Symbol, call: Call) -> Value:
+def _same(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return call.argument(0) or UNKNOWN
 
 
 def _set_default(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    distributed.note_world(machine, call.argument(0), call.argument(1))
+    attributes.note_world(machine, call.argument(0), call.argument(1))
     return attributes.environment(machine, call.argument(0))
 
 
@@ -291,51 +271,45 @@ def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Resource("namespace", call.site, dict(call.keywords)),)
 
 
-def _wraps(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Symbol("functools.wrapper"),)
-
-
 def _any_all(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last, carried_by(call.given)),)
 
 
-_BUILTINS: dict[str, Model] = {
-    "int": _int,
-    "float": _int,
-    "str": _str,
-    "bool": _bool,
-    "getattr": _getattr,
-    "hasattr": _hasattr,
-    "isinstance": _isinstance,
-    "setattr": _setattr,
-    "enumerate": _enumerate,
-    "zip": _zip,
-    "iter": _iter,
-    "next": _next,
-    "list": _list,
-    "tuple": _list,
-    "reversed": _through,
-    "sorted": _through,
-    "dict": _dict,
-    "range": _range,
-    "len": _len,
-    "super": _super,
-    "type": _type,
-    "vars": _vars,
-    "exec": configuration.executed,
-    "any": _any_all,
-    "all": _any_all,
-}
-_STANDARD: dict[str, Model] = {
-    "collections.OrderedDict": _dict,
-    "os.getenv": _getenv,
-    "os.environ.get": _getenv,
-    "os.environ.setdefault": _set_default,
-    "os.environ.pop": _getenv,
-    "functools.partial": _partial,
-    "functools.wraps": _wraps,
-    "argparse.Namespace": _namespace,
-    "types.SimpleNamespace": _namespace,
-    "itertools.chain": _zip,
-    "copy.deepcopy": _through,
-}
+def _find(name: str) -> Model | None:
+    """A bar that shows progress over what it is given."""
+    if name.startswith("tqdm.") or (name.endswith(".tqdm") and name != "builtins.tqdm"):
+        return _range if name.endswith("trange") else _through
+    return None
+
+
+def _named(names: str) -> list[str]:
+    return [f"builtins.{name}" for name in names.split()]
+
+
+DECLARED = (
+    api(_named("int float"), _int),
+    api(_named("str"), _str),
+    api(_named("bool"), _bool),
+    api(_named("getattr"), _getattr),
+    api(_named("hasattr"), _hasattr),
+    api(_named("isinstance"), _isinstance),
+    api(_named("setattr"), _setattr),
+    api(_named("enumerate"), _enumerate),
+    api([*_named("zip"), "itertools.chain"], _zip),
+    api(_named("iter"), _iter),
+    api(_named("next"), _next),
+    api(_named("list tuple"), _list),
+    api(_named("reversed sorted"), _through),
+    api([*_named("dict"), "collections.OrderedDict"], _dict),
+    api(_named("range"), _range),
+    api(_named("len"), _len),
+    api(_named("super"), _super),
+    api(_named("type"), _type),
+    api([*_named("vars"), "functools.partial"], _same),
+    api(_named("any all"), _any_all),
+    api("os.getenv os.environ.get os.environ.pop", _getenv),
+    api("os.environ.setdefault", _set_default),
+    api("functools.wraps", result=(Symbol("functools.wrapper"),)),
+    api("argparse.Namespace types.SimpleNamespace", _namespace),
+    Guess(_find),
+)

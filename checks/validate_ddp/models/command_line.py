@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.interpreter import roles
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Method
 from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, bare, constant
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
 _DESTINATIONS = {
     "--local_rank": "local_rank",
@@ -21,7 +20,7 @@ _DESTINATIONS = {
 }
 
 
-def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
+def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
     """``parser.add_argument("--local_rank", ...)``: an option fact; all other options are of no interest."""
     _note_switch(machine, call)
     _note_rank(machine, call)
@@ -78,3 +77,6 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     if call.name == "parse_known_args":
         return (Resource("tuple", call.site, {"0": namespace, "1": UNKNOWN}),)
     return namespace
+
+
+DECLARED = (Method("add_argument", _declared),)

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Base, api
 from validate_ddp.interpreter.surroundings import bodies_of
-from validate_ddp.interpreter.values import Class, Const, Function, Resource, Symbol, Value, bare, constant
-from validate_ddp.models import randomness
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
+from validate_ddp.interpreter.values import (
+    TRUE,
+    Class,
+    Const,
+    Function,
+    Opaque,
+    Resource,
+    Symbol,
+    Value,
+    bare,
+    constant,
+)
+from validate_ddp.models import randomness, unknown
 
 _LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
-
-
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if last == "DistributedSampler" and root not in ("catalyst",):
-        return _distributed_sampler
-    if last in ("DataLoader", "StatefulDataLoader") and root in ("torch", "torchdata", "monai"):
-        return _loader
-    if last in ("DataLoaderX", "MultiEpochsDataLoader", "FastDataLoader"):
-        return _loader
-    if root == "torch" and last in _SAMPLERS:
-        return _SAMPLERS[last]
-    return None
 
 
 def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -105,15 +98,6 @@ def _subset(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Resource("subset", call.site, {"dataset": call.argument(0), "indices": call.argument(1)}),)
 
 
-_SAMPLERS: dict[str, Model] = {
-    "RandomSampler": _plain_sampler,
-    "SequentialSampler": _plain_sampler,
-    "WeightedRandomSampler": _plain_sampler,
-    "BatchSampler": _batch_sampler,
-    "Subset": _subset,
-}
-
-
 def distributed_samplers(value: Value) -> list[Resource]:
     """The torch DistributedSamplers that ``value`` is or draws from."""
     found = []
@@ -129,3 +113,30 @@ def distributed_samplers(value: Value) -> list[Resource]:
             elif atom.kind == "loader":
                 found.extend(distributed_samplers(atom.get("sampler") + atom.get("batch_sampler")))
     return found
+
+
+def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> Resource | None:
+    """The loader or sampler that an instance of a class of the program is."""
+    if base.last not in ("DataLoader", "DistributedSampler") or not machine.registry.knows(base.name):
+        return None
+    for atom in bare(machine.registry.call_symbol(machine, base, call)):
+        if isinstance(atom, Resource):
+            atom.fields["derived"] = (Opaque("derived"),)
+            if atom.kind == "sampler" and cls is not None:
+                machine.epoch_setters |= epoch_setters(cls)
+                if deals_by_itself(cls):
+                    atom.fields["own_order"] = TRUE
+            return atom
+    return None
+
+
+DECLARED = (
+    api("DistributedSampler", _distributed_sampler, within="*"),
+    api("DistributedSampler", unknown.unresolved, within="catalyst"),
+    api("DataLoader StatefulDataLoader", _loader, within="torch torchdata monai"),
+    api("DataLoaderX MultiEpochsDataLoader FastDataLoader", _loader, within="*"),
+    api("RandomSampler SequentialSampler WeightedRandomSampler", _plain_sampler, within="torch"),
+    api("BatchSampler", _batch_sampler, within="torch"),
+    api("Subset", _subset, within="torch"),
+    Base(_derived),
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter import calls, gradients, metrics, vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Method, Methods, Model, api
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -25,41 +26,8 @@ from validate_ddp.interpreter.values import (
     constant,
     is_none,
 )
-from validate_ddp.models import metrics, uses
+from validate_ddp.models import uses
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-_ROOTS = ("torch", "horovod", "mpi4py", "torch_xla", "deepspeed", "apex", "accelerate", "oneflow", "colossalai")
-
-
-def find(name: str) -> Model | None:
-    """The model of ``name``, if it is one of this file's."""
-    root, _, rest = name.partition(".")
-    last = name.rpartition(".")[2]
-    if root == "torch" and rest.startswith("distributed"):
-        if last in vocabulary.COLLECTIVES or last in TORCH.get(name.rpartition(".")[0], ()):
-            return collective
-        return _TORCH.get(last)
-    if root == "torch" and rest.startswith(("cuda.", "accelerator.")):
-        return _CUDA.get(last)
-    if root == "torch" and rest.startswith("multiprocessing"):
-        return _LAUNCH.get(last)
-    if root in ("multiprocessing", "torch_xla"):
-        return _LAUNCH.get(last) or (_XLA.get(last) if root == "torch_xla" else None)
-    if root == "horovod":
-        return collective if last in vocabulary.HOROVOD_COLLECTIVES else _HOROVOD.get(last)
-    if root == "mpi4py":
-        return collective if last in vocabulary.MPI_COLLECTIVES else _MPI.get(last)
-    if root == "deepspeed" and last in ("init_distributed", "destroy_process_group"):
-        return _initialise if last == "init_distributed" else _destroy
-    if root == "atexit" and last == "register":
-        return _at_exit
-    if (root not in _ROOTS or root == "deepspeed") and last == "destroy_process_group":
-        return _destroy
-    return None
 
 
 def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -104,7 +72,7 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last + "()", carries),)
 
 
-def mesh_method(mesh: Resource, call: Call) -> Value | None:
+def _mesh_method(machine: Machine, mesh: Resource, call: Call) -> Value | None:
     """A method of a device mesh, or of a part of one; None for one without a model."""
     if call.name == "get_rank":
         return (Rank("global"),)
@@ -174,12 +142,6 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return NONE
 
 
-def note_world(machine: Machine, key: Value, value: Value) -> None:
-    """Record that the script makes itself a world of one: `os.environ.setdefault("WORLD_SIZE", "1")`."""
-    if constant(key) == "WORLD_SIZE" and constant(value) in (1, "1"):
-        machine.record("world_of_one", "WORLD_SIZE", machine.site())
-
-
 def _is_loop_back(machine: Machine, method: Any) -> bool:
     """Whether the ranks meet at an address that other machines cannot reach."""
     if isinstance(method, str) and method.startswith("tcp:"):
@@ -218,10 +180,6 @@ def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return TRUE if started else (Opaque("is_initialized_yet"),)
 
 
-def _constant_model(value: Value) -> Model:
-    return lambda machine, symbol, call: value
-
-
 def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
     group = _none_for_default(call.argument(0, "group"))
     if not group or constant(group) is None:
@@ -257,38 +215,13 @@ def _none_for_default(group: Value) -> Value:
     )
 
 
-_TORCH: dict[str, Model] = {
-    "init_process_group": _initialise,
-    "destroy_process_group": _destroy,
-    "is_available": _constant_model(TRUE),
-    "is_nccl_available": _constant_model(TRUE),
-    "is_initialized": _is_initialized,
-    "is_torchelastic_launched": _constant_model(UNKNOWN),
-    "get_rank": _get_rank,
-    "DeviceMesh": _mesh,
-    "get_group_rank": _constant_model((Rank("group"),)),
-    "get_node_local_rank": _constant_model((Rank("local"),)),
-    "get_world_size": _constant_model((WorldSize(),)),
-}
-
-
 def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
     machine.record("device", symbol.last, call.site, device=call.argument(0, "device"))
     return NONE
 
 
-_CUDA: dict[str, Model] = {
-    "set_device": _set_device,
-    "set_device_index": _set_device,
-    "device_count": _constant_model((WorldSize(local=True),)),
-    "is_available": _constant_model(TRUE),
-}
-
-
 def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``mp.spawn(fn, args, nprocs)``: fn(index, *args) in each process."""
-    from validate_ddp.interpreter import calls
-
     nprocs = call.argument(2, "nprocs")
     if constant(nprocs) == 1:
         return NONE
@@ -299,8 +232,6 @@ def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``notebook_launcher(fn, args, num_processes)`` of Accelerate: fn(*args) in each process."""
-    from validate_ddp.interpreter import calls
-
     number = call.argument(2, "num_processes")
     if constant(number) != 1:
         machine.record("launch", "spawn", call.site, nprocs=number)
@@ -317,8 +248,6 @@ def _arguments(value: Value) -> list[Value]:
 
 def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``Process(target=fn, args=(i, ...))`` in a loop: one process a rank, the loop's number its rank."""
-    from validate_ddp.interpreter import calls
-
     given = _arguments(call.argument(3, "args"))
     counters = {loop.target for loop in machine.loops if loop.target}
     if machine.loops:
@@ -331,11 +260,9 @@ def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque("process"),)
 
 
-_LAUNCH: dict[str, Model] = {
-    "spawn": _spawn,
-    "start_processes": _spawn,
-    "Process": _process,
-}
+def _bind_process(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
+    return _process(machine, Symbol("multiprocessing.Process"), call) if "target" in call.keywords else None
 
 
 def _horovod(value: Value) -> Model:
@@ -348,23 +275,42 @@ def _horovod(value: Value) -> Model:
     return ask
 
 
-_HOROVOD: dict[str, Model] = {
-    "init": _constant_model(NONE),
-    "rank": _horovod((Rank("global"),)),
-    "local_rank": _horovod((Rank("local"),)),
-    "size": _horovod((WorldSize(),)),
-    "local_size": _horovod((WorldSize(local=True),)),
-}
-_MPI: dict[str, Model] = {
-    "Get_rank": _constant_model((Rank("global"),)),
-    "Get_size": _constant_model((WorldSize(),)),
-}
-_XLA: dict[str, Model] = {
-    "is_master_ordinal": _constant_model((RankTest("zero"),)),
-    "get_ordinal": _constant_model((Rank("global"),)),
-    "global_ordinal": _constant_model((Rank("global"),)),
-    "get_local_ordinal": _constant_model((Rank("local"),)),
-    "xrt_world_size": _constant_model((WorldSize(),)),
-    "rendezvous": collective,
-    "mesh_reduce": collective,
-}
+_GLOBAL, _LOCAL, _WORLD, _NODE = (Rank("global"),), (Rank("local"),), (WorldSize(),), (WorldSize(local=True),)
+
+DECLARED = (
+    api(vocabulary.COLLECTIVES, collective, within="torch.distributed"),
+    *(api(names, collective, within=place) for place, names in TORCH.items()),
+    api("init_process_group", _initialise, within="torch.distributed"),
+    api("is_available is_nccl_available", within="torch.distributed", result=TRUE),
+    api("is_initialized", _is_initialized, within="torch.distributed"),
+    api("is_torchelastic_launched", within="torch.distributed", result=UNKNOWN),
+    api("get_rank", _get_rank, within="torch.distributed"),
+    api("DeviceMesh", _mesh, within="torch.distributed"),
+    api("get_group_rank", within="torch.distributed", result=(Rank("group"),)),
+    api("get_node_local_rank", within="torch.distributed", result=_LOCAL),
+    api("get_world_size", within="torch.distributed", result=_WORLD),
+    api("destroy_process_group", _destroy, within="*"),
+    api("init_distributed", _initialise, within="deepspeed"),
+    api("atexit.register", _at_exit),
+    api("set_device set_device_index", _set_device, within="torch.cuda torch.accelerator"),
+    api("device_count", within="torch.cuda torch.accelerator", result=_NODE),
+    api("is_available", within="torch.cuda torch.accelerator", result=TRUE),
+    api("spawn start_processes", _spawn, within="torch.multiprocessing multiprocessing torch_xla"),
+    api("Process", _process, within="torch.multiprocessing multiprocessing torch_xla"),
+    api("is_master_ordinal", within="torch_xla", result=(RankTest("zero"),)),
+    api("get_ordinal global_ordinal", within="torch_xla", result=_GLOBAL),
+    api("get_local_ordinal", within="torch_xla", result=_LOCAL),
+    api("xrt_world_size", within="torch_xla", result=_WORLD),
+    api("rendezvous mesh_reduce", collective, within="torch_xla"),
+    api(vocabulary.HOROVOD_COLLECTIVES, collective, within="horovod"),
+    api("init", within="horovod", result=NONE),
+    api("rank", _horovod(_GLOBAL), within="horovod"),
+    api("local_rank", _horovod(_LOCAL), within="horovod"),
+    api("size", _horovod(_WORLD), within="horovod"),
+    api("local_size", _horovod(_NODE), within="horovod"),
+    api(vocabulary.MPI_COLLECTIVES, collective, within="mpi4py"),
+    api("Get_rank", within="mpi4py", result=_GLOBAL),
+    api("Get_size", within="mpi4py", result=_WORLD),
+    Methods("mesh", _mesh_method),
+    Method("Process", _bind_process),
+)

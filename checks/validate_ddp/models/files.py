@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import api
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
     Const,
@@ -22,21 +21,8 @@ from validate_ddp.interpreter.values import (
     reaching,
 )
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-
-
-def find(name: str) -> Model | None:
-    if name in vocabulary.CHECKPOINT_WRITERS:
-        return _save
-    last = name.rpartition(".")[2]
-    if last in ("uuid1", "uuid4"):  # lhotse and others bring their own
-        return _unique
-    return _FILES.get(name) or (_named_writer if last in _NAMED_WRITERS else None)
-
-
+_UNIQUE = """tempfile.mkdtemp tempfile.mktemp tempfile.mkstemp tempfile.NamedTemporaryFile tempfile.TemporaryDirectory
+    tempfile.TemporaryFile os.getpid builtins.hash random.random random.randint random.choice secrets.token_hex"""
 _NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json dump_json write_json".split())
 """Helpers of files that are not there, whose names say that they write a file and nothing else."""
 
@@ -92,26 +78,22 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     return (Resource("file", call.site, {"path": path, "mode": mode_value}),)
 
 
-def _dump(position: int) -> Model:
+def _dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``dump(object, file)``: writing to a handle that was opened here was noted there."""
-
-    def dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        target = call.argument(position, "file") or call.argument(position, "stream") or call.argument(position, "fp")
-        if not target or any(isinstance(atom, Resource) for atom in bare(target)):
-            return (Const(None),)
+    target = call.value("file")
+    if target and not any(isinstance(atom, Resource) for atom in bare(target)):
         machine.record("save", symbol.last, call.site, path=target, role=(Const("handle"),))
-        return (Const(None),)
-
-    return dump
+    return (Const(None),)
 
 
-def _writes(position: int, name: str, role: str = "file") -> Model:
-    def write(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        path = call.argument(position, name)
-        machine.record("save", symbol.last, call.site, path=path, role=(Const(role),))
-        return (Const(None),)
+def _write(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("save", symbol.last, call.site, path=call.value("path"), role=(Const("file"),))
+    return (Const(None),)
 
-    return write
+
+def _write_checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record("save", symbol.last, call.site, path=call.value("path"), role=(Const("checkpoint"),))
+    return (Const(None),)
 
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -148,45 +130,26 @@ def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque("unique", (Resource("unique", call.site),)),)
 
 
-_FILES: dict[str, Model] = {
-    "torch.load": _load,
-    "builtins.open": _open,
-    "io.open": _open,
-    "codecs.open": _open,
-    "os.path.join": _join,
-    "pathlib.Path": _join,
-    "pathlib.PurePath": _join,
-    "io.BytesIO": _buffer,
-    "io.StringIO": _buffer,
-    "tempfile.mkdtemp": _unique,
-    "tempfile.mktemp": _unique,
-    "tempfile.mkstemp": _unique,
-    "tempfile.NamedTemporaryFile": _unique,
-    "tempfile.TemporaryDirectory": _unique,
-    "tempfile.TemporaryFile": _unique,
-    "os.getpid": _unique,
-    "builtins.hash": _unique,
-    "random.random": _unique,
-    "random.randint": _unique,
-    "random.choice": _unique,
-    "secrets.token_hex": _unique,
-    "pickle.dump": _dump(1),
-    "json.dump": _dump(1),
-    "yaml.dump": _dump(1),
-    "yaml.safe_dump": _dump(1),
-    "joblib.dump": _writes(1, "filename"),
-    "numpy.save": _writes(0, "file"),
-    "numpy.savez": _writes(0, "file"),
-    "numpy.savez_compressed": _writes(0, "file"),
-    "numpy.savetxt": _writes(0, "fname"),
-    "shutil.copy": _writes(1, "dst"),
-    "shutil.copy2": _writes(1, "dst"),
-    "shutil.copyfile": _writes(1, "dst"),
-    "shutil.copytree": _writes(1, "dst"),
-    "torch.onnx.export": _writes(2, "f", "checkpoint"),
-    "logging.basicConfig": _logging,
-    "logging.FileHandler": _logging,
-    "torch.utils.tensorboard.SummaryWriter": _writer,
-    "torch.utils.tensorboard.writer.SummaryWriter": _writer,
-    "tensorboardX.SummaryWriter": _writer,
-}
+_SUMMARY_WRITERS = (
+    "torch.utils.tensorboard.SummaryWriter",
+    "torch.utils.tensorboard.writer.SummaryWriter",
+    "tensorboardX.SummaryWriter",
+)
+DECLARED = (
+    api(vocabulary.CHECKPOINT_WRITERS, _save),
+    api("torch.load", _load),
+    api("builtins.open io.open codecs.open", _open),
+    api("os.path.join pathlib.Path pathlib.PurePath", _join),
+    api("io.BytesIO io.StringIO", _buffer),
+    api("uuid1 uuid4", _unique, within="*"),  # lhotse and others bring their own
+    api(_UNIQUE, _unique),
+    api("pickle.dump json.dump yaml.dump yaml.safe_dump", _dump, parameters="object file=file=stream=fp"),
+    api("joblib.dump", _write, parameters="value path=filename"),
+    api("numpy.save numpy.savez numpy.savez_compressed", _write, parameters="path=file"),
+    api("numpy.savetxt", _write, parameters="path=fname"),
+    api("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", _write, parameters="src path=dst"),
+    api("torch.onnx.export", _write_checkpoint, parameters="model args path=f"),
+    api("logging.basicConfig logging.FileHandler", _logging),
+    api(_SUMMARY_WRITERS, _writer),
+    api(_NAMED_WRITERS, _named_writer, within="*"),
+)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter import calls, gradients, metrics, vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Attributes, Methods, Model, api
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -15,38 +16,18 @@ from validate_ddp.interpreter.values import (
     Function,
     Instance,
     Opaque,
+    Rank,
+    RankTest,
     Resource,
     Symbol,
     Value,
+    WorldSize,
     bare,
     carried_by,
     constant,
     join,
 )
-from validate_ddp.models import distributed, metrics, sharded, uses
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-
-
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if root == "accelerate":
-        if last in ("Accelerator", "PartialState", "AcceleratorState"):
-            return _made("accelerator")
-        if last in vocabulary.ACCELERATE_UTILITIES:
-            return _collective
-        if last in ("notebook_launcher", "debug_launcher"):
-            return distributed.launched_in_notebook
-    if root in ("lightning", "lightning_fabric", "pytorch_lightning", "lite") and last == "Fabric":
-        return _made("fabric")
-    if root == "deepspeed" and last == "initialize":
-        return _deepspeed
-    return None
-
+from validate_ddp.models import distributed, sharded, uses
 
 _WORKING = frozenset(
     """prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders launch split_between_processes
@@ -161,8 +142,6 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     if name in ("save_state", "load_state"):
         return _hooked(machine, launcher, call)
     if name == "launch" and call.args:
-        from validate_ddp.interpreter import calls
-
         calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
         return NONE
     if name in ("print", "log"):
@@ -214,3 +193,31 @@ def unwrapped(value: Value) -> Value:
         else:
             result = join(result, (atom,))
     return result or UNKNOWN
+
+
+_ATTRIBUTES = {
+    "is_main_process": (RankTest("zero"),),
+    "is_global_zero": (RankTest("zero"),),
+    "is_world_process_zero": (RankTest("zero"),),
+    "is_last_process": (RankTest("some"),),
+    "is_local_main_process": (RankTest("local-zero"),),
+    "process_index": (Rank("global"),),
+    "global_rank": (Rank("global"),),
+    "local_process_index": (Rank("local"),),
+    "local_rank": (Rank("local"),),
+    "num_processes": (WorldSize(),),
+    "world_size": (WorldSize(),),
+    "node_rank": (Rank("node"),),
+    "device": (Opaque("device"),),
+}
+
+
+DECLARED = (
+    api("Accelerator PartialState AcceleratorState", _made("accelerator"), within="accelerate"),
+    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate"),
+    api("notebook_launcher debug_launcher", distributed.launched_in_notebook, within="accelerate"),
+    api("Fabric", _made("fabric"), within="lightning lightning_fabric pytorch_lightning lite"),
+    api("initialize", _deepspeed, within="deepspeed"),
+    Methods("accelerator fabric", launcher_method),
+    Attributes("accelerator fabric trainer launcher", _ATTRIBUTES),
+)

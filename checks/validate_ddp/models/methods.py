@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import gradients, roles, sameness
+from validate_ddp.interpreter import attributes, calls, configuration, iteration, metrics, roles, sameness
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Method, Methods
 from validate_ddp.interpreter.values import (
     NONE,
     UNKNOWN,
@@ -30,23 +32,14 @@ from validate_ddp.interpreter.values import (
     reaching,
 )
 from validate_ddp.models import (
-    attributes,
     command_line,
-    configuration,
     distributed,
     files,
-    frameworks,
-    iteration,
-    metrics,
     networks,
-    optimizers,
     randomness,
     sharded,
-    tensors,
+    unknown,
 )
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
 _SELF = frozenset(
     """to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory type xpu npu
@@ -55,54 +48,33 @@ _SELF = frozenset(
 _PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclasses"})
 
 
-def call(machine: Machine, resource: Resource, called: Call) -> Value:
-    """Call a method of an object of a library."""
-    kind, name = resource.kind, called.name
-    if kind == "super":
-        return _super(machine, resource, called)
-    if kind in ("accelerator", "fabric"):
-        result = frameworks.launcher_method(machine, resource, called)
-        if result is not None:
-            return result
-    if kind in ("dict", "list", "tuple", "namespace", configuration.KIND):
-        result = _container(machine, resource, called)
-        if result is not None:
-            return result
-    if kind == "mesh":
-        result = distributed.mesh_method(resource, called)
-        if result is not None:
-            return result
-    if name == "set_epoch":
-        return _set_epoch(machine, (resource,), called)
-    if kind == "scheduler" and name == "step":
+def _scheduler(machine: Machine, resource: Resource, called: Call) -> Value | None:
+    if called.name == "step":
         counted(resource, "stepped")
         if called.args:
             metrics.report(machine, called, called.args[0])
-    if kind in WRAPPERS or kind == "prepared":
-        return _wrapper(machine, resource, called)
-    if kind == "handler" and name == "setLevel":
-        level = called.argument(0, "level")
-        if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
-            resource.fields["quiet"] = (Const(True),)  # the other ranks log errors only
-        return NONE
-    if kind == "writer":
-        if name.startswith("add_") and machine.who == "all":
-            counted(resource, "used")
-        metrics.report(machine, called)
-        return (Opaque(name, ()),)
-    if name in resource.fields:
-        from validate_ddp.interpreter import calls
+    return None
 
-        result = ()
-        for target in bare(resource.fields[name]):
-            result = join(result, calls.call_atom(machine, target, called))
-        return result or UNKNOWN
-    return call_unknown(machine, resource, called)
+
+def _handler(machine: Machine, resource: Resource, called: Call) -> Value | None:
+    if called.name != "setLevel":
+        return None
+    level = called.argument(0, "level")
+    if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
+        resource.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+    return NONE
+
+
+def _writer(machine: Machine, resource: Resource, called: Call) -> Value | None:
+    if called.name == "set_epoch":
+        return None
+    if called.name.startswith("add_") and machine.who == "all":
+        counted(resource, "used")
+    metrics.report(machine, called)
+    return (Opaque(called.name, ()),)
 
 
 def _super(machine: Machine, resource: Resource, called: Call) -> Value:
-    from validate_ddp.interpreter import calls
-
     instance, owner = resource.get("of")[0], resource.get("owner")[0]
     lineage = instance.cls.lineage()
     after = lineage[lineage.index(owner) + 1 :] if owner in lineage else []
@@ -113,9 +85,7 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
                 result = join(result, calls.call_atom(machine, target, called))
             return result or UNKNOWN
         if isinstance(base, Symbol) and called.name == "__init__":
-            from validate_ddp import models
-
-            made = models.base_object(machine, base, called)
+            made = machine.registry.base_object(machine, base, called)
             if made is not None and instance.base is not None:
                 instance.base.fields.update(made.fields)  # it is the same object, told of once
             else:
@@ -124,11 +94,6 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
                 machine.write(instance.fields, "transform", called.keywords["transform"])
             return NONE
     return call_unknown(machine, instance, called)
-
-
-def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
-    machine.record("set_epoch", "set_epoch", called.site, target=target, epoch=called.argument(0, "epoch"))
-    return NONE
 
 
 def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
@@ -143,8 +108,6 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         _note_mode(machine, called)
         return (resource,)
     if name == "module":  # `ddp.module(x)`: the inner module's forward
-        from validate_ddp.interpreter import calls
-
         result: Value = ()
         for inner in bare(resource.get("inner")):
             if isinstance(inner, Opaque):
@@ -165,8 +128,9 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
         return (Opaque(name, (resource,)),)
-    if name in ("step", "zero_grad"):
-        return _UNKNOWN_METHODS[name](machine, resource, called) or UNKNOWN
+    handler = machine.registry.method(name) if name in ("set_epoch", "step", "zero_grad") else None
+    if handler is not None:
+        return handler(machine, resource, called) or UNKNOWN
     return (Opaque(name + "()", carried_by((resource, *called.given))),)
 
 
@@ -237,7 +201,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     name = called.name
     if machine.wrapped and not called.receiver and any(atom is held for held in machine.wrapped):
         return networks.unknown_forward(machine, atom, called)
-    handler = _UNKNOWN_METHODS.get(name)
+    handler = machine.registry.method(name)
     if handler is not None and (called.receiver or name in ("backward",)):
         result = handler(machine, atom, called)
         if result is not None:
@@ -268,9 +232,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         return hint
     if isinstance(atom, Instance) and not called.receiver:
         return networks.forward(machine, atom, called)
-    from validate_ddp import models
-
-    models.called_back(machine, called, "")
+    unknown.called_back(machine, called, "")
     carries = carried_by((atom, *called.given))
     if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
         carries = tuple(part for part in carries if not isinstance(part, Resource) or part.kind != "loader")
@@ -297,8 +259,9 @@ def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
     return _load_state(machine, (atom,), called)
 
 
-def _epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return _set_epoch(machine, (atom,), called)
+def _set_epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
+    machine.record("set_epoch", "set_epoch", called.site, target=(atom,), epoch=called.argument(0, "epoch"))
+    return NONE
 
 
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -334,13 +297,6 @@ def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
     return None
 
 
-def _bind_process(machine: Machine, atom: Any, called: Call) -> Value | None:
-    """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
-    if "target" in called.keywords:
-        return distributed._process(machine, Symbol("multiprocessing.Process"), called)
-    return None
-
-
 def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
     if isinstance(atom, Opaque) and atom.name.rpartition(".")[2] in ("accelerator", "fabric", "strategy"):
         machine.record("collective", called.name, called.site, arguments=called.given)
@@ -350,42 +306,28 @@ def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``executor.submit(trainer)``: the object is called on the cluster."""
-    from validate_ddp.interpreter import calls
-
     for target in bare(called.argument(0)):
         if isinstance(target, (Instance, Function)):
             calls.spawned(machine, (target,), called.args[1:], called.site)
     return UNKNOWN
 
 
-_UNKNOWN_METHODS = {
-    "add_argument": command_line.declared,
-    **dict.fromkeys(gradients.CUTTING_METHODS, tensors.cut),
-    "clone": tensors.clone,
-    "manual_seed": randomness.generator_seeded,
-    "backward": _backward,
-    "state_dict": _state_dict,
-    "load_state_dict": _load_state_dict,
-    "set_epoch": _epoch,
-    "open": _open_path,
-    "write_text": _write_text,
-    "write_bytes": _write_text,
-    "save_pretrained": _save_pretrained,
-    "format": _format,
-    "joinpath": _format,
-    "export_to_onnx": _export,
-    "export_onnx": _export,
-    "Process": _bind_process,
-    "wait_for_everyone": _barrier,
-    "barrier": _barrier,
-    "submit": _submit,
-    "consolidate_state_dict": sharded.consolidate,
-    "step": optimizers.step,
-    "zero_grad": optimizers.zero_grad,
-    "append": optimizers.holding,
-    "extend": optimizers.holding,
-    "insert": optimizers.holding,
-    "update": optimizers.holding,
-    "add_module": optimizers.holding,
-    "register_module": optimizers.holding,
-}
+DECLARED = (
+    Methods("super", _super),
+    Methods(f"dict list tuple namespace {configuration.KIND}", _container),
+    Methods("scheduler", _scheduler),
+    Methods(" ".join((*WRAPPERS, "prepared")), _wrapper),
+    Methods("handler", _handler),
+    Methods("writer", _writer),
+    Method("backward", _backward),
+    Method("state_dict", _state_dict),
+    Method("load_state_dict", _load_state_dict),
+    Method("set_epoch", _set_epoch),
+    Method("open", _open_path),
+    Method("write_text write_bytes", _write_text),
+    Method("save_pretrained", _save_pretrained),
+    Method("format joinpath", _format),
+    Method("export_to_onnx export_onnx", _export),
+    Method("wait_for_everyone barrier", _barrier),
+    Method("submit", _submit),
+)

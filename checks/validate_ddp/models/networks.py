@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter import attributes, calls, gradients
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Model, api
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     WRAPPERS,
@@ -21,46 +22,16 @@ from validate_ddp.interpreter.values import (
     carried_by,
 )
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-_DDP_NAMES = ("DistributedDataParallel", "DistributedDataParallelCPU", "LegacyDistributedDataParallel")
 MOVED = ".moved"
 """A field of a model that was put on a device: no attribute has such a name."""
-_FSDP_NAMES = ("FullyShardedDataParallel", "FSDP")
 _SAME = frozenset(
     """convert_sync_batchnorm convert_syncbn_model deepcopy copy compile script freeze_bn network_to_half
     prepare_model_for_kbit_training optimize_for_inference convert_sync_batchnorm_model get_peft_model""".split()
 )
 
 
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if last in _DDP_NAMES or (last == "DDP" and root in ("torch", "apex")):
-        return _wrap("ddp")
-    if last in _FSDP_NAMES:
-        return _wrap("fsdp")
-    if last == "DataParallel" and root in ("torch",):
-        return _wrap("dp")
-    if root == "torch" and last == "fully_shard":
-        return _fully_shard
-    if root in ("torch", "copy", "apex", "peft") and last in _SAME:
-        return _first
-    if name == "apex.amp.initialize" or (last == "initialize" and root == "apex"):
-        return _amp_initialize
-    if root == "torch" and last == "device":
-        return _device
-    if last in ("no_grad", "inference_mode") and root == "torch":
-        return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("no_grad"),)}),)
-    if name.startswith("torch.distributed.algorithms.") and last == "Join":
-        return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("join"),)}),)
-    if root == "torch" and last in gradients.CUTTING_FUNCTIONS:
-        return _cut
-    if root == "torch" and last in gradients.JOINING_FUNCTIONS:
-        return _joined
-    return None
+def _context(name: str) -> Model:
+    return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const(name),)}),)
 
 
 def _cut(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -144,9 +115,6 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
         member, _ = atom.cls.find("forward")
         if member is not None:
             machine.record("forward", "module", call.site, model=(atom,), inputs=_batches(carried))
-            from validate_ddp.interpreter import calls
-            from validate_ddp.models import attributes
-
             for function in bare(attributes.bound(member, atom)):
                 if not hasattr(function, "node"):
                     continue
@@ -205,3 +173,19 @@ def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site
             for part in atom.fields.values():
                 found.extend(wrapped_state(part, seen))
     return found
+
+
+DECLARED = (
+    api("DistributedDataParallel DistributedDataParallelCPU LegacyDistributedDataParallel", _wrap("ddp"), within="*"),
+    api("DDP", _wrap("ddp"), within="torch apex"),
+    api("FullyShardedDataParallel FSDP", _wrap("fsdp"), within="*"),
+    api("DataParallel", _wrap("dp"), within="torch"),
+    api("fully_shard", _fully_shard, within="torch"),
+    api(_SAME, _first, within="torch copy apex peft"),
+    api("initialize", _amp_initialize, within="apex"),
+    api("device", _device, within="torch"),
+    api("no_grad inference_mode", _context("no_grad"), within="torch"),
+    api("Join", _context("join"), within="torch.distributed.algorithms"),
+    api(gradients.CUTTING_FUNCTIONS, _cut, within="torch"),
+    api(gradients.JOINING_FUNCTIONS, _joined, within="torch"),
+)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from validate_ddp.interpreter import binding
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Base, Method, api
 from validate_ddp.interpreter.values import (
     NONE,
     WRAPPERS,
@@ -22,11 +24,6 @@ from validate_ddp.interpreter.values import (
     constant,
 )
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-
 _OPTIMIZERS = frozenset(
     """SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop LBFGS ASGD SparseAdam Adafactor Muon LARS LAMB
     Lamb Lion AdaBelief Adan FusedAdam FusedSGD FusedLAMB FusedNovoGrad Adam8bit AdamW8bit PagedAdamW8bit Lion8bit
@@ -40,19 +37,7 @@ _LAYERS = frozenset(
 )
 """Modules of torch.nn that have parameters, or may hold such modules."""
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
-_MOST_PARTS = 200
-"""Parameters given to one optimizer; more are of one model, of which the first tell enough. Not said: values merge."""
 _PARAMETRISED = _LAYERS - _HOLDERS
-
-
-def find(name: str) -> Model | None:
-    root, _, rest = name.partition(".")
-    last = name.rpartition(".")[2]
-    if last in _OPTIMIZERS and root != "program":
-        return _optimizer
-    if root == "torch" and last in _LAYERS and rest.startswith("nn."):
-        return _layer
-    return None
 
 
 def _optimizer(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -65,13 +50,6 @@ def made(machine: Machine, symbol: Symbol, call: Call) -> Resource:
     optimizer = Resource("optimizer", call.site, {"parameters": parameters})
     machine.record("optimizer", symbol.last, call.site, optimizer=(optimizer,), parameters=parameters)
     return optimizer
-
-
-def is_base(symbol: Symbol) -> bool:
-    """Whether classes derived from it are optimizers."""
-    return symbol.name in ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer") or (
-        symbol.name.startswith("torch.optim.") and symbol.last in _OPTIMIZERS
-    )
 
 
 def _layer(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -88,17 +66,10 @@ def _layer(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def holding(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``layers.append(layer)``: a container of modules, or a module, gets parts."""
     if isinstance(atom, Opaque):
-        put_into(atom, called.given)
+        binding.put_into(atom, called.given)
     elif isinstance(atom, Instance):
         atom.given = (*atom.given, *carried_by(called.given))
     return None
-
-
-def put_into(holder: Opaque, value: Value) -> None:
-    """Make ``value`` a part of the layers that the holder is."""
-    for part in holder.carries:
-        if isinstance(part, Resource) and part.kind == "layer":
-            part.fields["parts"] = (*part.get("parts"), *carried_by(value))[:_MOST_PARTS]
 
 
 def step(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -201,3 +172,22 @@ def _makes_layers(cls: Class) -> bool:
     return any(isinstance(base, Symbol) and base.name == "torch.nn.Module" for base in bases) and any(
         isinstance(base, Class) and not _PARAMETRISED.isdisjoint(base.node[6]) for base in bases
     )
+
+
+def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> Resource | None:
+    """The optimizer that an instance of a class of the program is."""
+    place, _, last = base.name.rpartition(".")
+    if base.name in ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"):
+        return made(machine, base, call)
+    is_one = last in _OPTIMIZERS and f"{place}.".startswith("torch.optim.")
+    return made(machine, base, call) if is_one else None
+
+
+DECLARED = (
+    api(_OPTIMIZERS, _optimizer, within="*"),
+    api(_LAYERS, _layer, within="torch.nn"),
+    Base(_derived),
+    Method("step", step),
+    Method("zero_grad", zero_grad),
+    Method("append extend insert update add_module register_module", holding),
+)

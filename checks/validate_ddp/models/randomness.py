@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import gradients, vocabulary
+from validate_ddp.interpreter import calls, gradients, vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Guess, Method, Model, api
 from validate_ddp.interpreter.values import (
     FALSE,
     NONE,
@@ -22,11 +23,6 @@ from validate_ddp.interpreter.values import (
     constant,
     join,
 )
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
 
 SEEDING = frozenset("seed_everything set_seed set_random_seed seed_torch random_seed".split())
 _DRAWS = frozenset("randn randn_like rand rand_like randint randint_like normal".split())
@@ -50,26 +46,6 @@ _SAYING = tuple(
 """What the name of a transform or data set holds that does."""
 _SURE = 2
 """So many parameters of that kind leave no doubt."""
-
-
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if root == "torch" and last in ("manual_seed", "manual_seed_all", "seed"):
-        return _seed
-    if root in ("random", "numpy") and last == "seed":
-        return _seed
-    if last in SEEDING:
-        return _seed
-    if root == "torch" and last in _DRAWS and name.count(".") == 1:
-        return _draw
-    if name == "torch.Generator":
-        return _generator
-    if root == "torchvision" and last in _TRANSFORMS:
-        return _transform
-    if root not in vocabulary.LIBRARIES and _says_random(last):
-        return _named
-    return None
 
 
 def _says_random(name: str) -> bool:
@@ -148,8 +124,6 @@ def _may_be_on(value: Value) -> bool:
 
 def seed_workers(machine: Machine, call: Call) -> None:
     """Walk the function that a loader's workers start with, if it seeds them: its facts are marked ``worker``."""
-    from validate_ddp.interpreter import calls
-
     keywords: dict[str, Value] = {}
     for name, node in call.node[3] if call.node else ():
         if name == "worker_init_fn" and node[0] == "call" and node[1][-1] == "partial":
@@ -158,7 +132,25 @@ def seed_workers(machine: Machine, call: Call) -> None:
         if isinstance(atom, Function) and (atom.node[0] == "lambda" or not _SEEDS.isdisjoint(atom.node[7])):
             keywords["*"] = (Resource("worker", call.site),)  # a call with that is always walked
             with machine.flagged("worker"):
-                calls.call_atom(machine, atom, calls.Call("", [(Const(1),)], keywords, call.site))
+                calls.call_atom(machine, atom, Call("", [(Const(1),)], keywords, call.site))
 
 
 _SEEDS = SEEDING | {"seed", "manual_seed"}
+
+
+def _find(name: str) -> Model | None:
+    """Of what lies out of sight, the name may say that it is random."""
+    root, _, _ = name.partition(".")
+    return _named if root not in vocabulary.LIBRARIES and _says_random(name.rpartition(".")[2]) else None
+
+
+DECLARED = (
+    api("manual_seed manual_seed_all seed", _seed, within="torch"),
+    api("seed", _seed, within="random numpy"),
+    api(SEEDING, _seed, within="*"),
+    api((f"torch.{name}" for name in _DRAWS), _draw),
+    api("torch.Generator", _generator),
+    api(_TRANSFORMS, _transform, within="torchvision"),
+    Guess(_find),
+    Method("manual_seed", generator_seeded),
+)

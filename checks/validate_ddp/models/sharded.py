@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Method, api
 from validate_ddp.interpreter.values import FALSE, NONE, TRUE, Instance, Opaque, Resource, Symbol, Value, bare, constant
+from validate_ddp.models import unknown
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
 _CHECKPOINT = frozenset("save load async_save save_state_dict load_state_dict".split())
 _STATES = frozenset(
     """get_state_dict get_model_state_dict get_optimizer_state_dict set_state_dict set_model_state_dict
@@ -23,21 +21,6 @@ _OF_FSDP = frozenset(
 )
 _OF_ENGINE = frozenset("save_checkpoint load_checkpoint save_16bit_model save_fp16_model".split())
 _OF_LAUNCHER = {"accelerator": ("save_state", "load_state", "get_state_dict"), "fabric": ("save", "load")}
-
-
-def find(name: str) -> Model | None:
-    """The model of a function of ``torch.distributed.checkpoint`` or of FSDP's class, if ``name`` is one."""
-    if not name.startswith("torch.distributed."):
-        return None
-    _, _, rest = name.partition("torch.distributed.")
-    last = name.rpartition(".")[2]
-    if last == "StateDictOptions":
-        return _options
-    if last in _PARTING and rest.startswith(("tensor", "_tensor", "pipelining")):
-        return _partition
-    if rest.startswith("checkpoint."):
-        return _checkpoint if last in _CHECKPOINT else _states if last in _STATES else None
-    return _of_fsdp if rest.startswith("fsdp") and last in _OF_FSDP else None
 
 
 _PARTING = frozenset("parallelize_module distribute_tensor distribute_module PipelineStage pipeline".split())
@@ -55,12 +38,10 @@ def _record(machine: Machine, call: Call, name: str, receiver: Value, sure: bool
 
 
 def _checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    from validate_ddp import models
-
     alone = constant(call.argument(-1, "no_dist")) is True or call.argument(-1, "process_group")
     if not alone:
         _record(machine, call, f"checkpoint.{symbol.last}", (), sure=True)
-    return models.unresolved(machine, symbol, call)
+    return unknown.unresolved(machine, symbol, call)
 
 
 def _states(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -122,3 +103,13 @@ def consolidate(machine: Machine, atom: Any, call: Call) -> Value:
     """``ZeroRedundancyOptimizer.consolidate_state_dict()``: every rank sends its shard."""
     _record(machine, call, call.name, (), sure=True)
     return NONE
+
+
+DECLARED = (
+    api("StateDictOptions", _options, within="torch.distributed"),
+    api(_PARTING, _partition, within="torch.distributed.tensor torch.distributed._tensor torch.distributed.pipelining"),
+    api(_CHECKPOINT, _checkpoint, within="torch.distributed.checkpoint"),
+    api(_STATES, _states, within="torch.distributed.checkpoint"),
+    api(_OF_FSDP, _of_fsdp, within="torch.distributed.fsdp"),
+    Method("consolidate_state_dict", consolidate),
+)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
 Node = list[Any]
 _SYNCHRONIZING = frozenset("wait wait_all synchronize barrier is_completed wait_stream".split())

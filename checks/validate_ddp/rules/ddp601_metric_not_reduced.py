@@ -37,11 +37,11 @@ from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.metrics import REDUCED, SUMMED
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
-from validate_ddp.models.metrics import REDUCED, SUMMED
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "iterate"

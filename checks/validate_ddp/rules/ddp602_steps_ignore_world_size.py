@@ -38,10 +38,10 @@ from typing import Any
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.lengths import terms
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
-from validate_ddp.models.lengths import terms
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "scheduler"

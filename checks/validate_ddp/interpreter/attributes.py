@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients, roles, vocabulary
+from validate_ddp.interpreter import configuration, gradients, metrics, roles, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.sameness import OPTIONS
 from validate_ddp.interpreter.values import (
@@ -17,33 +17,16 @@ from validate_ddp.interpreter.values import (
     ModuleRef,
     Opaque,
     Rank,
-    RankTest,
     Resource,
     Symbol,
     Value,
     WorldSize,
     bare,
     carried_by,
+    constant,
     join,
 )
 from validate_ddp.interpreter.vocabulary import LIBRARIES
-from validate_ddp.models import configuration, metrics
-
-_ACCELERATOR = {
-    "is_main_process": (RankTest("zero"),),
-    "is_global_zero": (RankTest("zero"),),
-    "is_world_process_zero": (RankTest("zero"),),
-    "is_last_process": (RankTest("some"),),
-    "is_local_main_process": (RankTest("local-zero"),),
-    "process_index": (Rank("global"),),
-    "global_rank": (Rank("global"),),
-    "local_process_index": (Rank("local"),),
-    "local_rank": (Rank("local"),),
-    "num_processes": (WorldSize(),),
-    "world_size": (WorldSize(),),
-    "node_rank": (Rank("node"),),
-    "device": (Opaque("device"),),
-}
 
 
 def bound(member: Value, instance: Any) -> Value:
@@ -137,8 +120,9 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
         return atom.get("inner")
     if kind in WRAPPERS:  # other attributes are the wrapper's own: DDP forwards none
         return (Opaque(name, ()),)
-    if kind in ("accelerator", "fabric", "trainer", "launcher") and name in _ACCELERATOR:
-        return _ACCELERATOR[name]
+    known = machine.registry.attribute(atom, name)
+    if known is not None:
+        return known
     if kind == "accelerator" and name in ("state", "distributed_type"):
         return (atom,) if name == "state" else UNKNOWN
     if kind == "loader":
@@ -191,3 +175,9 @@ def _variable(machine: Machine, key: str, alike: bool) -> Value:
     if key in vocabulary.WORLD_VARIABLES:
         return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
     return (Opaque(key, (), alike and vocabulary.OF_A_PROCESS.isdisjoint(key.lower().split("_"))),)
+
+
+def note_world(machine: Machine, key: Value, value: Value) -> None:
+    """Record that the script makes itself a world of one: `os.environ.setdefault("WORLD_SIZE", "1")`."""
+    if constant(key) == "WORLD_SIZE" and constant(value) in (1, "1"):
+        machine.record("world_of_one", "WORLD_SIZE", machine.site())

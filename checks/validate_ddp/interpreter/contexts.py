@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from validate_ddp.interpreter import calls
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import Const, Instance, Opaque, Resource, Value, bare, constant
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
 _FLAGS = {
     "no_grad": "no_grad",
@@ -49,8 +47,6 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
             elif "lock" in last.lower():
                 flags.append("locked")
         elif isinstance(atom, Instance):
-            from validate_ddp.interpreter import calls
-
             for name in ("__enter__", "__exit__"):
                 member, _ = atom.cls.find(name)
                 if member is not None:
@@ -73,6 +69,4 @@ def _lets_one_go_first(machine: Machine, path: str, function: str) -> bool:
 
 
 def _method(machine: Machine, name: str) -> Call:
-    from validate_ddp.interpreter.calls import Call
-
     return Call(name, [] if name == "__enter__" else [(Const(None),)] * 3, {}, machine.site())

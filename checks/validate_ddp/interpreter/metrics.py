@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.findings import Span
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import (
     Const,
@@ -18,9 +19,6 @@ from validate_ddp.interpreter.values import (
     carried_by,
     join,
 )
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
 SUMMED = Resource("summed", _NOWHERE)

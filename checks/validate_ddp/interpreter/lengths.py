@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
-    Function,
     Instance,
     Opaque,
     Resource,
     Site,
-    Symbol,
     Value,
     bare,
     carried_by,
-    join,
 )
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
 
 _COUNTED = ("loader", "subset")
 
@@ -66,41 +58,12 @@ def terms(length: Resource) -> list[tuple[str, Value]]:
     return found
 
 
-def find(name: str) -> Model | None:
-    """The model of a learning rate schedule of a library."""
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if root == "torch" and ".lr_scheduler." in name and last[:1].isupper():
-        return _schedule
-    if root in ("transformers", "diffusers") and (last == "get_scheduler" or "_schedule" in last):
-        return _schedule
-    return None
-
-
-def _schedule(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    scheduler = Resource("scheduler", call.site)
-    if symbol.last in ("LambdaLR", "MultiplicativeLR"):
-        told = [_told_by(machine, value) for value in (*call.args, *call.keywords.values())]
-        _note(machine, symbol.last, scheduler, told, call.site)
-    note_schedule(machine, symbol.last, scheduler, call)
-    return (scheduler,)
-
-
-def _told_by(machine: Machine, value: Value) -> Value:
-    """The factor that a function of the step gives, which may be computed from a length around it."""
-    found: Value = ()
-    for atom in bare(value):
-        if isinstance(atom, Function):
-            found = join(found, machine.call(atom, (Opaque("step"),)))
-    return found
-
-
 def note_schedule(machine: Machine, name: str, scheduler: Resource | None, call: Call) -> None:
     """Record a schedule whose span is computed from a length."""
-    _note(machine, name, scheduler, [*call.args, *call.keywords.values()], call.site)
+    note(machine, name, scheduler, [*call.args, *call.keywords.values()], call.site)
 
 
-def _note(machine: Machine, name: str, scheduler: Resource | None, values: list[Value], site: Site) -> None:
+def note(machine: Machine, name: str, scheduler: Resource | None, values: list[Value], site: Site) -> None:
     for value in values:
         lengths = [p for p in carried_by(value) if isinstance(p, Resource) and p.kind == "length"]
         if lengths:
