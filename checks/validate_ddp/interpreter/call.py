@@ -81,7 +81,8 @@ Parameters = dict[str, tuple[int, tuple[str, ...]]]
 def parameters(declared: str) -> Parameters:
     """Parameters in their order, from text such as ``"obj path=f=filename * pickle_protocol"``.
 
-    Each is its role, then its names where these are others; those behind ``*`` are given by keyword only.
+    Each is its role, then its names where these are others (``=`` alone: none, it is given by position); those behind
+    ``*`` are given by keyword only.
     """
     found: Parameters = {}
     index, step = 0, 1

@@ -9,6 +9,7 @@ from typing import Any
 from validate_ddp.interpreter import (
     arithmetic,
     attributes,
+    binding,
     calls,
     conditions,
     configuration,
@@ -301,8 +302,6 @@ def _comprehension(machine: Machine, node: Node) -> Value:
     outer = frame.scope
     frame.scope = Scope({}, outer)
     try:
-        from validate_ddp.interpreter.binding import assign
-
         listed = _listed(machine, node)
         if listed is not None:
             return listed
@@ -311,7 +310,7 @@ def _comprehension(machine: Machine, node: Node) -> Value:
             value = machine.evaluate(iterated)
             sources += value
             iteration.note(machine, value, machine.site())
-            assign(machine, target, iteration.element(value))
+            binding.assign(machine, target, iteration.element(value))
             for test in tests:
                 conditions.test(machine, test)
         items = [machine.evaluate(item) for item in node[2]]
@@ -329,14 +328,12 @@ _MOST_LISTED = 8
 
 def _listed(machine: Machine, node: Node) -> Value | None:
     """A comprehension over a short literal, item by item; None for any other."""
-    from validate_ddp.interpreter.binding import assign
-
     target, iterated, tests = node[3][0]
     if len(node[3]) > 1 or tests or iterated[0] != "seq" or not 0 < len(iterated[2]) <= _MOST_LISTED:
         return None
     fields: dict[str, Value] = {}
     for item in iterated[2]:
-        assign(machine, target, machine.evaluate(item))
+        binding.assign(machine, target, machine.evaluate(item))
         values = [machine.evaluate(part) for part in node[2]]
         key = iteration.key_of(values[0]) if node[1] == "dict" else str(len(fields))
         fields[key or "*"] = values[-1]

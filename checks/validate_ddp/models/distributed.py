@@ -167,7 +167,7 @@ def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    for atom in bare(call.argument(0)):
+    for atom in bare(call.value("func")):
         if isinstance(atom, Symbol) and atom.last == "destroy_process_group":
             machine.record("process_group", "destroy", call.site)
         elif isinstance(atom, Function):
@@ -181,7 +181,7 @@ def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    group = _none_for_default(call.argument(0, "group"))
+    group = _none_for_default(call.value("group"))
     if not group or constant(group) is None:
         return (Rank("global"),)
     machine.record("group_rank", symbol.last, call.site)
@@ -222,20 +222,20 @@ def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``mp.spawn(fn, args, nprocs)``: fn(index, *args) in each process."""
-    nprocs = call.argument(2, "nprocs")
+    nprocs = call.value("nprocs")
     if constant(nprocs) == 1:
         return NONE
     machine.record("launch", "spawn", call.site, nprocs=nprocs)
-    calls.spawned(machine, call.argument(0, "fn"), [(Rank("spawn"),), *_arguments(call.argument(1, "args"))], call.site)
+    calls.spawned(machine, call.value("fn"), [(Rank("spawn"),), *_arguments(call.value("args"))], call.site)
     return NONE
 
 
 def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``notebook_launcher(fn, args, num_processes)`` of Accelerate: fn(*args) in each process."""
-    number = call.argument(2, "num_processes")
+    number = call.value("num_processes")
     if constant(number) != 1:
         machine.record("launch", "spawn", call.site, nprocs=number)
-        calls.spawned(machine, call.argument(0, "function"), _arguments(call.argument(1, "args")), call.site)
+        calls.spawned(machine, call.value("function"), _arguments(call.value("args")), call.site)
     return NONE
 
 
@@ -248,7 +248,7 @@ def _arguments(value: Value) -> list[Value]:
 
 def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``Process(target=fn, args=(i, ...))`` in a loop: one process a rank, the loop's number its rank."""
-    given = _arguments(call.argument(3, "args"))
+    given = _arguments(call.value("args"))
     counters = {loop.target for loop in machine.loops if loop.target}
     if machine.loops:
         machine.record("launch", "Process", call.site)
@@ -256,13 +256,15 @@ def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
         (Rank("spawn"),) if any(isinstance(a, Opaque) and a.name in counters for a in bare(value)) else value
         for value in given
     ]
-    calls.spawned(machine, call.argument(1, "target"), arguments, call.site)
+    calls.spawned(machine, call.value("target"), arguments, call.site)
     return (Opaque("process"),)
 
 
 def _bind_process(machine: Machine, atom: Any, call: Call) -> Value | None:
     """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
-    return _process(machine, Symbol("multiprocessing.Process"), call) if "target" in call.keywords else None
+    if "target" in call.keywords:
+        return machine.registry.call_symbol(machine, Symbol("multiprocessing.Process"), call)
+    return None
 
 
 def _horovod(value: Value) -> Model:
@@ -276,6 +278,7 @@ def _horovod(value: Value) -> Model:
 
 
 _GLOBAL, _LOCAL, _WORLD, _NODE = (Rank("global"),), (Rank("local"),), (WorldSize(),), (WorldSize(local=True),)
+_STARTING = "torch.multiprocessing multiprocessing torch_xla"
 
 DECLARED = (
     api(vocabulary.COLLECTIVES, collective, within="torch.distributed"),
@@ -284,19 +287,19 @@ DECLARED = (
     api("is_available is_nccl_available", within="torch.distributed", result=TRUE),
     api("is_initialized", _is_initialized, within="torch.distributed"),
     api("is_torchelastic_launched", within="torch.distributed", result=UNKNOWN),
-    api("get_rank", _get_rank, within="torch.distributed"),
+    api("get_rank", _get_rank, within="torch.distributed", parameters="group"),
     api("DeviceMesh", _mesh, within="torch.distributed"),
     api("get_group_rank", within="torch.distributed", result=(Rank("group"),)),
     api("get_node_local_rank", within="torch.distributed", result=_LOCAL),
     api("get_world_size", within="torch.distributed", result=_WORLD),
     api("destroy_process_group", _destroy, within="*"),
     api("init_distributed", _initialise, within="deepspeed"),
-    api("atexit.register", _at_exit),
+    api("atexit.register", _at_exit, parameters="func"),
     api("set_device set_device_index", _set_device, within="torch.cuda torch.accelerator"),
     api("device_count", within="torch.cuda torch.accelerator", result=_NODE),
     api("is_available", within="torch.cuda torch.accelerator", result=TRUE),
-    api("spawn start_processes", _spawn, within="torch.multiprocessing multiprocessing torch_xla"),
-    api("Process", _process, within="torch.multiprocessing multiprocessing torch_xla"),
+    api("spawn start_processes", _spawn, within=_STARTING, parameters="fn args nprocs"),
+    api("Process", _process, within=_STARTING, parameters="group target name args"),
     api("is_master_ordinal", within="torch_xla", result=(RankTest("zero"),)),
     api("get_ordinal global_ordinal", within="torch_xla", result=_GLOBAL),
     api("get_local_ordinal", within="torch_xla", result=_LOCAL),

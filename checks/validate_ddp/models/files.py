@@ -62,12 +62,12 @@ def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
         path=call.argument(0, "f"),
         map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
     )
-    path = call.argument(0, "f")
+    path = call.value("f")
     return (Opaque("loaded", (loaded, *reaching(path))[:12], is_alike(path)),)
 
 
 def _open(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return opened(machine, call.argument(0, "file"), call.argument(1, "mode"), call)
+    return opened(machine, call.value("file"), call.value("mode"), call)
 
 
 def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Value:
@@ -97,9 +97,9 @@ def _write_checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    path = call.argument(-1, "filename") if symbol.last == "basicConfig" else call.argument(0, "filename")
+    path = call.value("filename")
     handler = Resource("handler", call.site)
-    level = call.argument(-1, "level")
+    level = call.value("level")
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(part, Rank) for part in reaching(level)):
         handler.fields["quiet"] = (Const(True),)  # the other ranks log errors only
     if path and constant(path) is not None:
@@ -108,7 +108,7 @@ def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    path = call.argument(0, "log_dir") or call.argument(0, "logdir")
+    path = call.value("log_dir")
     writer = Resource("writer", call.site, {"path": path})
     machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), writer=(writer,))
     return (writer,)
@@ -137,8 +137,8 @@ _SUMMARY_WRITERS = (
 )
 DECLARED = (
     api(vocabulary.CHECKPOINT_WRITERS, _save),
-    api("torch.load", _load),
-    api("builtins.open io.open codecs.open", _open),
+    api("torch.load", _load, parameters="f map_location"),
+    api("builtins.open io.open codecs.open", _open, parameters="file mode"),
     api("os.path.join pathlib.Path pathlib.PurePath", _join),
     api("io.BytesIO io.StringIO", _buffer),
     api("uuid1 uuid4", _unique, within="*"),  # lhotse and others bring their own
@@ -149,7 +149,8 @@ DECLARED = (
     api("numpy.savetxt", _write, parameters="path=fname"),
     api("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", _write, parameters="src path=dst"),
     api("torch.onnx.export", _write_checkpoint, parameters="model args path=f"),
-    api("logging.basicConfig logging.FileHandler", _logging),
-    api(_SUMMARY_WRITERS, _writer),
+    api("logging.basicConfig", _logging, parameters="* filename level"),
+    api("logging.FileHandler", _logging, parameters="filename * level"),
+    api(_SUMMARY_WRITERS, _writer, parameters="log_dir=log_dir=logdir"),
     api(_NAMED_WRITERS, _named_writer, within="*"),
 )

@@ -215,7 +215,12 @@ _ATTRIBUTES = {
 DECLARED = (
     api("Accelerator PartialState AcceleratorState", _made("accelerator"), within="accelerate"),
     api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate"),
-    api("notebook_launcher debug_launcher", distributed.launched_in_notebook, within="accelerate"),
+    api(
+        "notebook_launcher debug_launcher",
+        distributed.launched_in_notebook,
+        within="accelerate",
+        parameters="function args num_processes",
+    ),
     api("Fabric", _made("fabric"), within="lightning lightning_fabric pytorch_lightning lite"),
     api("initialize", _deepspeed, within="deepspeed"),
     Methods("accelerator fabric", launcher_method),

@@ -47,7 +47,7 @@ def _joined(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _wrap(kind: str) -> Model:
     def wrap(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        inner = call.argument(0, "module") or call.argument(0, "model")
+        inner = call.value("module")
         flavour = "apex" if symbol.name.startswith("apex") else "torch"
         fields = {"inner": inner, "flavour": (Const(flavour),)}
         for option in ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers"):
@@ -73,28 +73,28 @@ def _wrap(kind: str) -> Model:
 
 def _first(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last.startswith("convert_sync"):
-        for atom in bare(call.argument(0)):
+        for atom in bare(call.value("module")):
             if isinstance(atom, Resource) and atom.kind == "ddp":
                 machine.record("rework", symbol.last, call.site, wrapper=(atom,))
-    return call.argument(0) or UNKNOWN
+    return call.value("module") or UNKNOWN
 
 
 def _fully_shard(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    module = call.argument(0, "module") or UNKNOWN
+    module = call.value("module") or UNKNOWN
     machine.record("shard", symbol.last, call.site, model=module)
     machine.wrapped += [atom for atom in bare(module) if isinstance(atom, Opaque)]
     return module
 
 
 def _amp_initialize(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    models, optimizers = call.argument(0, "models"), call.argument(1, "optimizers")
+    models, optimizers = call.value("models"), call.value("optimizers")
     if not optimizers:
         return models or UNKNOWN
     return (Resource("tuple", call.site, {"0": models, "1": optimizers}),)
 
 
 def _device(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    index = call.argument(1, "index") or call.argument(0, "device")
+    index = call.value("index") or call.value("device")
     machine.record("device", "torch.device", call.site, device=index)
     return (Resource("device", call.site, {"index": index}),)
 
@@ -175,15 +175,22 @@ def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site
     return found
 
 
+_INNER = "module=module=model device_ids"
+
 DECLARED = (
-    api("DistributedDataParallel DistributedDataParallelCPU LegacyDistributedDataParallel", _wrap("ddp"), within="*"),
-    api("DDP", _wrap("ddp"), within="torch apex"),
-    api("FullyShardedDataParallel FSDP", _wrap("fsdp"), within="*"),
-    api("DataParallel", _wrap("dp"), within="torch"),
-    api("fully_shard", _fully_shard, within="torch"),
-    api(_SAME, _first, within="torch copy apex peft"),
-    api("initialize", _amp_initialize, within="apex"),
-    api("device", _device, within="torch"),
+    api(
+        "DistributedDataParallel DistributedDataParallelCPU LegacyDistributedDataParallel",
+        _wrap("ddp"),
+        within="*",
+        parameters=_INNER,
+    ),
+    api("DDP", _wrap("ddp"), within="torch apex", parameters=_INNER),
+    api("FullyShardedDataParallel FSDP", _wrap("fsdp"), within="*", parameters=_INNER),
+    api("DataParallel", _wrap("dp"), within="torch", parameters=_INNER),
+    api("fully_shard", _fully_shard, within="torch", parameters="module"),
+    api(_SAME, _first, within="torch copy apex peft", parameters="module="),
+    api("initialize", _amp_initialize, within="apex", parameters="models optimizers"),
+    api("device", _device, within="torch", parameters="device index"),
     api("no_grad inference_mode", _context("no_grad"), within="torch"),
     api("Join", _context("join"), within="torch.distributed.algorithms"),
     api(gradients.CUTTING_FUNCTIONS, _cut, within="torch"),

@@ -29,7 +29,7 @@ _PARTING = frozenset("parallelize_module distribute_tensor distribute_module Pip
 def _partition(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Tensor and pipeline parallelism: from here on each rank holds a part of the model."""
     machine.record("partition", symbol.last, call.site)
-    first = call.argument(0, "module")
+    first = call.value("module")
     return (first if symbol.last == "parallelize_module" else ()) or (Opaque(symbol.name + "()"),)
 
 
@@ -38,14 +38,14 @@ def _record(machine: Machine, call: Call, name: str, receiver: Value, sure: bool
 
 
 def _checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    alone = constant(call.argument(-1, "no_dist")) is True or call.argument(-1, "process_group")
+    alone = constant(call.value("no_dist")) is True or call.value("process_group")
     if not alone:
         _record(machine, call, f"checkpoint.{symbol.last}", (), sure=True)
     return unknown.unresolved(machine, symbol, call)
 
 
 def _states(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    model = call.argument(0, "model")
+    model = call.value("model")
     wrapped = bool(model) and all(isinstance(atom, Resource) and atom.kind == "fsdp" for atom in bare(model))
     if wrapped or (_is_gathered(call) and any(_is_sharded(machine, atom) for atom in bare(model))):
         _record(machine, call, symbol.last, model, sure=True)
@@ -54,7 +54,7 @@ def _states(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _is_gathered(call: Call) -> bool:
     """Whether the state is asked for whole: only then does FSDP2 communicate."""
-    options = bare(call.argument(-1, "options"))
+    options = bare(call.value("options"))
     return bool(options) and all(
         isinstance(atom, Resource) and constant(atom.get("full_state_dict")) is True for atom in options
     )
@@ -72,7 +72,7 @@ def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _of_fsdp(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    _record(machine, call, symbol.last, call.argument(0, "model") or call.argument(0, "module"), sure=True)
+    _record(machine, call, symbol.last, call.value("model"), sure=True)
     return (Opaque(symbol.last + "()"),)
 
 
@@ -105,11 +105,13 @@ def consolidate(machine: Machine, atom: Any, call: Call) -> Value:
     return NONE
 
 
+_PARALLEL = "torch.distributed.tensor torch.distributed._tensor torch.distributed.pipelining"
+
 DECLARED = (
     api("StateDictOptions", _options, within="torch.distributed"),
-    api(_PARTING, _partition, within="torch.distributed.tensor torch.distributed._tensor torch.distributed.pipelining"),
-    api(_CHECKPOINT, _checkpoint, within="torch.distributed.checkpoint"),
-    api(_STATES, _states, within="torch.distributed.checkpoint"),
-    api(_OF_FSDP, _of_fsdp, within="torch.distributed.fsdp"),
+    api(_PARTING, _partition, within=_PARALLEL, parameters="module"),
+    api(_CHECKPOINT, _checkpoint, within="torch.distributed.checkpoint", parameters="* no_dist process_group"),
+    api(_STATES, _states, within="torch.distributed.checkpoint", parameters="model * options"),
+    api(_OF_FSDP, _of_fsdp, within="torch.distributed.fsdp", parameters="model=model=module"),
     Method("consolidate_state_dict", consolidate),
 )
