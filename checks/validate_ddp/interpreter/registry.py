@@ -28,6 +28,7 @@ class Api(NamedTuple):
     within: tuple[str, ...]
     model: Model
     parameters: Parameters
+    facts: tuple[str, ...]
 
 
 class Guess(NamedTuple):
@@ -48,6 +49,7 @@ class Method(NamedTuple):
 
     names: str
     model: MethodModel
+    fact: str = ""
 
 
 class Attributes(NamedTuple):
@@ -82,16 +84,18 @@ def api(
     *,
     within: str = "",
     parameters: str = "",
+    fact: str = "",
     result: Value = UNKNOWN,
 ) -> Api:
     """A row on functions or classes of libraries that do the same.
 
     names: whole dotted names; the last parts of names, with ``within``. within: the packages or modules in which
     they are, however deep; ``*`` for any. parameters: in their order, see ``call.parameters``; the model asks for them
-    by ``call.value``. model: what a call does; without one it gives ``result``, always the same.
+    by ``call.value``. model: what a call does; without one it gives ``result``, always the same. fact: the kinds of
+    facts that it records, or that the object it makes stands for.
     """
     listed = tuple(names.split()) if isinstance(names, str) else tuple(names)
-    return Api(listed, tuple(within.split()), model or _always(result), _parameters(parameters))
+    return Api(listed, tuple(within.split()), model or _always(result), _parameters(parameters), tuple(fact.split()))
 
 
 _parameters = parameters  # which `api` calls an argument of its own
@@ -154,7 +158,7 @@ class Registry:
         else:
             self._class_methods[row.name] = row.model
 
-    def _find(self, name: str) -> tuple[Model, Parameters]:
+    def find(self, name: str) -> tuple[Model, Parameters]:
         """The model of a name: of the whole name, else within the innermost package that declares it, else guessed."""
         row = self._whole.get(name)
         if row is None:
@@ -171,12 +175,12 @@ class Registry:
 
     def knows(self, name: str) -> bool:
         """Whether anything is declared of the function or class with this dotted name."""
-        return self._find(name)[0] is not self.unresolved
+        return self.find(name)[0] is not self.unresolved
 
     def call_symbol(self, machine: Machine, symbol: Symbol, call: Call) -> Value:
         """Call a function or class outside the program."""
         if symbol.name not in self._known:
-            self._known[symbol.name] = self._find(symbol.name)
+            self._known[symbol.name] = self.find(symbol.name)
         model, call.parameters = self._known[symbol.name]
         return model(machine, symbol, call)
 

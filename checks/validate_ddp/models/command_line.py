@@ -79,4 +79,4 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     return namespace
 
 
-DECLARED = (Method("add_argument", _declared),)
+DECLARED = (Method("add_argument", _declared, fact="option"),)

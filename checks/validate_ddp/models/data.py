@@ -131,10 +131,10 @@ def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> R
 
 
 DECLARED = (
-    api("DistributedSampler", _distributed_sampler, within="*"),
+    api("DistributedSampler", _distributed_sampler, within="*", fact="sampler"),
     api("DistributedSampler", unknown.unresolved, within="catalyst"),
-    api("DataLoader StatefulDataLoader", _loader, within="torch torchdata monai"),
-    api("DataLoaderX MultiEpochsDataLoader FastDataLoader", _loader, within="*"),
+    api("DataLoader StatefulDataLoader", _loader, within="torch torchdata monai", fact="loader"),
+    api("DataLoaderX MultiEpochsDataLoader FastDataLoader", _loader, within="*", fact="loader"),
     api("RandomSampler SequentialSampler WeightedRandomSampler", _plain_sampler, within="torch"),
     api("BatchSampler", _batch_sampler, within="torch"),
     api("Subset", _subset, within="torch"),

@@ -213,16 +213,17 @@ _ATTRIBUTES = {
 
 
 DECLARED = (
-    api("Accelerator PartialState AcceleratorState", _made("accelerator"), within="accelerate"),
-    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate"),
+    api("Accelerator PartialState AcceleratorState", _made("accelerator"), within="accelerate", fact="launch"),
+    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate", fact="collective"),
     api(
         "notebook_launcher debug_launcher",
         distributed.launched_in_notebook,
         within="accelerate",
         parameters="function args num_processes",
+        fact="launch",
     ),
-    api("Fabric", _made("fabric"), within="lightning lightning_fabric pytorch_lightning lite"),
-    api("initialize", _deepspeed, within="deepspeed"),
+    api("Fabric", _made("fabric"), within="lightning lightning_fabric pytorch_lightning lite", fact="launch"),
+    api("initialize", _deepspeed, within="deepspeed", fact="launch wrap"),
     Methods("accelerator fabric", launcher_method),
     Attributes("accelerator fabric trainer launcher", _ATTRIBUTES),
 )

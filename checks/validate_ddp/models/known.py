@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
-from validate_ddp.interpreter.registry import Registry
+from validate_ddp.interpreter.registry import Declaration, Registry
 from validate_ddp.models import (
     autograd,
     builtin,
@@ -43,11 +44,17 @@ _FILES = (
 )
 
 
+def rows() -> Iterator[Declaration]:
+    """All that is declared here, in the order of the files."""
+    for file in _FILES:
+        yield from file.DECLARED
+
+
 @cache
 def registry() -> Registry:
-    """All that is declared here."""
+    """What the walk asks."""
     return Registry(
-        (row for file in _FILES for row in file.DECLARED),
+        rows(),
         unresolved=unknown.unresolved,
         unknown=methods.call_unknown,
         forward=networks.forward,

@@ -184,10 +184,10 @@ def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> R
 
 
 DECLARED = (
-    api(_OPTIMIZERS, _optimizer, within="*"),
+    api(_OPTIMIZERS, _optimizer, within="*", fact="optimizer"),
     api(_LAYERS, _layer, within="torch.nn"),
     Base(_derived),
-    Method("step", step),
-    Method("zero_grad", zero_grad),
+    Method("step", step, fact="step"),
+    Method("zero_grad", zero_grad, fact="zero_grad"),
     Method("append extend insert update add_module register_module", holding),
 )

@@ -145,12 +145,12 @@ def _find(name: str) -> Model | None:
 
 
 DECLARED = (
-    api("manual_seed manual_seed_all seed", _seed, within="torch"),
-    api("seed", _seed, within="random numpy"),
-    api(SEEDING, _seed, within="*"),
-    api((f"torch.{name}" for name in _DRAWS), _draw),
+    api("manual_seed manual_seed_all seed", _seed, within="torch", fact="seed"),
+    api("seed", _seed, within="random numpy", fact="seed"),
+    api(SEEDING, _seed, within="*", fact="seed"),
+    api((f"torch.{name}" for name in _DRAWS), _draw, fact="draw"),
     api("torch.Generator", _generator),
-    api(_TRANSFORMS, _transform, within="torchvision"),
+    api(_TRANSFORMS, _transform, within="torchvision", fact="draw"),
     Guess(_find),
-    Method("manual_seed", generator_seeded),
+    Method("manual_seed", generator_seeded, fact="seed"),
 )

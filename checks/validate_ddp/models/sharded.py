@@ -109,9 +109,15 @@ _PARALLEL = "torch.distributed.tensor torch.distributed._tensor torch.distribute
 
 DECLARED = (
     api("StateDictOptions", _options, within="torch.distributed"),
-    api(_PARTING, _partition, within=_PARALLEL, parameters="module"),
-    api(_CHECKPOINT, _checkpoint, within="torch.distributed.checkpoint", parameters="* no_dist process_group"),
-    api(_STATES, _states, within="torch.distributed.checkpoint", parameters="model * options"),
-    api(_OF_FSDP, _of_fsdp, within="torch.distributed.fsdp", parameters="model=model=module"),
-    Method("consolidate_state_dict", consolidate),
+    api(_PARTING, _partition, within=_PARALLEL, parameters="module", fact="partition"),
+    api(
+        _CHECKPOINT,
+        _checkpoint,
+        within="torch.distributed.checkpoint",
+        parameters="* no_dist process_group",
+        fact="sharded_state",
+    ),
+    api(_STATES, _states, within="torch.distributed.checkpoint", parameters="model * options", fact="sharded_state"),
+    api(_OF_FSDP, _of_fsdp, within="torch.distributed.fsdp", parameters="model=model=module", fact="sharded_state"),
+    Method("consolidate_state_dict", consolidate, fact="sharded_state"),
 )
