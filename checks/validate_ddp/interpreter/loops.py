@@ -7,7 +7,8 @@ from typing import Any
 from validate_ddp.interpreter import binding, conditions, ranks
 from validate_ddp.interpreter.facts import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
-from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, RankTest, Resource, bare, reaching
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, RankTest, bare, reaching
 from validate_ddp.models import iteration
 
 Node = list[Any]
@@ -55,11 +56,10 @@ def _note_epochs(machine: Machine, loop: Loop, body: list[Node]) -> None:
     for atom in bare(named.get("self", ())):
         if isinstance(atom, Instance):
             named.update({f"self.{field}": value for field, value in atom.fields.items()})
-    kinds = ("loader", "sampler", "batch_sampler")
     held = {
         name: value
         for name, value in named.items()
-        if value and all(isinstance(atom, Resource) and atom.kind in kinds for atom in value)
+        if value and all(isinstance(atom, (Loader, Sampler, BatchSampler)) for atom in value)
     }
     if held:
         machine.record("epoch_loop", loop.target, loop.site, body=(Const(tuple(body[0][1])),), **held)

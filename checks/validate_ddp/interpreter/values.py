@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter.ranks import opposite
@@ -159,17 +159,24 @@ class Instance:
 
 
 class Resource:
-    """An object of a library that the rules know: its kind, where it was made, what it was made of."""
+    """An object that the walk knows: where it was made, what it was made of. ``objects`` and ``training`` hold a class
+    for each kind. phrase: how people are told of it.
+    """
 
-    __slots__ = ("fields", "kind", "site")
+    __slots__ = ("fields", "site")
+    phrase: ClassVar[str] = ""
 
-    def __init__(self, kind: str, site: Site, fields: dict[str, Value] | None = None) -> None:
-        self.kind = kind
+    def __init__(self, site: Site, fields: dict[str, Value] | None = None) -> None:
         self.site = site
         self.fields: dict[str, Value] = fields if fields is not None else {}
 
-    def get(self, name: str) -> Value:
-        return self.fields.get(name, ())
+    def carried(self, seen: set[int]) -> tuple[Any, ...]:
+        """What a computation carries that this goes into."""
+        return (self,)
+
+    def wrapped(self) -> Value:
+        """What this stands for in a distributed launch: nothing but itself, unless it is a wrapper."""
+        return ()
 
 
 class Rank:
@@ -294,12 +301,7 @@ def join(first: Value, second: Value) -> Value:
             atoms.append(atom)
     if len(atoms) == len(first):
         return first
-    wrapped = [
-        inner
-        for atom in atoms
-        if isinstance(atom, Resource) and atom.kind in WRAPPERS
-        for inner in bare(atom.get("inner"))
-    ]
+    wrapped = [inner for atom in atoms if isinstance(atom, Resource) for inner in bare(atom.wrapped())]
     if wrapped:
         atoms = [atom for atom in atoms if not any(_same(atom, inner) for inner in wrapped)] or atoms
     if any(type(atom) is Rank and not atom.named for atom in atoms):  # what is known replaces what was guessed
@@ -312,9 +314,6 @@ def join(first: Value, second: Value) -> Value:
         atoms.sort(key=lambda atom: isinstance(unmarked(atom), (Const, Opaque)))
         atoms = atoms[:_MOST_ATOMS]
     return tuple(atoms)
-
-
-WRAPPERS = ("ddp", "fsdp", "dp", "engine")
 
 
 def unmarked(atom: Any) -> Any:
@@ -345,16 +344,10 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
                 continue
         elif type(atom) in _PLAIN:
             continue
-        elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
+        elif isinstance(atom, Resource):
             seen = set() if seen is None else seen
-            if id(atom) in seen:  # containers hold each other, and themselves
-                continue
-            seen.add(id(atom))
-            held = islice(atom.fields.values(), _MOST_FIELDS)
-            parts = carried_by((part for value in held for part in value), seen)
-        elif isinstance(atom, Resource) and atom.kind == "state":
-            parts = (atom, *carried_by(atom.get("of"), seen))
-        elif isinstance(atom, (Resource, Instance, Rank, RankTest, WorldSize)):
+            parts = atom.carried(seen)
+        elif isinstance(atom, (Instance, Rank, RankTest, WorldSize)):
             parts = (atom,)
         else:
             continue
@@ -372,24 +365,20 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
 _PLAIN = (Const, Symbol, Function)
 
 
+def held_by(container: Resource, seen: set[int]) -> tuple[Any, ...]:
+    """What a container carries: what it holds; nothing where it was seen, as containers hold each other."""
+    if id(container) in seen:
+        return ()
+    seen.add(id(container))
+    held = islice(container.fields.values(), _MOST_FIELDS)
+    return carried_by((part for value in held for part in value), seen)
+
+
+def merged(*parts: Any) -> tuple[Any, ...]:
+    """What a value carries that all of these went into, so many of them as it may, the first in any case."""
+    return tuple(dict.fromkeys(parts))[:_MOST_CARRIED]
+
+
 def reaching(value: Value) -> tuple[Any, ...]:
     """Every resource, instance and rank that the value is, holds, or was computed from."""
     return carried_by(value)
-
-
-def contents(value: Value, seen: set[int] | None = None) -> list[Any]:
-    """The atoms in the containers that the value is, all the way down."""
-    found: list[Any] = []
-    seen = set() if seen is None else seen
-    for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple") and id(atom) not in seen:
-            seen.add(id(atom))
-            for part in atom.fields.values():
-                found += [*bare(part), *contents(part, seen)]
-    return found
-
-
-def counted(resource: Resource, what: str) -> None:
-    """Count one more of something that happened to a resource."""
-    number = constant(resource.get(what))
-    resource.fields[what] = (Const(number + 1 if isinstance(number, int) else 1),)

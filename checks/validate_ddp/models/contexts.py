@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import Const, Instance, Opaque, Resource, Value, bare, constant
+from validate_ddp.interpreter.objects import Context, Generator
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Value, bare
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -31,15 +32,14 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
     flags = []
     held: Value = value
     for atom in bare(value):
-        if isinstance(atom, Resource):
-            if atom.kind == "context":
-                name = constant(atom.get("name"))
-                flags.append(_FLAGS.get(str(name), str(name)) if len(value) == 1 or name != "no_sync" else _PERHAPS)
-            elif atom.kind == "generator":
-                held = atom.get("*")
-                function = atom.site.function  # `with torch_distributed_zero_first(rank):`
-                if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
-                    flags.append("in_turn")
+        if isinstance(atom, Context):
+            name = atom.manager
+            flags.append(_FLAGS.get(name, name) if len(value) == 1 or name != "no_sync" else _PERHAPS)
+        elif isinstance(atom, Generator):
+            held = atom.fields.get("*", ())
+            function = atom.site.function  # `with torch_distributed_zero_first(rank):`
+            if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
+                flags.append("in_turn")
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:

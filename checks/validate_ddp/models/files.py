@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from validate_ddp.interpreter import vocabulary
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Unique
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import Buffer, File, Handler, Loaded, Writer
 from validate_ddp.interpreter.values import (
     Const,
     OnRanks,
@@ -19,6 +21,7 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
     constant,
+    merged,
     reaching,
 )
 
@@ -67,7 +70,7 @@ def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    loaded = Resource("loaded", call.site, {"path": call.argument(0, "f")})
+    loaded = Loaded(call.site, path=call.argument(0, "f"))
     machine.record(
         "load",
         symbol.name,
@@ -77,7 +80,7 @@ def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
         map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
     )
     path = call.argument(0, "f")
-    return (Opaque("loaded", (loaded, *reaching(path))[:12], is_alike(path)),)
+    return (Opaque("loaded", merged(loaded, *reaching(path)), is_alike(path)),)
 
 
 def _open(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -89,7 +92,7 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     mode = constant(mode_value)
     if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
         machine.record("save", "open", call.site, path=path, mode=mode_value, role=(Const("file"),))
-    return (Resource("file", call.site, {"path": path, "mode": mode_value}),)
+    return (File(call.site, path=path, mode=mode_value),)
 
 
 def _dump(position: int) -> Model:
@@ -116,10 +119,10 @@ def _writes(position: int, name: str, role: str = "file") -> Model:
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(-1, "filename") if symbol.last == "basicConfig" else call.argument(0, "filename")
-    handler = Resource("handler", call.site)
+    handler = Handler(call.site)
     level = call.argument(-1, "level")
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(part, Rank) for part in reaching(level)):
-        handler.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+        handler.quiet = (Const(True),)  # the other ranks log errors only
     if path and constant(path) is not None:
         machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), handler=(handler,))
     return (handler,)
@@ -127,7 +130,7 @@ def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(0, "log_dir") or call.argument(0, "logdir")
-    writer = Resource("writer", call.site, {"path": path})
+    writer = Writer(call.site, path=path)
     machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), writer=(writer,))
     return (writer,)
 
@@ -141,11 +144,11 @@ def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _buffer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("buffer", call.site),)
+    return (Buffer(call.site),)
 
 
 def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Opaque("unique", (Resource("unique", call.site),)),)
+    return (Opaque("unique", (Unique(call.site),)),)
 
 
 _FILES: dict[str, Model] = {

@@ -39,7 +39,8 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Device
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "process_group"
@@ -208,8 +209,8 @@ def _too_early(program: Program, started: Fact, chosen: Fact) -> Iterator[Propos
 
 def _differs(device: Value) -> bool:
     parts = [*bare(device), *reaching(device)]
-    made = [part for part in parts if isinstance(part, Resource) and part.kind == "device"]
-    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.get("index")) for part in made)
+    made = [part for part in parts if isinstance(part, Device)]
+    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.index) for part in made)
 
 
 def _is_never_chosen(program: Program) -> bool:
@@ -225,7 +226,7 @@ def _is_never_chosen(program: Program) -> bool:
         and not any(fact.value("device_ids") for fact in wrapped)
         and any(isinstance(atom, Const) and atom.value == "cuda" for atom in values)
         and all(isinstance(atom, Const) and atom.value in ("cuda", "cpu", None) for atom in values)
-        and all(isinstance(atom, Resource) and constant(atom.get("index")) == "cuda" for atom in given)
+        and all(isinstance(atom, Device) and constant(atom.index) == "cuda" for atom in given)
         and not program.facts("launch")
         and not program.mentions(*words)
     )

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import Const, Instance, Resource, bare, constant
 from validate_ddp.rules.proposing import place, propose
 
@@ -129,7 +130,7 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     if keywords.get("shuffle") != ["const", True]:
         return None  # given by position, or computed
     name = dotted(keywords.get("sampler", ["const", None]))
-    conditional = any(isinstance(atom, Resource) and atom.get("conditional") for atom in bare(fact.value("sampler")))
+    conditional = any(isinstance(atom, Sampler) and atom.conditional for atom in bare(fact.value("sampler")))
     if conditional and name is not None:
         edit = Edit("replace_argument", fact.site.path, fact.site.span, f"shuffle, shuffle={name} is None")
         return Fix(f"shuffle only without a sampler: `shuffle={name} is None`", True, (edit,))

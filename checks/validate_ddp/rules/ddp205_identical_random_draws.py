@@ -45,6 +45,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import NONE, bare, constant, reaching
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
@@ -283,9 +284,9 @@ def _of_generators(program: Program) -> _Found:
     What is not of a batch's size may be meant to be equal: a resolution for this step, a random projection.
     """
     for fact in _draws_in_steps(program, own=True):
-        made = [part for part in reaching(fact.value("generator")) if getattr(part, "kind", "") == "rng"]
-        if len(made) == 1 and fact.value("sized") and is_alike(made[0].get("seed")):
-            site = bare(made[0].get("at"))[0].site
+        made = [part for part in reaching(fact.value("generator")) if isinstance(part, RNG)]
+        if len(made) == 1 and fact.value("sized") and is_alike(made[0].seed):
+            site = bare(made[0].at)[0].site
             optional = fact.hangs_on_unknown
             return fact.moved(site), [place(fact.site, "drawn here")], INFO if optional else WARNING, _OWN
     return _NOTHING

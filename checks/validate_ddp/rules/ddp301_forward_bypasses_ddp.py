@@ -36,8 +36,10 @@ from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Opaque, Resource, bare, reaching
+from validate_ddp.interpreter.training import Wrapper
+from validate_ddp.interpreter.values import Instance, Opaque, bare, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = "forward"
@@ -145,7 +147,7 @@ def check(program: Program) -> Iterator[Proposal]:
         wrapper = wrap.value("wrapper")[0]
         if any(wrapper in bare(fact.value("model")) for fact in forwards if "no_grad" not in fact.flags):
             continue
-        for inner in bare(wrapper.get("inner")):
+        for inner in bare(wrapper.inner):
             bypass = _bypassing(forwards, inner)
             if bypass is not None and id(inner) in outputs and bypass.order > wrap.order:
                 yield propose(
@@ -158,7 +160,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 )
 
 
-def _fix(program: Program, bypass: Fact, wrapper: Resource) -> Fix | None:
+def _fix(program: Program, bypass: Fact, wrapper: Wrapper) -> Fix | None:
     """Call the wrapper by the name that it has there."""
     from validate_ddp.interpreter.surroundings import call_at, dotted, held_by_names
 
@@ -189,8 +191,8 @@ def _models_behind(backward: Fact) -> list[Any]:
     """The models whose output the loss was computed from."""
     found = []
     for part in reaching(backward.value("loss")):
-        if isinstance(part, Resource) and part.kind == "output":
-            found.extend(bare(part.get("model")))
+        if isinstance(part, Output):
+            found.extend(bare(part.model))
     return found
 
 

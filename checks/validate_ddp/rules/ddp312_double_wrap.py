@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP, Device
 from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
 from validate_ddp.models.networks import MOVED
 from validate_ddp.rules.proposing import place, propose
@@ -119,7 +120,7 @@ def check(program: Program) -> Iterator[Proposal]:
     sites = set()
     for wrap in wraps:
         inner = bare(wrap.value("inner"))
-        if not inner or not all(isinstance(atom, Resource) and atom.kind == "ddp" for atom in inner):
+        if not inner or not all(isinstance(atom, DDP) for atom in inner):
             continue
         if any(atom.site == wrap.site for atom in inner) or wrap.site in sites:
             continue  # the same line, walked again
@@ -184,7 +185,7 @@ def _to_gpu(late: Fact) -> bool:
     return any(
         isinstance(atom, Rank)
         or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
-        or (isinstance(atom, Resource) and atom.kind == "device" and bool(atom.get("index")))
+        or (isinstance(atom, Device) and bool(atom.index))
         for atom in bare(late.value("device"))
     )
 

@@ -34,7 +34,8 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, bare, constant
+from validate_ddp.interpreter.training import DDP
+from validate_ddp.interpreter.values import bare, constant
 from validate_ddp.models.networks import wrapped_state
 from validate_ddp.rules.proposing import place, propose
 
@@ -110,7 +111,7 @@ def check(program: Program) -> Iterator[Proposal]:
             if taken is None and unresolved:
                 continue  # a saver that is given the model may well unwrap it
             site = taken or fact.site
-            if wrapper.kind != "ddp" or site.statement in reported:
+            if not isinstance(wrapper, DDP) or site.statement in reported:
                 continue  # one finding a statement: a checkpoint of three models is one mistake
             reported.add(site.statement)
             deliberate = _is_deliberate(program, fact, wrapper)
@@ -135,7 +136,7 @@ def _fix(program: Program, fact: Fact, statement: Span) -> Fix | None:
 
     edits: dict[Span, Edit] = {}
     for taken, wrapper in wrapped_state(fact.value("object")):
-        if taken is None or taken.statement != statement or wrapper.kind != "ddp":
+        if taken is None or taken.statement != statement or not isinstance(wrapper, DDP):
             continue
         call = call_at(program.body(taken.path), taken.span)
         if call is None or call[1][0] != "attr":
@@ -152,11 +153,11 @@ def _fix(program: Program, fact: Fact, statement: Span) -> Fix | None:
     return Fix(f"save the model inside: `{first}.state_dict()`", False, tuple(edits.values()))
 
 
-def _is_deliberate(program: Program, fact: Fact, wrapper: Resource) -> bool:
+def _is_deliberate(program: Program, fact: Fact, wrapper: DDP) -> bool:
     """Whether the program loads into the wrapper, or handles the prefix."""
     if wrapper in bare(fact.value("object")):
         return False  # the pickled wrapper itself
     for load in program.facts("load_state"):
-        if any(isinstance(atom, Resource) and atom.kind == "ddp" for atom in bare(load.value("target"))):
+        if any(isinstance(atom, DDP) for atom in bare(load.value("target"))):
             return True
     return program.mentions(b'"module.', b"'module.", b"consume_prefix_in_state_dict_if_present")

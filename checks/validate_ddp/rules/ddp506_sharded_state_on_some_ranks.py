@@ -42,6 +42,7 @@ from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Engine
 from validate_ddp.interpreter.values import Resource, bare, constant
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
@@ -161,7 +162,7 @@ def check(program: Program) -> Iterator[Proposal]:
         evidence += [
             place(atom.site, "the model is sharded here")
             for atom in bare(fact.value("receiver"))
-            if isinstance(atom, Resource) and atom.kind in ("fsdp", "engine")
+            if isinstance(atom, (FSDP, Engine))
         ]
         verb = "is called" if reach is fact.site else "is reached from here"
         yield propose(
@@ -187,7 +188,7 @@ def _judged(program: Program, fact: Fact) -> tuple[str, str]:
 def _is_one_of_several(program: Program, fact: Fact) -> bool:
     """Whether the model may also be something else: the sharding is one option of the script among others."""
     held = [atom for atom in bare(fact.value("receiver")) if not _is_sharded(program, atom)]
-    if any(not isinstance(atom, Resource) or atom.kind in ("ddp", "dp") for atom in held):
+    if any(not isinstance(atom, Resource) or isinstance(atom, (DDP, DP)) for atom in held):
         return True
     wraps = [other for other in program.facts("wrap") if other.hangs_on_unknown]
     return any(atom in bare(other.value("wrapper")) for other in wraps for atom in held)

@@ -37,9 +37,11 @@ from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.objects import Batch
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Loader
+from validate_ddp.interpreter.values import Instance, Rank, Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.models.metrics import REDUCED, SUMMED
 from validate_ddp.rules.proposing import place, propose
@@ -279,13 +281,13 @@ def _is_evaluation(program: Program, iterate: Fact, iterates: list[Fact]) -> boo
     return bool(inside) and all("no_grad" in fact.flags or fact.kind == "no_grad" for fact in inside)
 
 
-def _sharding(loader: Resource) -> tuple[Place | None, bool]:
+def _sharding(loader: Loader) -> tuple[Place | None, bool]:
     """What gives each rank its share, and whether it surely does."""
     samplers = distributed_samplers((loader,))
     if samplers:
-        given = bare(loader.get("sampler") + loader.get("batch_sampler"))
+        given = bare(loader.sampler + loader.batch_sampler)
         return place(samplers[0].site, "this sampler deals the data out"), len(given) == len(samplers)
-    if loader.get("prepared"):
+    if loader.prepared:
         return place(loader.site, "the loader made here deals its batches out once it is prepared"), True
     return None, False
 
@@ -323,8 +325,8 @@ def _is_local(value: Value, iterate: Fact) -> bool:
             parts += reaching(part.fields["*given"])
     if len(parts) >= 12 or SUMMED not in parts or REDUCED in parts or any(isinstance(part, Rank) for part in parts):
         return False
-    batches = [part for part in parts if isinstance(part, Resource) and part.kind == "batch"]
-    loaders = [loader for batch in batches for loader in batch.get("loader")]
+    batches = [part for part in parts if isinstance(part, Batch)]
+    loaders = [loader for batch in batches for loader in batch.loader]
     return bool(loaders) and all(loader is iterate.value("loader")[0] for loader in loaders)
 
 
