@@ -63,8 +63,9 @@ def lookup(machine: Machine, name: str) -> Value:
                 len(found) == 1 and type(found[0]) is not OnRanks
             ):  # the usual case, and this is the walk's busiest place
                 if type(found[0]) is Opaque and found[0].name == "loaded":
-                    loaded: Loaded = found[0].carries[0]
-                    loaded.named = one_more(loaded.named)
+                    for loaded in found[0].carries[:1]:
+                        if isinstance(loaded, Loaded):
+                            loaded.named = one_more(loaded.named)
                 return found
             for atom in found:
                 if type(atom) is OnRanks:
@@ -104,9 +105,9 @@ def _attribute(machine: Machine, node: Node) -> Value:
 def _fstring(machine: Machine, node: Node) -> Value:
     parts = [machine.evaluate(part) for part in node[1]]
     texts = [atom for part in parts for atom in part]
-    if all(isinstance(atom, Const) for atom in texts):
-        return (Const("".join(str(atom.value) for atom in texts)),)
     name = "".join(str(atom.value) for atom in texts if isinstance(atom, Const))
+    if all(isinstance(atom, Const) for atom in texts):
+        return (Const(name),)
     return (Opaque(name, carried_by(texts), is_alike(tuple(texts))),)
 
 

@@ -100,7 +100,7 @@ class Fact:
         self.order = order
         self.scope = scope
 
-    def value(self, role: str) -> Value:
+    def value(self, role: str) -> tuple[Any, ...]:
         """What plays ``role`` here; empty where nothing does."""
         return self.values.get(role, ())
 

@@ -51,7 +51,7 @@ _KEEPING = ("queue", "bank", "memory", "momentum", "buffer", "center")
 """In the names of functions that keep gathered features for later steps, where they have no gradient by design."""
 
 
-def live(value: Value) -> list[Any]:
+def live(value: Value) -> list[Output]:
     """The outputs of trained models whose gradient flows through ``value``."""
     return [part for part in reaching(value) if isinstance(part, Output) and part.live]
 
@@ -61,7 +61,7 @@ def marks(value: Value) -> list[Gathered]:
     return [part for part in reaching(value) if isinstance(part, Gathered)]
 
 
-def terms(value: Value) -> list[Any]:
+def terms(value: Value) -> list[Gathered]:
     """The gathered tensors that are summands of ``value`` without a gradient."""
     return [part.of[0] for part in reaching(value) if isinstance(part, Term)]
 

@@ -80,7 +80,7 @@ class Container(Holder):
 
     __slots__ = ()
 
-    def carried(self, seen: set[int]) -> tuple[Any, ...]:
+    def carried(self, seen: set[int]) -> Value:
         return held_by(self, seen)
 
 
@@ -139,7 +139,7 @@ class Range(Holder):
 
     __slots__ = ()
 
-    def carried(self, seen: set[int]) -> tuple[Any, ...]:
+    def carried(self, seen: set[int]) -> Value:
         return held_by(self, seen)
 
 
@@ -253,7 +253,7 @@ class Gathered(Flow):
     """
 
     __slots__ = ()
-    of: Value = part()
+    of: tuple[Output, ...] = part()
     restored: Value = part()
     reduced: Value = part()
     divided: Value = part()
@@ -264,7 +264,7 @@ class Term(Flow):
     """Mark: the Gathered in ``of`` is a summand without any gradient of its own."""
 
     __slots__ = ()
-    of: Value = part()
+    of: tuple[Gathered, ...] = part()
 
 
 class Rescaled(Flow):
@@ -277,7 +277,7 @@ class Rescaled(Flow):
         self.of = (of,)
         self.how = how
 
-    of: Value = part()
+    of: tuple[Gathered, ...] = part()
 
 
 class Augmented(Resource):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from validate_ddp.interpreter.objects import Holder, Object, part
+from validate_ddp.interpreter.objects import Asked, Holder, Object, part
 from validate_ddp.interpreter.values import Site, Value, carried_by
 
 
@@ -42,7 +42,7 @@ class Sampler(Object):
     shuffle: Value = part()
     conditional: Value = part()
     own_order: Value = part()
-    asked_for: Value = part()
+    asked_for: tuple[Asked, ...] = part()
     derived: Value = part()
 
 
@@ -77,7 +77,7 @@ class RNG(Object):
 
     __slots__ = ()
     seed: Value = part()
-    at: Value = part()
+    at: tuple[Asked, ...] = part()
 
 
 class Shell(Object):
@@ -224,7 +224,7 @@ class State(Object):
     __slots__ = ()
     of: Value = part()
 
-    def carried(self, seen: set[int]) -> tuple[Any, ...]:
+    def carried(self, seen: set[int]) -> Value:
         return (self, *carried_by(self.of, seen))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter.ranks import opposite
@@ -55,7 +55,7 @@ class Opaque:
 
     __slots__ = ("alike", "carries", "name")
 
-    def __init__(self, name: str = "", carries: tuple[Any, ...] = (), alike: bool = False) -> None:
+    def __init__(self, name: str = "", carries: Value = (), alike: bool = False) -> None:
         self.name = name
         self.carries = carries
         self.alike = alike
@@ -160,8 +160,7 @@ class Instance:
 
 class Resource:
     """An object that the walk knows: where it was made, what it was made of. ``objects`` and ``training`` hold a class
-    for each kind. phrase: how people are told of it.
-    """
+    for each kind. phrase: how people are told of it."""
 
     __slots__ = ("fields", "site")
     phrase: ClassVar[str] = ""
@@ -170,7 +169,7 @@ class Resource:
         self.site = site
         self.fields: dict[str, Value] = fields if fields is not None else {}
 
-    def carried(self, seen: set[int]) -> tuple[Any, ...]:
+    def carried(self, seen: set[int]) -> Value:
         """What a computation carries that this goes into."""
         return (self,)
 
@@ -236,8 +235,24 @@ class OnRanks:
         self.sure = sure
 
 
-Value = tuple[Any, ...]
-"""Any of the classes above, as alternatives."""
+Atom = (
+    Const
+    | Opaque
+    | Symbol
+    | ModuleRef
+    | Function
+    | Class
+    | Instance
+    | Resource
+    | Rank
+    | WorldSize
+    | RankTest
+    | OnRanks
+    | Lazy
+)
+_A = TypeVar("_A")
+Value = tuple[Atom, ...]
+"""What a Python value may be: its alternatives."""
 
 UNKNOWN: Value = (Opaque(),)
 NONE: Value = (Const(None),)
@@ -245,7 +260,7 @@ TRUE: Value = (Const(True),)
 FALSE: Value = (Const(False),)
 
 
-def bare(value: Value) -> list[Any]:
+def bare(value: tuple[_A, ...]) -> list[_A]:
     """The atoms, with the marks of the ranks taken off."""
     if len(value) == 1 and type(value[0]) is not OnRanks:
         return [value[0]]
@@ -316,7 +331,7 @@ def join(first: Value, second: Value) -> Value:
     return tuple(atoms)
 
 
-def unmarked(atom: Any) -> Any:
+def unmarked(atom: Atom) -> Any:
     return atom.atom if isinstance(atom, OnRanks) else atom
 
 
@@ -330,16 +345,17 @@ def completed(value: Value, default: Value) -> Value:
     held = {atom.who if isinstance(atom, OnRanks) else "all" for atom in value}
     if len(held) != 1 or "all" in held:
         return value
-    return join(value, on_ranks(default, opposite(held.pop()), all(atom.sure for atom in value)))
+    sure = all(atom.sure for atom in value if isinstance(atom, OnRanks))
+    return join(value, on_ranks(default, opposite(held.pop()), sure))
 
 
-def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any, ...]:
+def carried_by(atoms: Iterable[Atom], seen: set[int] | None = None) -> Value:
     """The atoms worth following through a computation that the walk does not understand."""
     found: list[Any] = []
     for atom in atoms:
         atom = unmarked(atom)
         if type(atom) is Opaque:  # most are, with nothing in it: this is one of the walk's busiest places
-            parts: tuple[Any, ...] = atom.carries
+            parts: Value = atom.carries
             if not parts:
                 continue
         elif type(atom) in _PLAIN:
@@ -365,7 +381,7 @@ def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any,
 _PLAIN = (Const, Symbol, Function)
 
 
-def held_by(container: Resource, seen: set[int]) -> tuple[Any, ...]:
+def held_by(container: Resource, seen: set[int]) -> Value:
     """What a container carries: what it holds; nothing where it was seen, as containers hold each other."""
     if id(container) in seen:
         return ()
@@ -374,11 +390,11 @@ def held_by(container: Resource, seen: set[int]) -> tuple[Any, ...]:
     return carried_by((part for value in held for part in value), seen)
 
 
-def merged(*parts: Any) -> tuple[Any, ...]:
+def merged(*parts: Atom) -> Value:
     """What a value carries that all of these went into, so many of them as it may, the first in any case."""
     return tuple(dict.fromkeys(parts))[:_MOST_CARRIED]
 
 
-def reaching(value: Value) -> tuple[Any, ...]:
+def reaching(value: Value) -> Value:
     """Every resource, instance and rank that the value is, holds, or was computed from."""
     return carried_by(value)

@@ -29,7 +29,7 @@ from validate_ddp.interpreter.values import (
 from validate_ddp.interpreter.vocabulary import LIBRARIES
 from validate_ddp.models import configuration, metrics
 
-_ACCELERATOR = {
+_ACCELERATOR: dict[str, Value] = {
     "is_main_process": (RankTest("zero"),),
     "is_global_zero": (RankTest("zero"),),
     "is_world_process_zero": (RankTest("zero"),),

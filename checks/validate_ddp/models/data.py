@@ -119,12 +119,11 @@ def distributed_samplers(value: Value) -> list[Sampler]:
     """The torch DistributedSamplers that ``value`` is or draws from."""
     found: list[Sampler] = []
     for atom in bare(value):
-        if isinstance(atom, Instance):
-            atom = atom.base
-        if isinstance(atom, Sampler):
-            found.append(atom)
-        elif isinstance(atom, BatchSampler):
-            found.extend(distributed_samplers(atom.sampler))
-        elif isinstance(atom, Loader):
-            found.extend(distributed_samplers(atom.sampler + atom.batch_sampler))
+        source = atom.base if isinstance(atom, Instance) else atom
+        if isinstance(source, Sampler):
+            found.append(source)
+        elif isinstance(source, BatchSampler):
+            found.extend(distributed_samplers(source.sampler))
+        elif isinstance(source, Loader):
+            found.extend(distributed_samplers(source.sampler + source.batch_sampler))
     return found

@@ -188,7 +188,7 @@ def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> Value |
 def _hooked(machine: Machine, launcher: Launcher, call: Call) -> Value:
     """Run the hooks that were registered for saving or loading the state."""
     for held in bare(launcher.fields.get(f"register_{call.name}_pre_hook", ())):
-        for hook in bare(held.fields["*"]):
+        for hook in bare(held.fields["*"]) if isinstance(held, List) else ():
             if isinstance(hook, Function):
                 machine.call(hook, UNKNOWN, UNKNOWN, UNKNOWN)
     return NONE

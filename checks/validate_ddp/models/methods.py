@@ -203,8 +203,8 @@ def _moved(machine: Machine, called: Call) -> None:
         if isinstance(atom, Const) and atom.value == "cuda":
             machine.record("device", called.name, called.site, device=device)
             return
-        by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
-        if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
+        carries = atom.carries if isinstance(atom, Opaque) and atom.name.startswith("cuda") else (atom,)
+        if any(isinstance(part, Rank) for part in carries):
             machine.record("device", called.name, called.site, device=device)
             return
 

@@ -50,9 +50,10 @@ def marked(value: Value, mark: Summed | Reduced) -> Value:
 def with_item(holder: Value, value: Value) -> Value:
     """An array one of whose items is now ``value``, a sum over batches; empty where it is nothing of the kind."""
     carries = carried_by(value)
-    if SUMMED not in carries or not all(isinstance(atom, Opaque) for atom in holder):
+    names = [atom.name for atom in holder if isinstance(atom, Opaque)]
+    if SUMMED not in carries or len(names) < len(holder):
         return ()
-    return (Opaque(holder[0].name, merged(*carries, *carried_by(holder))),)
+    return (Opaque(names[0], merged(*carries, *carried_by(holder))),)
 
 
 def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from validate_ddp.interpreter.training import DDP, DP, FSDP, Device, Shell, Stat
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
+    Function,
     Instance,
     Opaque,
     Resource,
@@ -150,7 +151,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
             from validate_ddp.models import attributes
 
             for function in bare(attributes.bound(member, atom)):
-                if not hasattr(function, "node"):
+                if not isinstance(function, Function):
                     continue
                 if "no_grad" in function.marks:
                     carried = gradients.cut_parts(carried)

@@ -129,7 +129,7 @@ def _named(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(f"{symbol.name}()", merged(held, *carried_by(call.given))),)
 
 
-def noted(call: Call, carries: tuple[object, ...]) -> tuple[object, ...]:
+def noted(call: Call, carries: Value) -> Value:
     """What the result of something out of sight carries which was given a parameter of AUGMENTING, or several.
 
     One that is off says nothing; one of unknown value does, but not for sure.

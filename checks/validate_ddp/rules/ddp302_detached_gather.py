@@ -52,6 +52,7 @@ from validate_ddp.interpreter import gradients
 from validate_ddp.interpreter.facts import Fact
 from validate_ddp.interpreter.objects import Gathered, Output
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Shell
 from validate_ddp.interpreter.values import Class, Instance, Site, bare, reaching
 from validate_ddp.rules.proposing import place, propose
 
@@ -260,7 +261,7 @@ _MOST_TOLD = 10
 def _hides_gradients(output: Output) -> bool:
     """Whether the model itself takes gradients off some of what it returns: then it may have done so here."""
     for wrapper in bare(output.model):
-        for inner in bare(wrapper.inner):
+        for inner in bare(wrapper.inner) if isinstance(wrapper, Shell) else ():
             if isinstance(inner, Instance):
                 names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node[6]}
                 if names & {"no_grad", "detach", "stop_gradient", "inference_mode"}:
