@@ -176,6 +176,7 @@ def test_a_rank_that_is_known_replaces_one_that_was_guessed() -> None:
 
 
 def test_unknown_values_become_one_that_carries_what_both_did() -> None:
+    atom: Any
     (atom,) = join((Opaque("first", (LOADER,), True),), (Opaque("second", (SAMPLER,), True),))
     assert (atom.name, atom.carries, atom.alike) == ("first", (LOADER, SAMPLER), True)
     (atom,) = join((Opaque("first", (), True),), (Opaque("second"),))
@@ -190,7 +191,7 @@ def test_nothing_joined_with_a_value_is_the_value() -> None:
 
 @given(VALUES, st.sampled_from(["zero", "nonzero", "local-zero"]), st.booleans())
 def test_what_some_ranks_hold_is_marked_once(value: Value, who: str, sure: bool) -> None:
-    marked = on_ranks(value, who, sure)
+    marked: tuple[Any, ...] = on_ranks(value, who, sure)
     assert all(isinstance(atom, OnRanks) for atom in marked)
     assert bare(marked) == bare(value)
     assert all(
@@ -203,7 +204,7 @@ def test_what_some_ranks_hold_is_marked_once(value: Value, who: str, sure: bool)
 
 @pytest.mark.parametrize("who, others", [("zero", "nonzero"), ("local-nonzero", "local-zero")])
 def test_the_ranks_that_hold_nothing_get_the_default(who: str, others: str) -> None:
-    value = completed(on_ranks((LOADER,), who, sure=False), NONE)
+    value: tuple[Any, ...] = completed(on_ranks((LOADER,), who, sure=False), NONE)
     assert [(atom.who, atom.sure, type(atom.atom)) for atom in value] == [
         (who, False, Loader),
         (others, False, Const),
@@ -265,7 +266,7 @@ def kinds(cls: type[Resource] = Resource) -> list[type[Resource]]:
     return [kind for each in cls.__subclasses__() for kind in (each, *kinds(each))]
 
 
-@pytest.mark.parametrize("kind", sorted(set(kinds()), key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(set(kinds()), key=str))
 def test_each_kind_of_object_says_what_it_is_and_takes_no_part_that_it_does_not_declare(kind: type[Resource]) -> None:
     assert str(vars(kind)["__doc__"]).rstrip().endswith(".")
     made = kind.__new__(kind)
