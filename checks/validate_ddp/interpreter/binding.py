@@ -6,7 +6,9 @@ from typing import Any
 
 from validate_ddp.interpreter import facts, gradients, roles
 from validate_ddp.interpreter.machine import Machine, Scope
+from validate_ddp.interpreter.objects import List, Mapping, Sequence
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Class,
@@ -37,7 +39,7 @@ def assign(machine: Machine, target: Node, value: Value, written: bool = True) -
     elif kind == "attr":
         for atom in bare(machine.evaluate(target[1])):
             if isinstance(atom, (Instance, Resource)):
-                if target[2] == "epoch" and isinstance(atom, Resource) and atom.kind == "sampler":
+                if target[2] == "epoch" and isinstance(atom, Sampler):
                     machine.record(facts.SetEpoch("epoch", target=(atom,), epoch=value), machine.site())
                 machine.write(atom.fields, target[2], roles.named(target[2], value, written))
             elif isinstance(atom, ModuleRef):
@@ -68,7 +70,7 @@ def _assign_item(machine: Machine, target: Node, value: Value) -> None:
     if machine.gathers:
         gradients.restore(receiver, value)
     for atom in bare(receiver):
-        if isinstance(atom, Resource) and atom.kind in ("dict", "list", "namespace", "settings"):
+        if isinstance(atom, (List, Mapping)):
             key = iteration.key_of(key_value)
             if key is None:  # an unknown key: any item may be the one
                 machine.write(atom.fields, "*", join(atom.fields.get("*", ()), value))
@@ -92,7 +94,7 @@ def _unpack(machine: Machine, targets: list[Node], value: Value) -> None:
     starred = any(target[0] == "star" for target in targets)
     parts: list[Value] = [()] * count
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields and not starred:
+        if isinstance(atom, Sequence) and "*" not in atom.fields and not starred:
             for index in range(count):
                 parts[index] = join(parts[index], atom.fields.get(str(index), UNKNOWN))
         else:

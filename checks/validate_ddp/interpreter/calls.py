@@ -9,6 +9,8 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts, gradients, presence, ranks, roles, sameness, worth
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
+from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -117,7 +119,7 @@ def call_node(machine: Machine, node: Node) -> Value:
             continue
         call.open = True
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace", "settings"):
+            if isinstance(atom, Mapping):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
     if function[0] == "attr":
@@ -131,7 +133,7 @@ def call_node(machine: Machine, node: Node) -> Value:
 
 def _spread(value: Value) -> list[Value]:
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+        if isinstance(atom, Sequence) and "*" not in atom.fields:
             return list(atom.fields.values())
     return []
 
@@ -216,21 +218,20 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
     for base in cls.lineage():
         if isinstance(base, Symbol):
             instance.base = models.base_object(machine, base, call)
+            if isinstance(instance.base, Sampler):
+                machine.epoch_setters |= data.epoch_setters(cls)
+                if data.deals_by_itself(cls):
+                    instance.base.own_order = TRUE
             if instance.base is not None:
-                if instance.base.kind == "sampler":
-                    machine.epoch_setters |= data.epoch_setters(cls)
-                    if data.deals_by_itself(cls):
-                        instance.base.fields["own_order"] = TRUE
                 break
     member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:
-        instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
-    if member is None:
-        instance.given = (*instance.given, *configuration.filled(cls, call))
+        instance.given = (*carried_by(call.given), *([Open(call.site)] if call.open else []))
     if member is not None:
         for target in bare(attributes.bound(member, instance)):
             call_atom(machine, target, call)
     else:  # a dataclass, or a plain holder: keyword arguments become fields
+        instance.given = (*instance.given, *configuration.filled(cls, call))
         instance.fields.update(call.keywords)
     return (instance,)
 
@@ -248,19 +249,18 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
         elif name in call.keywords:
             names[name] = _received(machine, name, call.keywords[name], annotation)
         elif default is not None and not call.open and not filled:
-            value = machine.evaluate(default)
-            names[name] = value
+            names[name] = machine.evaluate(default)
         else:
             names[name] = roles.suggested(name, alike=filled)
             if annotation is not None:
                 names[name] = models.annotated(machine, annotation, name)
     if vararg:
         fields = {str(i): value for i, value in enumerate(args[positional:])}
-        names[vararg] = (Resource("tuple", call.site, fields),)
+        names[vararg] = (Tuple(call.site, fields),)
     if kwarg:
         known = {row[0] for row in rows}
         fields = {name: value for name, value in call.keywords.items() if name not in known}
-        names[kwarg] = (Resource("dict", call.site, fields),)
+        names[kwarg] = (Dict(call.site, fields),)
     return names
 
 
@@ -318,8 +318,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     machine.results[key] = join(machine.results.get(key, ()), value)
     machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
-            atom.fields["asked_for"] = (Resource("call", call.site),)
+        if isinstance(atom, Sampler) and atom.site.function == function.name:
+            atom.asked_for = (Asked(call.site),)
     return value
 
 
@@ -375,7 +375,7 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
     with machine.flagged(*flags):
         outcome = machine.walk(function.node[4])
     if function.node[6]:  # a generator: iterating over it gives what it yields
-        return (Resource("generator", machine.site(), {"*": frame.yielded or UNKNOWN}),)
+        return (Generator(machine.site(), {"*": frame.yielded or UNKNOWN}),)
     if outcome.ends:
         return frame.returned or NONE
     if not frame.returned:

@@ -8,9 +8,9 @@ from typing import Any
 from validate_ddp.interpreter import ranks, roles, sameness, vocabulary
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Container, Sequence
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import (
-    WRAPPERS,
     Class,
     Const,
     Function,
@@ -48,7 +48,7 @@ def atom_truth(atom: Any) -> Truth:
     if isinstance(atom, Opaque):
         return roles.hinted(atom.name)
     if isinstance(atom, Resource):
-        return None if atom.kind in ("list", "dict", "tuple") else True
+        return None if isinstance(atom, Container) else True
     if isinstance(atom, Symbol):
         return True if _is_of_library(atom) else roles.hinted(atom.name)
     if isinstance(atom, (Instance, Function, Class, ModuleRef, WorldSize)):
@@ -235,7 +235,7 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
                 return atom if other is (operator in ("Eq", "Is")) else negated(atom)
     if operator in ("In", "NotIn"):
         for atom in right_atoms:
-            if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+            if isinstance(atom, Sequence) and "*" not in atom.fields:
                 members = [constant(item) for item in atom.fields.values()]
                 if constant(left) is not ... and ... not in members:
                     return (constant(left) in members) is (operator == "In")
@@ -254,7 +254,7 @@ def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:
     """``type(x) in (A, B)`` and ``type(x) is A``, by the classes' last names."""
     wanted: list[Any] = []
     for atom in right:
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+        if isinstance(atom, Sequence):
             wanted.extend(part for value in atom.fields.values() for part in bare(value))
         else:
             wanted.append(atom)
@@ -294,7 +294,7 @@ def _split_by(rank: Rank, operator: str, other: Value) -> Truth:
             return RankTest("some")
         return RankTest("some") if operator in ("NotEq", "IsNot") else RankTest("unclear", exact=False)
     for atom in bare(other):
-        if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
+        if isinstance(atom, Sequence):
             number = tuple(constant(item) for item in atom.fields.values())
     answer = ranks.compare(rank.scope, operator, number)
     if rank.scope == "group" and isinstance(answer, tuple):
@@ -344,7 +344,3 @@ def flag_name(node: Node) -> str:
     if "_" in node[2].strip("_") or node[1][0] not in ("name", "attr"):
         return str(node[2])
     return f"{node[1][-1] if node[1][0] == 'name' else node[1][2]}.{node[2]}"
-
-
-def is_wrapper(atom: Any) -> bool:
-    return isinstance(atom, Resource) and atom.kind in WRAPPERS

@@ -44,7 +44,8 @@ def note_unsure(machine: Machine, test: Node, branches: tuple[list[Node], ...]) 
 
 def _record(machine: Machine, statement: Node, subject: Value) -> None:
     frame = machine.frame
-    name, code = statement[0], ()
+    name = statement[0]
+    code: Value = ()
     if name == "expr":
         call = statement[2]
         name = name_of_exit(call[1])

@@ -9,8 +9,21 @@ from typing import Any
 from validate_ddp.interpreter import arithmetic, calls, conditions, gradients, narrowing, presence, roles, turns
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.interpreter.objects import (
+    Container,
+    Dict,
+    Length,
+    List,
+    Namespace,
+    Options,
+    Sequence,
+    Settings,
+    Tuple,
+    one_more,
+)
 from validate_ddp.interpreter.ranks import PARTIAL, Who, both
-from validate_ddp.interpreter.sameness import OPTIONS, differs_by_rank, is_alike
+from validate_ddp.interpreter.sameness import differs_by_rank, is_alike
+from validate_ddp.interpreter.training import Loaded, Loader
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
@@ -25,8 +38,8 @@ from validate_ddp.interpreter.values import (
     Value,
     bare,
     carried_by,
-    counted,
     join,
+    merged,
     on_ranks,
     reaching,
 )
@@ -51,7 +64,9 @@ def lookup(machine: Machine, name: str) -> Value:
                 len(found) == 1 and type(found[0]) is not OnRanks
             ):  # the usual case, and this is the walk's busiest place
                 if type(found[0]) is Opaque and found[0].name == "loaded":
-                    counted(found[0].carries[0], "named")
+                    for loaded in found[0].carries[:1]:
+                        if isinstance(loaded, Loaded):
+                            loaded.named = one_more(loaded.named)
                 return found
             for atom in found:
                 if type(atom) is OnRanks:
@@ -91,9 +106,9 @@ def _attribute(machine: Machine, node: Node) -> Value:
 def _fstring(machine: Machine, node: Node) -> Value:
     parts = [machine.evaluate(part) for part in node[1]]
     texts = [atom for part in parts for atom in part]
-    if all(isinstance(atom, Const) for atom in texts):
-        return (Const("".join(str(atom.value) for atom in texts)),)
     name = "".join(str(atom.value) for atom in texts if isinstance(atom, Const))
+    if all(isinstance(atom, Const) for atom in texts):
+        return (Const(name),)
     return (Opaque(name, carried_by(texts), is_alike(tuple(texts))),)
 
 
@@ -103,13 +118,13 @@ def _sequence(machine: Machine, node: Node) -> Value:
         if item[0] == "star":
             value = machine.evaluate(item[1])
             held = value[0].fields if len(value) == 1 and isinstance(value[0], Resource) else {"*": ()}
-            if "*" in held or "*" in fields or value[0].kind not in ("tuple", "list"):
+            if "*" in held or "*" in fields or not isinstance(value[0], Sequence):
                 fields["*"] = join(fields.get("*", ()), iteration.element(value))
             else:
                 fields.update({str(len(fields) + index): part for index, part in enumerate(held.values())})
         else:
             fields[str(len(fields))] = machine.evaluate(item)
-    return (Resource("tuple" if node[1] == "tuple" else "list", machine.site(), fields),)
+    return ((Tuple if node[1] == "tuple" else List)(machine.site(), fields),)
 
 
 def _dict(machine: Machine, node: Node) -> Value:
@@ -118,9 +133,9 @@ def _dict(machine: Machine, node: Node) -> Value:
         value = machine.evaluate(value_node)
         if key_node is None:  # **other
             for atom in bare(value):
-                if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
+                if isinstance(atom, (Dict, Namespace)):
                     fields.update(atom.fields)
-                elif isinstance(atom, Resource) and atom.kind == configuration.KIND:
+                elif isinstance(atom, Settings):
                     fields = {
                         name: configuration.overridable(name, held) for name, held in fields.items()
                     } | atom.fields
@@ -129,7 +144,7 @@ def _dict(machine: Machine, node: Node) -> Value:
             continue
         key = iteration.key_of(machine.evaluate(key_node)) or "*"
         fields[key] = join(fields.get(key, ()), value) if key == "*" else value
-    return (Resource("dict", machine.site(), fields),)
+    return (Dict(machine.site(), fields),)
 
 
 def _conditional(machine: Machine, node: Node) -> Value:
@@ -207,17 +222,17 @@ def _binary(machine: Machine, node: Node) -> Value:
     if len(left) == 1 and len(right) == 1 and isinstance(left[0], Const) and isinstance(right[0], Const):
         return arithmetic.of_constants(node[1], left[0].value, right[0].value)
     for value, other in ((left, right), (right, left)):
-        lists = [atom for atom in bare(value) if isinstance(atom, Resource) and atom.kind == "list"]
+        lists = [atom for atom in bare(value) if isinstance(atom, List)]
         if lists and node[1] == "Add":
             items = join(iteration.element(value), iteration.element(other))
-            return (Resource("list", machine.site(), {"*": items}),)
+            return (List(machine.site(), {"*": items}),)
     name = "".join(
         str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
     )
     carries = carried_by((*left, *right))
     for part in carries:
-        if type(part) is Resource and part.kind == "length":
-            carries = lengths.combined(node[1], left, right, carries, machine.site())
+        if type(part) is Length:
+            carries = lengths.combined(node[1], left, right, carries)
             break
     return (Opaque(name[-200:], carries, is_alike(left) and is_alike(right)),)
 
@@ -233,7 +248,7 @@ def _subscript(machine: Machine, node: Node) -> Value:
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))
         if not differs_by_rank(value):
             value = tuple(
-                Opaque(atom.name, (*own, *atom.carries)[:12]) if isinstance(atom, Opaque) else atom
+                Opaque(atom.name, merged(*own, *atom.carries)) if isinstance(atom, Opaque) else atom
                 for atom in bare(value)
             )
             value = value if differs_by_rank(value) else (*value, Opaque("", own))
@@ -241,35 +256,33 @@ def _subscript(machine: Machine, node: Node) -> Value:
 
 
 def _of_a_rank(atom: Any, index: Value) -> Any:
-    if isinstance(atom, Resource) and atom.kind == "loader":
-        return Resource("loader", atom.site, {**atom.fields, "derived": index})
-    return atom
+    if not isinstance(atom, Loader):
+        return atom
+    own = atom.copy()
+    own.derived = index
+    return own
 
 
 def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     if isinstance(atom, Symbol) and atom.name == "os.environ":
         return attributes.environment(machine, index)
-    if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace", configuration.KIND):
+    if isinstance(atom, (Container, Options)):
         if key is not None and key in atom.fields:
-            return (
-                configuration.overridable(key, atom.fields[key])
-                if atom.kind == configuration.KIND
-                else atom.fields[key]
-            )
+            return configuration.overridable(key, atom.fields[key]) if isinstance(atom, Settings) else atom.fields[key]
         if key is not None and key.lstrip("-").isdigit() and int(key) < 0 and "*" not in atom.fields:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
-        if key is None and atom.kind == "dict":
+        if key is None and isinstance(atom, Dict):
             held: Value = ()
             for value in atom.fields.values():
                 held = join(held, value)
             return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
-        return atom.fields.get("*") or roles.suggested(key, alike=atom.kind in OPTIONS)
+        return atom.fields.get("*") or roles.suggested(key, alike=isinstance(atom, Options))
     if isinstance(atom, Opaque):
-        found = roles.suggested(key or "", (*_picking(index), *atom.carries)[:12], is_alike((atom, *index)))
+        found = roles.suggested(key or "", merged(*_picking(index), *atom.carries), is_alike((atom, *index)))
         return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
@@ -310,7 +323,7 @@ def _comprehension(machine: Machine, node: Node) -> Value:
     element = items[-1]
     if carried and all(isinstance(atom, (Opaque, Const)) for atom in element):
         element = (Opaque("", carried_by((*element, *sources))),)
-    return (Resource("dict" if node[1] == "dict" else "list", machine.site(), {"*": element}),)
+    return ((Dict if node[1] == "dict" else List)(machine.site(), {"*": element}),)
 
 
 _MOST_LISTED = 8
@@ -329,7 +342,7 @@ def _listed(machine: Machine, node: Node) -> Value | None:
         values = [machine.evaluate(part) for part in node[2]]
         key = iteration.key_of(values[0]) if node[1] == "dict" else str(len(fields))
         fields[key or "*"] = values[-1]
-    return (Resource("dict" if node[1] == "dict" else "list", machine.site(), fields),)
+    return ((Dict if node[1] == "dict" else List)(machine.site(), fields),)
 
 
 def _walrus(machine: Machine, node: Node) -> Value:

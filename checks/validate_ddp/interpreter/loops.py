@@ -8,7 +8,8 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import binding, conditions, facts, ranks
 from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
-from validate_ddp.interpreter.values import Instance, Opaque, Rank, RankTest, Resource, bare, reaching
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
+from validate_ddp.interpreter.values import Instance, Opaque, Rank, RankTest, bare, reaching
 from validate_ddp.models import iteration
 
 Node = list[Any]
@@ -56,11 +57,10 @@ def _note_epochs(machine: Machine, loop: Loop, body: list[Node]) -> None:
     for atom in bare(named.get("self", ())):
         if isinstance(atom, Instance):
             named.update({f"self.{field}": value for field, value in atom.fields.items()})
-    kinds = ("loader", "sampler", "batch_sampler")
     held = {
         name: value
         for name, value in named.items()
-        if value and all(isinstance(atom, Resource) and atom.kind in kinds for atom in value)
+        if value and all(isinstance(atom, (Loader, Sampler, BatchSampler)) for atom in value)
     }
     if held:
         machine.record(facts.EpochLoop(loop.target, body=Span(*body[0][1]), held=held), loop.site)

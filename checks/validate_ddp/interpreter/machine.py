@@ -21,7 +21,7 @@ from validate_ddp.interpreter.values import (
     on_ranks,
 )
 
-MISSING: Value = ("missing",)
+MISSING: Value = (Const("missing"),)
 """A name that an alternative leaves unbound; never seen outside merges."""
 
 MAIN: Value = (Const("__main__"),)

@@ -6,20 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from validate_ddp.interpreter import conditions
-from validate_ddp.interpreter.conditions import is_wrapper
 from validate_ddp.interpreter.machine import Machine, Scope
-from validate_ddp.interpreter.values import (
-    Class,
-    Const,
-    Instance,
-    Opaque,
-    Resource,
-    Symbol,
-    Value,
-    bare,
-    contents,
-    unmarked,
-)
+from validate_ddp.interpreter.objects import Options, contents
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Engine, Wrapper
+from validate_ddp.interpreter.values import Class, Const, Instance, Opaque, Resource, Symbol, Value, bare, unmarked
 
 Node = list[Any]
 
@@ -42,43 +32,39 @@ def refine(machine: Machine, node: Node, positive: bool) -> None:
             _keep(machine, node[1], lambda atom: conditions.is_none_truth(atom) is not (not wanted))
         elif node[1][0] == "call" and node[1][1] == ["name", "type"] and node[1][2]:
             wanted = positive is (operator in ("Is", "Eq", "In"))
-            _keep(machine, node[1][2][0], lambda atom: is_wrapper(atom) is wanted or isinstance(atom, Opaque))
+            _keep(machine, node[1][2][0], lambda atom: isinstance(atom, Wrapper) is wanted or isinstance(atom, Opaque))
     elif kind == "call" and node[1] == ["name", "hasattr"] and len(node[2]) == 2:
         if node[2][1] == ["const", "module"]:
-            _keep(machine, node[2][0], lambda atom: is_wrapper(atom) is positive or isinstance(atom, Opaque))
+            _keep(machine, node[2][0], lambda atom: isinstance(atom, Wrapper) is positive or isinstance(atom, Opaque))
         elif node[2][1] == ["const", "state_dict"] and not positive:
-            _keep(machine, node[2][0], lambda atom: not is_wrapper(atom))
+            _keep(machine, node[2][0], lambda atom: not isinstance(atom, Wrapper))
     elif kind == "call" and node[1] == ["name", "isinstance"] and len(node[2]) == 2:
         kinds = _wrappers(machine, node[2][1])
         if kinds:
-            _keep(machine, node[2][0], lambda atom: (_kind(atom) in kinds) is positive or isinstance(atom, Opaque))
+            _keep(machine, node[2][0], lambda atom: isinstance(atom, kinds) is positive or isinstance(atom, Opaque))
 
 
-_CLASSES = {
-    "DistributedDataParallel": "ddp",
-    "DDP": "ddp",
-    "FullyShardedDataParallel": "fsdp",
-    "FSDP": "fsdp",
-    "DataParallel": "dp",
-    "DeepSpeedEngine": "engine",
+_CLASSES: dict[str, type[Wrapper]] = {
+    "DistributedDataParallel": DDP,
+    "DDP": DDP,
+    "FullyShardedDataParallel": FSDP,
+    "FSDP": FSDP,
+    "DataParallel": DP,
+    "DeepSpeedEngine": Engine,
 }
 
 
-def _wrappers(machine: Machine, node: Node) -> set[str]:
+def _wrappers(machine: Machine, node: Node) -> tuple[type[Wrapper], ...]:
     """The kinds of wrappers that the classes in an ``isinstance`` make, by what their names are bound to."""
     if node[0] not in ("name", "attr", "seq"):
-        return set()
+        return ()
     tested = machine.evaluate(node)
     symbols = [part for atom in (*bare(tested), *contents(tested)) for part in _with_bases(atom)]
-    return {_CLASSES[part.last] for part in symbols if isinstance(part, Symbol) and part.last in _CLASSES}
+    return tuple(_CLASSES[part.last] for part in symbols if isinstance(part, Symbol) and part.last in _CLASSES)
 
 
 def _with_bases(atom: Any) -> list[Any]:
     return atom.lineage() if isinstance(atom, Class) else [atom]
-
-
-def _kind(atom: Any) -> str:
-    return atom.kind if isinstance(atom, Resource) else ""
 
 
 def assume(machine: Machine, node: Node) -> None:
@@ -88,7 +74,7 @@ def assume(machine: Machine, node: Node) -> None:
     if part[0] != "attr" or any(guard.who == "all" and not guard.exact for guard in machine.guards):
         return  # of no field, or said of some runs only
     for atom in bare(machine.evaluate(part[1])):
-        if isinstance(atom, Resource) and atom.kind in ("namespace", "settings") and part[2] not in atom.fields:
+        if isinstance(atom, Options) and part[2] not in atom.fields:
             machine.write(atom.fields, part[2], (Const(positive),))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter.training import Launcher
 from validate_ddp.interpreter.values import (
     Const,
     Function,
@@ -146,7 +147,7 @@ def _kept_apart(machine: Any, function: Function, decorator: list[Any], value: V
 
 def _is_of_launcher(atom: Any) -> bool:
     if isinstance(atom, Resource):
-        return atom.kind in ("accelerator", "fabric")
+        return isinstance(atom, Launcher)
     return isinstance(atom, Symbol) and atom.name.partition(".")[0] in vocabulary.LAUNCHERS
 
 

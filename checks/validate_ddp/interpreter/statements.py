@@ -20,13 +20,13 @@ from validate_ddp.interpreter import (
 )
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import LEAVES, MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
+from validate_ddp.interpreter.objects import List
 from validate_ddp.interpreter.values import (
     Class,
     Function,
     Lazy,
     Opaque,
     RankTest,
-    Resource,
     Symbol,
     Value,
     bare,
@@ -120,7 +120,7 @@ def _augment(machine: Machine, node: Node) -> Outcome:
             if held:
                 binding.assign(machine, node[2][1], held)
     for atom in bare(machine.evaluate(node[2])):
-        if isinstance(atom, Resource) and atom.kind == "list":  # `items += more` keeps the list and its items
+        if isinstance(atom, List):  # `items += more` keeps the list and its items
             machine.write(
                 atom.fields, "*", join(atom.fields.get("*", ()), iteration.element(machine.evaluate(node[4])))
             )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import gradients
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Batch, Container, Options
+from validate_ddp.interpreter.training import Scheduler
 from validate_ddp.interpreter.values import Class, Const, Function, Opaque, Rank, Resource, bare
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ that every rank makes. What differs in arguments alone may be lost, which is not
 ENOUGH = 2
 """After so many walks in such surroundings that met nothing new, a function's earlier results stand for it. Not said:
 what was not met twice is hardly met the third time."""
-_LIGHT = ("list", "dict", "tuple", "batch", "namespace", "settings", "scheduler")
+_LIGHT = (Container, Options, Batch, Scheduler, Const)
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
@@ -57,8 +59,4 @@ def _is_notable(machine: Machine, call: Call) -> bool:
 
 def _weighty(call: Call) -> list[Any]:
     """The arguments' atoms worth a walk into a function that seems to do nothing of note."""
-    return [
-        atom
-        for atom in bare(call.given)
-        if not (isinstance(atom, Resource) and atom.kind in _LIGHT) and not isinstance(atom, Const)
-    ]
+    return [atom for atom in bare(call.given) if not isinstance(atom, _LIGHT)]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import facts, roles, sameness, vocabulary
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Sequence
+from validate_ddp.interpreter.training import Accelerator, Fabric, Loader, PlainSampler, Sampler
 from validate_ddp.interpreter.values import (
     Class,
     Function,
@@ -107,7 +109,7 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
             arguments = call.argument(-1, "args")
             given: list[Value] = []
             for holder in bare(arguments):
-                if isinstance(holder, Resource) and holder.kind in ("tuple", "list"):
+                if isinstance(holder, Sequence):
                     given = list(holder.fields.values())
             wanted = len(atom.node[3][0]) if atom.node[0] == "def" else 0
             if given and wanted == len(given) + 1:
@@ -148,8 +150,8 @@ def base_object(machine: Machine, base: Symbol, call: Call) -> Resource | None:
         model = data.find(base.name)
         if model is not None:
             for atom in bare(model(machine, base, call)):
-                if isinstance(atom, Resource):
-                    atom.fields["derived"] = (Opaque("derived"),)
+                if isinstance(atom, (Loader, Sampler, PlainSampler)):
+                    atom.derived = (Opaque("derived"),)
                     return atom
     if base.name.startswith("torch.optim."):
         from validate_ddp.models import optimizers
@@ -162,7 +164,7 @@ def annotated(machine: Machine, annotation: list[Any], name: str) -> Value:
     """A parameter of which nothing but its annotation and name is known."""
     last = annotation[1] if annotation[0] == "name" else annotation[2] if annotation[0] == "attr" else ""
     if last in ("Accelerator", "Fabric"):
-        return (Resource(last.lower(), machine.site()),)
+        return ((Accelerator if last == "Accelerator" else Fabric)(machine.site()),)
     if last[:1].isupper():
         for atom in bare(machine.evaluate(annotation)):
             if isinstance(atom, Class) and not machine.making:

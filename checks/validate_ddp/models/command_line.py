@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import facts, roles
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, bare, constant
+from validate_ddp.interpreter.objects import Namespace, Tuple
+from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Value, bare, constant
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -75,7 +76,7 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
         if isinstance(fact, facts.Option):
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
             fields[fact.name] = (asked,)
-    namespace: Value = (Resource("namespace", call.site, fields),)
+    namespace: Value = (Namespace(call.site, fields),)
     if call.name == "parse_known_args":
-        return (Resource("tuple", call.site, {"0": namespace, "1": UNKNOWN}),)
+        return (Tuple(call.site, {"0": namespace, "1": UNKNOWN}),)
     return namespace

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from validate_ddp.interpreter import roles
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.sameness import OPTIONS, are_alike, hangs_on_rank, is_alike
+from validate_ddp.interpreter.objects import Dict, Item, Mapping, Namespace, Open, Options, Overridden, Settings
+from validate_ddp.interpreter.sameness import are_alike, hangs_on_rank, is_alike
+from validate_ddp.interpreter.training import File
 from validate_ddp.interpreter.values import (
     NONE,
     Class,
@@ -31,16 +33,11 @@ from validate_ddp.interpreter.values import (
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
 
-OVERRIDDEN = "overridden"
-"""Marks, among what an object was given, that its fields may have been set from elsewhere."""
-KIND = "settings"
-"""The kind of a configuration object: of yacs, OmegaConf or ml_collections, an attribute dictionary, a file read."""
 _MADE_BY = (".EasyDict", ".edict", ".CfgNode", ".CN", ".AttrDict", ".Munch", ".ConfigDict", ".ConfigNode")
 _READ_BY = frozenset({"yaml.safe_load", "yaml.load", "json.load", "json.loads", "tomllib.load", "toml.load"})
 _OVERRIDING = frozenset("setattr __setattr__ __dict__".split())
 _FILLED = ("BaseSettings", "TrainingArguments", "Seq2SeqTrainingArguments")
 """Classes whose instances look for their values elsewhere."""
-_MAPPINGS = ("dict", "namespace", KIND)
 
 
 def is_made_by(name: str) -> bool:
@@ -51,12 +48,12 @@ def is_made_by(name: str) -> bool:
 def made(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A configuration object; where the rank went into what it is read from, each rank has one of its own."""
     for atom in bare(call.argument(0)):
-        source = atom.get("path") if isinstance(atom, Resource) and atom.kind == "file" else (atom,)
+        source = atom.path if isinstance(atom, File) else (atom,)
         if isinstance(atom, (Resource, Opaque)) and symbol.name in _READ_BY and hangs_on_rank(source):
             return (Opaque("", reaching(source)),)
     if symbol.last == "loads" and not is_alike(call.argument(0)):  # a line of data, as far as is known
         return (Opaque("", carried_by(call.given)),)
-    return (Resource(KIND, call.site, dict(call.keywords)),)
+    return (Settings(call.site, dict(call.keywords)),)
 
 
 def overridable(name: str, value: Value, alike: bool = True) -> Value:
@@ -69,8 +66,8 @@ def overridable(name: str, value: Value, alike: bool = True) -> Value:
 
 def of_open(instance: Instance, name: str, member: Value) -> Value:
     """A default in the body of a class, as seen on an instance of which nobody knows how it was filled."""
-    marks = [part for part in instance.given if isinstance(part, Resource) and part.kind == OVERRIDDEN]
-    alike = not hangs_on_rank(instance.given) and all(_is_of_all(mark.get("by")) for mark in marks)
+    marks = [part for part in instance.given if isinstance(part, Overridden)]
+    alike = not hangs_on_rank(instance.given) and all(_is_of_all(mark.by) for mark in marks)
     plain = all(isinstance(atom, Opaque) and not atom.carries for atom in member)  # `field(default=False)`
     return roles.suggested(name, alike=alike) if plain else overridable(name, member, alike)
 
@@ -81,17 +78,17 @@ def override(machine: Machine, value: Value, by: Value = ()) -> None:
     for atom in bare(value):
         if isinstance(atom, Instance):
             if not alike or not is_open(atom):
-                atom.given = (*atom.given, Resource(OVERRIDDEN, atom.site, {"by": by}))
+                atom.given = (*atom.given, Overridden(atom.site, by=by))
             _forget(machine, atom.fields, alike)
         elif isinstance(atom, Class):
             _forget(machine, atom.members, alike)
-        elif isinstance(atom, Resource) and atom.kind in _MAPPINGS:
-            _forget(machine, atom.fields, alike and atom.kind in OPTIONS)
+        elif isinstance(atom, Mapping):
+            _forget(machine, atom.fields, alike and isinstance(atom, Options))
 
 
 def _is_of_all(by: Value) -> bool:
     """Whether what overrides settings is equal on every rank, or nothing known that ranks have of their own."""
-    own = [part for part in reaching(by) if not isinstance(part, Resource) or part.kind != "item"]
+    own = [part for part in reaching(by) if not isinstance(part, Item)]
     return are_alike(by) or not (own or any(isinstance(atom, OnRanks) for atom in by))
 
 
@@ -103,13 +100,13 @@ def _forget(machine: Machine, names: dict[str, Value], alike: bool) -> None:
 
 def is_open(instance: Instance) -> bool:
     """Whether nobody knows what the fields were set to when the object was made, or afterwards."""
-    return any(isinstance(part, Resource) and part.kind in ("open", OVERRIDDEN) for part in instance.given)
+    return any(isinstance(part, (Open, Overridden)) for part in instance.given)
 
 
 def filled(cls: Class, call: Call) -> Value:
     """What an instance of a class without a constructor is given by position, or finds in the environment."""
     if call.args or any(isinstance(base, Symbol) and base.last in _FILLED for base in cls.lineage()):
-        return (Resource(OVERRIDDEN, call.site, {"by": tuple(atom for value in call.args for atom in value)}),)
+        return (Overridden(call.site, by=tuple(atom for value in call.args for atom in value)),)
     return ()
 
 
@@ -125,7 +122,7 @@ def passed_on(machine: Machine, names: list[str], given: Value) -> None:
 def updated(machine: Machine, holder: Resource, call: Call) -> None:
     """``holder.update(other, name=value)``: what is known is taken over, and anything may come from elsewhere."""
     for atom in bare(call.argument(0)):
-        known = isinstance(atom, Resource) and atom.kind in ("dict", "namespace") and "*" not in atom.fields
+        known = isinstance(atom, (Dict, Namespace)) and "*" not in atom.fields
         if not known:
             _forget(machine, holder.fields, _is_of_all((atom,)))
         if isinstance(atom, Resource):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import Const, Instance, Opaque, Resource, Value, bare, constant
+from validate_ddp.interpreter.objects import Context, Generator
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Value, bare
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -36,16 +37,15 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
     flags: list[Flag] = []
     held: Value = value
     for atom in bare(value):
-        if isinstance(atom, Resource):
-            if atom.kind == "context":
-                flag = _OF_CONTEXTS.get(constant(atom.get("name")))
-                if flag is not None:
-                    flags.append(flag if len(value) == 1 else _perhaps(flag))
-            elif atom.kind == "generator":
-                held = atom.get("*")
-                function = atom.site.function  # `with torch_distributed_zero_first(rank):`
-                if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
-                    flags.append(Flag.IN_TURN)
+        if isinstance(atom, Context):
+            flag = _OF_CONTEXTS.get(atom.manager)
+            if flag is not None:
+                flags.append(flag if len(value) == 1 else _perhaps(flag))
+        elif isinstance(atom, Generator):
+            held = atom.fields.get("*", ())
+            function = atom.site.function  # `with torch_distributed_zero_first(rank):`
+            if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
+                flags.append(Flag.IN_TURN)
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:

@@ -9,7 +9,8 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.surroundings import bodies_of
-from validate_ddp.interpreter.values import Class, Const, Function, Resource, Symbol, Value, bare, constant
+from validate_ddp.interpreter.training import BatchSampler, Loader, PlainSampler, Sampler, Subset
+from validate_ddp.interpreter.values import Class, Const, Function, Instance, Symbol, Value, bare, constant
 from validate_ddp.models import randomness
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if constant(call.argument(1, "num_replicas")) == 1:
         return _plain_sampler(machine, symbol, call)  # one replica shares nothing
     shuffle = call.argument(3, "shuffle") or ((Const(True),) if not call.open else ())
-    sampler = Resource("sampler", call.site, {"dataset": call.argument(0, "dataset"), "shuffle": shuffle})
+    sampler = Sampler(call.site, dataset=call.argument(0, "dataset"), shuffle=shuffle)
     if Flag.CONDITIONAL in machine.flags:
-        sampler.fields["conditional"] = (Const(True),)
+        sampler.conditional = (Const(True),)
     if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
         replicas, rank = call.argument(1, "num_replicas"), call.argument(2, "rank")
         made = facts.Sampler(
@@ -86,28 +87,28 @@ def deals_by_itself(cls: Class) -> bool:
 
 def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
     fields = {name: call.argument(index, name) for index, name in enumerate(_LOADER_ARGUMENTS)}
-    loader = Resource("loader", call.site, {name: value for name, value in fields.items() if value})
+    loader = Loader(call.site, **{name: value for name, value in fields.items() if value})
     for name in ("worker_init_fn", "generator"):
         if name in call.keywords:
             loader.fields[name] = call.keywords[name]
     if "worker_init_fn" in call.keywords:
         randomness.seed_workers(machine, call)
     if call.open:
-        loader.fields["open"] = (Const(True),)
+        loader.open = (Const(True),)
     machine.record(facts.Loader(symbol.last, loader=(loader,), **loader.fields), call.site)
     return (loader,)
 
 
 def _plain_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("plain_sampler", call.site, {"dataset": call.argument(0)}),)
+    return (PlainSampler(call.site, dataset=call.argument(0)),)
 
 
 def _batch_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("batch_sampler", call.site, {"sampler": call.argument(0, "sampler")}),)
+    return (BatchSampler(call.site, sampler=call.argument(0, "sampler")),)
 
 
 def _subset(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("subset", call.site, {"dataset": call.argument(0), "indices": call.argument(1)}),)
+    return (Subset(call.site, dataset=call.argument(0), indices=call.argument(1)),)
 
 
 _SAMPLERS: dict[str, Model] = {
@@ -119,18 +120,15 @@ _SAMPLERS: dict[str, Model] = {
 }
 
 
-def distributed_samplers(value: Value) -> list[Resource]:
+def distributed_samplers(value: Value) -> list[Sampler]:
     """The torch DistributedSamplers that ``value`` is or draws from."""
-    found = []
+    found: list[Sampler] = []
     for atom in bare(value):
-        base = getattr(atom, "base", None)
-        if isinstance(base, Resource):
-            atom = base
-        if isinstance(atom, Resource):
-            if atom.kind == "sampler":
-                found.append(atom)
-            elif atom.kind == "batch_sampler":
-                found.extend(distributed_samplers(atom.get("sampler")))
-            elif atom.kind == "loader":
-                found.extend(distributed_samplers(atom.get("sampler") + atom.get("batch_sampler")))
+        source = atom.base if isinstance(atom, Instance) else atom
+        if isinstance(source, Sampler):
+            found.append(source)
+        elif isinstance(source, BatchSampler):
+            found.extend(distributed_samplers(source.sampler))
+        elif isinstance(source, Loader):
+            found.extend(distributed_samplers(source.sampler + source.batch_sampler))
     return found

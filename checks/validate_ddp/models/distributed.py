@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import facts, gradients, vocabulary
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import List, Sequence
+from validate_ddp.interpreter.training import Group, Mesh
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -16,7 +18,6 @@ from validate_ddp.interpreter.values import (
     Opaque,
     Rank,
     RankTest,
-    Resource,
     Symbol,
     Value,
     WorldSize,
@@ -24,6 +25,7 @@ from validate_ddp.interpreter.values import (
     carried_by,
     constant,
     is_none,
+    merged,
 )
 from validate_ddp.models import metrics, uses
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
@@ -94,24 +96,24 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         _share(machine, call)
     carries = carried_by(call.given)
     if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
-        carries = (metrics.REDUCED, *carries)[:12]  # out of place
+        carries = merged(metrics.REDUCED, *carries)  # out of place
     elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
         metrics.items_reduced(machine, call)
         carries = metrics.reduced(call, carries)
         metrics.collective_in_method(machine)
     if symbol.last == "new_group":
-        return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+        return (Group(call.site, ranks=call.argument(0, "ranks")),)
     if symbol.last == "init_device_mesh":
         return _mesh(machine, symbol, call)
     return (Opaque(symbol.last + "()", carries),)
 
 
-def mesh_method(mesh: Resource, call: Call) -> Value | None:
+def mesh_method(mesh: Mesh, call: Call) -> Value | None:
     """A method of a device mesh, or of a part of one; None for one without a model."""
     if call.name == "get_rank":
         return (Rank("global"),)
     if call.name == "get_group":
-        return (Resource("group", call.site),)
+        return (Group(call.site),)
     return (mesh,) if call.name == "_flatten" else None
 
 
@@ -119,13 +121,13 @@ def _share(machine: Machine, call: Call) -> None:
     """After a broadcast of objects every rank has what one had."""
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind == "list":
+            if isinstance(atom, List):
                 for key, held in list(atom.fields.items()):
                     machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
 
 
 def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("mesh", call.site),)
+    return (Mesh(call.site),)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
@@ -237,7 +239,7 @@ def rank_in(atom: Any, call: Call) -> Value:
     """
     last = call.name.lower().lstrip("_").removeprefix("get_")
     holder = {"local_rank": "mesh", "rank": "group"}.get(last, "")
-    if isinstance(atom, Resource) and atom.kind == holder:
+    if (holder == "mesh" and isinstance(atom, Mesh)) or (holder == "group" and isinstance(atom, Group)):
         return (Rank("group"),)
     if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and "mesh" in atom.name)):
         return (Rank("group", named=last),)
@@ -310,7 +312,7 @@ def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _arguments(value: Value) -> list[Value]:
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+        if isinstance(atom, Sequence):
             return list(atom.fields.values())
     return []
 

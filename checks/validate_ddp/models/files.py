@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from validate_ddp.interpreter import facts, vocabulary
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Unique
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import Buffer, File, Handler, Loaded, Writer
 from validate_ddp.interpreter.values import (
     Const,
     OnRanks,
@@ -19,6 +21,7 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
     constant,
+    merged,
     reaching,
 )
 
@@ -68,7 +71,7 @@ def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    loaded = Resource("loaded", call.site, {"path": call.argument(0, "f")})
+    loaded = Loaded(call.site, path=call.argument(0, "f"))
     machine.record(
         facts.Load(
             symbol.name,
@@ -79,7 +82,7 @@ def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
         call.site,
     )
     path = call.argument(0, "f")
-    return (Opaque("loaded", (loaded, *reaching(path))[:12], is_alike(path)),)
+    return (Opaque("loaded", merged(loaded, *reaching(path)), is_alike(path)),)
 
 
 def _open(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -91,7 +94,7 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     mode = constant(mode_value)
     if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
         machine.record(facts.Save("open", path=path, mode=mode_value, role="file"), call.site)
-    return (Resource("file", call.site, {"path": path, "mode": mode_value}),)
+    return (File(call.site, path=path, mode=mode_value),)
 
 
 def _dump(position: int) -> Model:
@@ -118,10 +121,10 @@ def _writes(position: int, name: str, role: facts.Role = "file") -> Model:
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(-1, "filename") if symbol.last == "basicConfig" else call.argument(0, "filename")
-    handler = Resource("handler", call.site)
+    handler = Handler(call.site)
     level = call.argument(-1, "level")
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(part, Rank) for part in reaching(level)):
-        handler.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+        handler.quiet = (Const(True),)  # the other ranks log errors only
     if path and constant(path) is not None:
         machine.record(facts.Save(symbol.last, path=path, role="log", handler=(handler,)), call.site)
     return (handler,)
@@ -129,7 +132,7 @@ def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.argument(0, "log_dir") or call.argument(0, "logdir")
-    writer = Resource("writer", call.site, {"path": path})
+    writer = Writer(call.site, path=path)
     machine.record(facts.Save(symbol.last, path=path, role="log", writer=(writer,)), call.site)
     return (writer,)
 
@@ -143,11 +146,11 @@ def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _buffer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("buffer", call.site),)
+    return (Buffer(call.site),)
 
 
 def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Opaque("unique", (Resource("unique", call.site),)),)
+    return (Opaque("unique", (Unique(call.site),)),)
 
 
 _FILES: dict[str, Model] = {

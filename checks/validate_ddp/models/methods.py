@@ -6,10 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import facts, gradients, roles, sameness
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import (
+    Container,
+    Context,
+    Options,
+    Super,
+    one_more,
+)
+from validate_ddp.interpreter.training import (
+    FSDP,
+    Engine,
+    Handler,
+    Launcher,
+    Loaded,
+    Loader,
+    Mesh,
+    Scheduler,
+    Shell,
+    State,
+    Writer,
+)
 from validate_ddp.interpreter.values import (
     NONE,
     UNKNOWN,
-    WRAPPERS,
     Class,
     Const,
     Function,
@@ -23,9 +42,7 @@ from validate_ddp.interpreter.values import (
     WorldSize,
     bare,
     carried_by,
-    completed,
     constant,
-    counted,
     join,
     reaching,
 )
@@ -33,6 +50,7 @@ from validate_ddp.models import (
     attributes,
     command_line,
     configuration,
+    containers,
     distributed,
     files,
     frameworks,
@@ -57,37 +75,37 @@ _PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclas
 
 def call(machine: Machine, resource: Resource, called: Call) -> Value:
     """Call a method of an object of a library."""
-    kind, name = resource.kind, called.name
-    if kind == "super":
+    name = called.name
+    if isinstance(resource, Super):
         return _super(machine, resource, called)
-    if kind in ("accelerator", "fabric"):
+    if isinstance(resource, Launcher):
         result = frameworks.launcher_method(machine, resource, called)
         if result is not None:
             return result
-    if kind in ("dict", "list", "tuple", "namespace", configuration.KIND):
-        result = _container(machine, resource, called)
+    if isinstance(resource, (Container, Options)):
+        result = containers.call(machine, resource, called)
         if result is not None:
             return result
-    if kind == "mesh":
+    if isinstance(resource, Mesh):
         result = distributed.mesh_method(resource, called)
         if result is not None:
             return result
     if name == "set_epoch":
         return _set_epoch(machine, (resource,), called)
-    if kind == "scheduler" and name == "step":
-        counted(resource, "stepped")
+    if isinstance(resource, Scheduler) and name == "step":
+        resource.stepped = one_more(resource.stepped)
         if called.args:
             metrics.report(machine, called, called.args[0])
-    if kind in WRAPPERS or kind == "prepared":
+    if isinstance(resource, Shell):
         return _wrapper(machine, resource, called)
-    if kind == "handler" and name == "setLevel":
+    if isinstance(resource, Handler) and name == "setLevel":
         level = called.argument(0, "level")
         if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
-            resource.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+            resource.quiet = (Const(True),)  # the other ranks log errors only
         return NONE
-    if kind == "writer":
+    if isinstance(resource, Writer):
         if name.startswith("add_") and machine.who == "all":
-            counted(resource, "used")
+            resource.used = one_more(resource.used)
         metrics.report(machine, called)
         return (Opaque(name, ()),)
     if name in resource.fields:
@@ -100,10 +118,10 @@ def call(machine: Machine, resource: Resource, called: Call) -> Value:
     return call_unknown(machine, resource, called)
 
 
-def _super(machine: Machine, resource: Resource, called: Call) -> Value:
+def _super(machine: Machine, resource: Super, called: Call) -> Value:
     from validate_ddp.interpreter import calls
 
-    instance, owner = resource.get("of")[0], resource.get("owner")[0]
+    instance, owner = resource.instance, resource.owner
     lineage = instance.cls.lineage()
     after = lineage[lineage.index(owner) + 1 :] if owner in lineage else []
     for base in after:
@@ -131,9 +149,9 @@ def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
     return NONE
 
 
-def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
+def _wrapper(machine: Machine, resource: Shell, called: Call) -> Value:
     name = called.name
-    if resource.kind in ("fsdp", "engine"):
+    if isinstance(resource, (FSDP, Engine)):
         sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
@@ -146,21 +164,21 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         from validate_ddp.interpreter import calls
 
         result: Value = ()
-        for inner in bare(resource.get("inner")):
+        for inner in bare(resource.inner):
             if isinstance(inner, Opaque):
                 result = join(result, networks.unknown_forward(machine, inner, called))
             else:
                 result = join(result, calls.call_atom(machine, inner, called))
         return result or UNKNOWN
     if name == "state_dict":
-        return (Resource("state", called.site, {"of": (resource,)}),)
+        return (State(called.site, of=(resource,)),)
     if name == "load_state_dict":
         return _load_state(machine, (resource,), called)
     if name in ("forward", "__call__"):
         return networks.forward(machine, resource, called)
     if name in ("no_sync", "join"):
-        return (Resource("context", called.site, {"name": (Const(name),)}),)
-    if resource.kind == "engine" and name == "backward":
+        return (Context(called.site, name),)
+    if isinstance(resource, Engine) and name == "backward":
         machine.record(facts.Backward("engine", loss=called.argument(0)), called.site)
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
@@ -185,8 +203,8 @@ def _moved(machine: Machine, called: Call) -> None:
         if isinstance(atom, Const) and atom.value == "cuda":
             machine.record(facts.Device(called.name, device=device), called.site)
             return
-        by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
-        if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
+        carries = atom.carries if isinstance(atom, Opaque) and atom.name.startswith("cuda") else (atom,)
+        if any(isinstance(part, Rank) for part in carries):
             machine.record(facts.Device(called.name, device=device), called.site)
             return
 
@@ -194,42 +212,11 @@ def _moved(machine: Machine, called: Call) -> None:
 def _load_state(machine: Machine, target: Value, called: Call) -> Value:
     state = called.argument(0, "state_dict")
     for part in reaching(state):
-        if isinstance(part, Resource) and part.kind == "loaded":
-            counted(part, "consumed")
+        if isinstance(part, Loaded):
+            part.consumed = one_more(part.consumed)
     assign = called.argument(-1, "assign")
     machine.record(facts.LoadState("load_state_dict", target=target, state=state, assign=assign), called.site)
     return UNKNOWN
-
-
-def _container(machine: Machine, resource: Resource, called: Call) -> Value | None:
-    name, fields = called.name, resource.fields
-    if resource.kind == "list" and name in ("append", "extend", "insert", "add"):
-        value = called.args[-1] if called.args else UNKNOWN
-        value = iteration.element(value) if name == "extend" else value
-        machine.write(fields, "*", join(fields.get("*", ()), value))
-        return NONE
-    if resource.kind in ("dict", "namespace", configuration.KIND):
-        key = iteration.key_of(called.argument(0))
-        if name in ("get", "pop", "setdefault"):
-            if key is not None and key in fields:
-                held = (
-                    configuration.overridable(key, fields[key]) if resource.kind == configuration.KIND else fields[key]
-                )
-                return completed(held, called.argument(1) or NONE)
-            return fields.get("*") or roles.suggested(key or "", alike=resource.kind in sameness.OPTIONS)
-        if name == "update":
-            configuration.updated(machine, resource, called)
-            return NONE
-        if name in ("items", "values", "keys"):
-            held = ()
-            for value in fields.values():
-                held = join(held, value)
-            if name == "items":
-                held = (Resource("tuple", called.site, {"0": (Opaque("key"),), "1": held or UNKNOWN}),)
-            return (Resource("list", called.site, {"*": held or UNKNOWN}),)
-        if name == "copy":
-            return (Resource(resource.kind, called.site, dict(fields)),)
-    return None
 
 
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
@@ -273,7 +260,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     models.called_back(machine, called, "")
     carries = carried_by((atom, *called.given))
     if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
-        carries = tuple(part for part in carries if not isinstance(part, Resource) or part.kind != "loader")
+        carries = tuple(part for part in carries if not isinstance(part, Loader))
     if carries:
         if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
@@ -290,7 +277,7 @@ def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 def _state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return (Resource("state", called.site, {"of": (atom,)}),)
+    return (State(called.site, of=(atom,)),)
 
 
 def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:

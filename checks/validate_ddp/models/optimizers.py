@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Container, Open
+from validate_ddp.interpreter.training import Layer, Optimizer, Prepared, Shell
 from validate_ddp.interpreter.values import (
     NONE,
-    WRAPPERS,
     Class,
-    Const,
     Function,
     Instance,
     Opaque,
@@ -20,7 +20,6 @@ from validate_ddp.interpreter.values import (
     Value,
     bare,
     carried_by,
-    constant,
 )
 
 if TYPE_CHECKING:
@@ -60,10 +59,10 @@ def _optimizer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (made(machine, symbol, call),)
 
 
-def made(machine: Machine, symbol: Symbol, call: Call) -> Resource:
+def made(machine: Machine, symbol: Symbol, call: Call) -> Optimizer:
     """An optimizer over the parameters that its first argument gives."""
     parameters = call.argument(0, "params")
-    optimizer = Resource("optimizer", call.site, {"parameters": parameters})
+    optimizer = Optimizer(call.site, parameters=parameters)
     machine.record(facts.Optimizer(symbol.last, optimizer=(optimizer,), parameters=parameters), call.site)
     return optimizer
 
@@ -78,12 +77,9 @@ def is_base(symbol: Symbol) -> bool:
 def _layer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Still something unknown, but told from other layers: with its kind, parts and place in the walk's order."""
     parts = tuple(part for part in carried_by(call.given) if isinstance(part, (Resource, Instance)))
-    fields: dict[str, Value] = {"name": (Const(symbol.last),), "order": (Const(len(machine.facts)),)}
-    if call.open:
-        parts = (*parts, Resource("open", call.site))
-    if parts:
-        fields["parts"] = parts
-    return (Opaque(symbol.name + "()", (Resource("layer", call.site, fields),)),)
+    layer = Layer(call.site, symbol.last, len(machine.facts))
+    layer.parts = (*parts, Open(call.site)) if call.open else parts
+    return (Opaque(symbol.name + "()", (layer,)),)
 
 
 def holding(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -98,8 +94,8 @@ def holding(machine: Machine, atom: Any, called: Call) -> Value | None:
 def put_into(holder: Opaque, value: Value) -> None:
     """Make ``value`` a part of the layers that the holder is."""
     for part in holder.carries:
-        if isinstance(part, Resource) and part.kind == "layer":
-            part.fields["parts"] = (*part.get("parts"), *carried_by(value))[:_MOST_PARTS]
+        if isinstance(part, Layer):
+            part.parts = (*part.parts, *carried_by(value))[:_MOST_PARTS]
 
 
 def step(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -141,11 +137,7 @@ def _is_optimizer(atom: Any) -> bool:
         atom = atom.base
     if isinstance(atom, Opaque):
         return named_like_one(atom.name.rpartition(".")[2])
-    return isinstance(atom, Resource) and (atom.kind == "optimizer" or (atom.kind == "prepared" and _is_prepared(atom)))
-
-
-def _is_prepared(atom: Resource) -> bool:
-    return any(_is_optimizer(inner) for inner in bare(atom.get("inner")))
+    return isinstance(atom, Optimizer) or (isinstance(atom, Prepared) and any(map(_is_optimizer, bare(atom.inner))))
 
 
 def named_like_one(name: str) -> bool:
@@ -157,7 +149,7 @@ def named_like_one(name: str) -> bool:
 def parts_of(value: Value) -> list[Any]:
     """Every layer and instance that a module is or holds, itself included, and the modules inside wrappers.
 
-    A resource ``open`` among them says that there are others, which the walk has not seen.
+    An ``Open`` among them says that there are others, which the walk has not seen.
     """
     found: list[Any] = []
     pending = list(value)
@@ -173,25 +165,24 @@ def parts_of(value: Value) -> list[Any]:
             pending.extend(atom.given)
         elif isinstance(atom, Opaque):
             pending.extend(atom.carries)
-        elif isinstance(atom, Resource):
-            if atom.kind == "layer":
-                found.append(atom)
-                pending.extend(atom.get("parts"))
-            elif atom.kind == "open":
-                found.append(atom)
-            elif atom.kind in (*WRAPPERS, "prepared"):
-                pending.extend(atom.get("inner"))
-            elif atom.kind in ("list", "tuple", "dict"):
-                pending.extend(part for field in atom.fields.values() for part in field)
+        elif isinstance(atom, Layer):
+            found.append(atom)
+            pending.extend(atom.parts)
+        elif isinstance(atom, Open):
+            found.append(atom)
+        elif isinstance(atom, Shell):
+            pending.extend(atom.inner)
+        elif isinstance(atom, Container):
+            pending.extend(part for field in atom.fields.values() for part in field)
     return found
 
 
 def has_parameters(module: Any) -> bool:
     """Whether a module surely has parameters of its own or of a part."""
     return any(
-        part.kind == "layer" and constant(part.get("name")) not in _HOLDERS
-        if isinstance(part, Resource)
-        else _makes_layers(part.cls)
+        part.called not in _HOLDERS
+        if isinstance(part, Layer)
+        else isinstance(part, Instance) and _makes_layers(part.cls)
         for part in parts_of((module,))
     )
 

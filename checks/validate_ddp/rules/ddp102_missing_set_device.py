@@ -40,7 +40,8 @@ from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Device
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.ProcessGroup
@@ -209,8 +210,8 @@ def _too_early(program: Program, started: Fact, chosen: facts.Device) -> Iterato
 
 def _differs(device: Value) -> bool:
     parts = [*bare(device), *reaching(device)]
-    made = [part for part in parts if isinstance(part, Resource) and part.kind == "device"]
-    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.get("index")) for part in made)
+    made = [part for part in parts if isinstance(part, Device)]
+    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.index) for part in made)
 
 
 def _is_never_chosen(program: Program) -> bool:
@@ -226,7 +227,7 @@ def _is_never_chosen(program: Program) -> bool:
         and not any(fact.device_ids for fact in wrapped)
         and any(isinstance(atom, Const) and atom.value == "cuda" for atom in values)
         and all(isinstance(atom, Const) and atom.value in ("cuda", "cpu", None) for atom in values)
-        and all(isinstance(atom, Resource) and constant(atom.get("index")) == "cuda" for atom in given)
+        and all(isinstance(atom, Device) and constant(atom.index) == "cuda" for atom in given)
         and not program.facts(facts.Launch)
         and not program.mentions(*words)
     )

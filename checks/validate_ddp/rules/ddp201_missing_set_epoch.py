@@ -46,7 +46,8 @@ from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Loop
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
+from validate_ddp.interpreter.values import Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.rehearse.iterations import Reshuffle, reshuffles
 from validate_ddp.rehearse.run import Run
@@ -160,14 +161,14 @@ def check(program: Program) -> Iterator[Proposal]:
     served = _iterated_by_sampler(program)
     for fact in program.facts(facts.Sampler):
         sampler = fact.sampler[0]
-        if constant(fact.shuffle) is False or not fact.shuffle or sampler.get("own_order"):
+        if constant(fact.shuffle) is False or not fact.shuffle or sampler.own_order:
             continue
         loops = served.get(id(sampler))
         if loops is None or _epoch_is_set(program, sampler):
             continue
         outer = next(loop for loop in loops.loops if loop.counts and not loop.once)
         evidence = [place(outer.site, "this loop runs it again and again"), place(loops.site, "iterated over here")]
-        asked = next((atom.site for atom in sampler.get("asked_for")), fact.site)
+        asked = next((atom.site for atom in sampler.asked_for), fact.site)
         if asked.path != fact.site.path:  # a helper of another file makes it; only the caller knows of epochs
             evidence.insert(0, place(fact.site, "the sampler is made here"))
             fact = fact.moved(asked)
@@ -187,7 +188,7 @@ def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
     served: dict[int, Fact] = {}
     for fact in program.facts(facts.Iterate):
         if fact.in_epoch_loop and program.trains(fact):
-            if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(fact.loader)):
+            if any(loader.prepared for loader in fact.loader):
                 continue  # Accelerate's and Fabric's loaders set the epoch of their sampler themselves
             for sampler in distributed_samplers(fact.loader):
                 served.setdefault(id(sampler), fact)
@@ -208,11 +209,11 @@ def _epoch_is_set(program: Program, sampler: Any) -> bool:
 
 def _may_hold(target: Value, sampler: Any) -> bool:
     parts = [part for atom in bare(target) for part in reaching((atom,))]
-    known = [part for part in parts if getattr(part, "kind", "") in ("sampler", "loader", "batch_sampler")]
+    known = [part for part in parts if isinstance(part, (Sampler, Loader, BatchSampler))]
     return not known or any(found is sampler for part in known for found in distributed_samplers((part,)))
 
 
-def _fix(program: Program, sampler: Resource, outer: Loop) -> Fix | None:
+def _fix(program: Program, sampler: Sampler, outer: Loop) -> Fix | None:
     """Set the epoch first thing in the loop, by a name which the sampler or its loader has there."""
     for fact in program.facts(facts.EpochLoop):
         if fact.site != outer.site:
@@ -221,21 +222,21 @@ def _fix(program: Program, sampler: Resource, outer: Loop) -> Fix | None:
         if target is None:
             continue
         statement = f"{target}.set_epoch({outer.target})"
-        if sampler.get("conditional"):  # without it, the same name may be None, or a sampler that has no epoch
+        if sampler.conditional:  # without it, the same name may be None, or a sampler that has no epoch
             statement = f'if hasattr({target}, "set_epoch"):\n    {statement}'
         edit = Edit("insert_before", fact.site.path, fact.body, statement)
         return Fix(f"insert `{target}.set_epoch({outer.target})` at the start of the epoch loop", True, (edit,))
     return None
 
 
-def _name_of(fact: facts.EpochLoop, sampler: Resource) -> str | None:
+def _name_of(fact: facts.EpochLoop, sampler: Sampler) -> str | None:
     """What the sampler is called in the loop: its own name rather than one of a loader."""
     for name, value in fact.held.items():
         if value == (sampler,):
             return name
     for name, value in fact.held.items():
-        if len(value) == 1 and value[0].kind == "loader" and distributed_samplers(value) == [sampler]:
-            return f"{name}.sampler" if value[0].get("sampler") else f"{name}.batch_sampler.sampler"
+        if len(value) == 1 and isinstance(value[0], Loader) and distributed_samplers(value) == [sampler]:
+            return f"{name}.sampler" if value[0].sampler else f"{name}.batch_sampler.sampler"
     return None
 
 

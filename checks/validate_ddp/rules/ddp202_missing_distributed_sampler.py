@@ -40,6 +40,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
 from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
 from validate_ddp.rehearse.events import Event
@@ -240,17 +241,17 @@ def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
 
 def _loaders_of(forward: facts.Forward) -> list[Any]:
     """The loaders whose batches go into a forward, where no loop around it draws from one."""
-    return [atom for batch in forward.inputs for atom in bare(batch.get("loader"))]
+    return [atom for batch in forward.inputs for atom in bare(batch.loader)]
 
 
-def _unsharded(loader: Resource) -> bool:
+def _unsharded(loader: Loader) -> bool:
     """Whether the loader surely gives each rank all of the data."""
-    if loader.get("prepared") or loader.get("open") or loader.get("derived") or loader.get("batch_sampler"):
+    if loader.prepared or loader.open or loader.derived or loader.batch_sampler:
         return False
-    samplers = bare(loader.get("sampler"))
+    samplers = bare(loader.sampler)
     if any(not _plain(atom) for atom in samplers):
         return False
-    return _same(loader.get("dataset")) and all(_whole(atom) for atom in bare(loader.get("dataset")))
+    return _same(loader.dataset) and all(_whole(atom) for atom in bare(loader.dataset))
 
 
 def _same(value: Value) -> bool:
@@ -259,9 +260,7 @@ def _same(value: Value) -> bool:
 
 
 def _plain(sampler: Any) -> bool:
-    return (isinstance(sampler, Const) and sampler.value is None) or (
-        isinstance(sampler, Resource) and sampler.kind == "plain_sampler"
-    )
+    return (isinstance(sampler, Const) and sampler.value is None) or isinstance(sampler, PlainSampler)
 
 
 def _whole(dataset: Any) -> bool:
@@ -270,10 +269,8 @@ def _whole(dataset: Any) -> bool:
         bases = {getattr(base, "last", getattr(base, "name", "")) for base in dataset.cls.lineage()}
         iterable = any("Iterable" in base for base in bases)
         return not iterable and all(_same(value) for value in dataset.fields.values())
-    if isinstance(dataset, Resource) and dataset.kind == "subset":
-        return all(_same(dataset.get(each)) for each in ("indices", "dataset")) and all(
-            _whole(atom) for atom in bare(dataset.get("dataset"))
-        )
+    if isinstance(dataset, Subset):
+        return _same(dataset.indices) and _same(dataset.dataset) and all(_whole(atom) for atom in bare(dataset.dataset))
     if isinstance(dataset, Opaque):
         return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
     return True

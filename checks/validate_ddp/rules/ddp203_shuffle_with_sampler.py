@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import Const, Instance, Resource, bare, constant
 from validate_ddp.rehearse.verdict import Telling
 from validate_ddp.rules.proposing import place, propose
@@ -112,7 +113,11 @@ def check(program: Program) -> Iterator[Proposal]:
         samplers = bare(fact.sampler)
         surely = samplers and all(isinstance(atom, (Resource, Instance)) for atom in samplers)
         if surely and constant(fact.shuffle) is True and not any(isinstance(a, Const) for a in samplers):
-            evidence = [place(atom.site, "the sampler is made here") for atom in samplers]
+            evidence = [
+                place(atom.site, "the sampler is made here")
+                for atom in samplers
+                if isinstance(atom, (Resource, Instance))
+            ]
             yield propose(
                 program,
                 fact,
@@ -131,7 +136,7 @@ def _fix(program: Program, fact: facts.Loader) -> Fix | None:
     if keywords.get("shuffle") != ["const", True]:
         return None  # given by position, or computed
     name = dotted(keywords.get("sampler", ["const", None]))
-    conditional = any(isinstance(atom, Resource) and atom.get("conditional") for atom in bare(fact.sampler))
+    conditional = any(isinstance(atom, Sampler) and atom.conditional for atom in bare(fact.sampler))
     if conditional and name is not None:
         edit = Edit("replace_argument", fact.site.path, fact.site.span, f"shuffle, shuffle={name} is None")
         return Fix(f"shuffle only without a sampler: `shuffle={name} is None`", True, (edit,))

@@ -47,6 +47,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.surroundings import dotted, statement_at
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import NONE, bare, constant, reaching
 from validate_ddp.rehearse.draws import drawn_by_all, seed_before
 from validate_ddp.rehearse.run import Run
@@ -286,9 +287,9 @@ def _of_generators(program: Program) -> _Found:
     What is not of a batch's size may be meant to be equal: a resolution for this step, a random projection.
     """
     for fact in _draws_in_steps(program, own=True):
-        made = [part for part in reaching(fact.generator) if getattr(part, "kind", "") == "rng"]
-        if len(made) == 1 and fact.sized and is_alike(made[0].get("seed")):
-            site = bare(made[0].get("at"))[0].site
+        made = [part for part in reaching(fact.generator) if isinstance(part, RNG)]
+        if len(made) == 1 and fact.sized and is_alike(made[0].seed):
+            site = bare(made[0].at)[0].site
             optional = fact.hangs_on_unknown
             return fact.moved(site), [place(fact.site, "drawn here")], INFO if optional else WARNING, _OWN
     return _NOTHING

@@ -37,8 +37,10 @@ from typing import Any
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Opaque, Resource, bare, reaching
+from validate_ddp.interpreter.training import Wrapper
+from validate_ddp.interpreter.values import Instance, Opaque, bare, reaching
 from validate_ddp.rehearse.coverage import read_apart
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, differing, wrapped_steps
@@ -151,7 +153,7 @@ def check(program: Program) -> Iterator[Proposal]:
         wrapper = wrap.wrapper[0]
         if any(wrapper in bare(fact.model) for fact in forwards if Flag.NO_GRAD not in fact.flags):
             continue
-        for inner in bare(wrapper.get("inner")):
+        for inner in bare(wrapper.inner):
             bypass = _bypassing(forwards, inner)
             if bypass is not None and id(inner) in outputs and bypass.order > wrap.order:
                 yield propose(
@@ -164,7 +166,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 )
 
 
-def _fix(program: Program, bypass: Fact, wrapper: Resource) -> Fix | None:
+def _fix(program: Program, bypass: Fact, wrapper: Wrapper) -> Fix | None:
     """Call the wrapper by the name that it has there."""
     from validate_ddp.interpreter.surroundings import call_at, dotted, held_by_names
 
@@ -195,8 +197,8 @@ def _models_behind(backward: facts.Backward) -> list[Any]:
     """The models whose output the loss was computed from."""
     found = []
     for part in reaching(backward.loss):
-        if isinstance(part, Resource) and part.kind == "output":
-            found.extend(bare(part.get("model")))
+        if isinstance(part, Output):
+            found.extend(bare(part.model))
     return found
 
 

@@ -50,8 +50,10 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts, gradients
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.objects import Gathered, Output
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Class, Instance, Resource, Site, bare, reaching
+from validate_ddp.interpreter.training import Shell
+from validate_ddp.interpreter.values import Class, Instance, Site, bare, reaching
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.run import Site as CallSite
 from validate_ddp.rehearse.verdict import Note, Observation, Seen
@@ -210,7 +212,7 @@ def check(program: Program) -> Iterator[Proposal]:
             reported.add((reach.path, reach.statement))
             severity, message = verdict
             evidence = [place(fact.site, f"`{fact.name}` is called here")] if reach is not fact.site else []
-            output = mark.get("of")[0]
+            output = mark.of[0]
             evidence += [
                 place(output.site, "the model's output, which has a gradient"),
                 place(backward.site, "the loss is differentiated here"),
@@ -218,31 +220,31 @@ def check(program: Program) -> Iterator[Proposal]:
             yield propose(program, fact.moved(reach), severity, message, evidence=evidence)
 
 
-def _verdict(fact: Fact, mark: Resource, backward: facts.Backward) -> tuple[str, str] | None:
+def _verdict(fact: Fact, mark: Gathered, backward: facts.Backward) -> tuple[str, str] | None:
     """Severity and message for one gathered tensor and one loss; None where all is well between them."""
     loss = backward.loss
     is_term, is_part = mark in gradients.terms(loss), mark in gradients.marks(loss)
     if not (is_term or is_part):
         return None
     scaled = gradients.is_rescaled(loss, mark, "scaled")
-    doubted = fact.hangs_on_unknown or any(_hides_gradients(output) for output in mark.get("of"))
-    if mark.get("reduced"):
-        if mark.get("mixed"):
+    doubted = fact.hangs_on_unknown or any(_hides_gradients(output) for output in mark.of)
+    if mark.reduced:
+        if mark.mixed:
             return (
                 INFO if doubted else WARNING,
                 f"autograd does not see `{fact.name}`: the gradient of this loss through it is this rank's share alone",
             )
-        if not scaled and (mark.get("divided") or gradients.is_rescaled(loss, mark, "divided")):
+        if not scaled and (mark.divided or gradients.is_rescaled(loss, mark, "divided")):
             return (
                 INFO,
                 f"autograd does not see `{fact.name}`: divided by the world size and then averaged by DDP, the "
                 "gradient is 1/world_size of the right one",
             )
         return None
-    if mark.get("restored"):
+    if mark.restored:
         advice = "with the own rows put back among the gathered ones, DDP's mean makes the gradient 1/world_size"
         return None if scaled else (INFO, advice + " of the right one")
-    if is_part and any(output in mark.get("of") for output in gradients.live(loss)):
+    if is_part and any(output in mark.of for output in gradients.live(loss)):
         return (
             INFO if doubted else WARNING,
             f"`{fact.name}` passes no gradient: this loss lacks the share that goes through the gathered rows, so its "
@@ -259,10 +261,10 @@ _MOST_TOLD = 10
 """A loss that so much went into may hold an output that the walk no longer tells of."""
 
 
-def _hides_gradients(output: Resource) -> bool:
+def _hides_gradients(output: Output) -> bool:
     """Whether the model itself takes gradients off some of what it returns: then it may have done so here."""
-    for wrapper in bare(output.get("model")):
-        for inner in bare(wrapper.get("inner")):
+    for wrapper in bare(output.model):
+        for inner in bare(wrapper.inner) if isinstance(wrapper, Shell) else ():
             if isinstance(inner, Instance):
                 names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node[6]}
                 if names & {"no_grad", "detach", "stop_gradient", "inference_mode"}:

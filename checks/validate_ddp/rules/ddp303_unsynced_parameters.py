@@ -37,8 +37,10 @@ from typing import Any
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
+from validate_ddp.interpreter.objects import Open
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Class, Instance, Opaque, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Layer
+from validate_ddp.interpreter.values import Class, Instance, Opaque, Value, bare, reaching
 from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
 from validate_ddp.models.optimizers import has_parameters, parts_of
 from validate_ddp.rehearse.events import Event, Site
@@ -211,10 +213,10 @@ def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
         return False
     for wrap in wraps:
         for atom in bare(wrap.inner):
-            if isinstance(atom, Opaque) and not any(getattr(part, "kind", "") == "layer" for part in atom.carries):
+            if isinstance(atom, Opaque) and not any(isinstance(part, Layer) for part in atom.carries):
                 return False
         for part in parts_of(wrap.inner):
-            if isinstance(part, Resource) and part.kind == "open":
+            if isinstance(part, Open):
                 return False
             if isinstance(part, Instance) and any(
                 {"add_module", "register_module", "setattr", "__dict__"} & set(base.node[6])
@@ -227,7 +229,7 @@ def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
 
 def _modules(parameters: Value) -> list[Any]:
     """The modules whose parameters these are."""
-    return [part for part in reaching(parameters) if isinstance(part, Instance) or getattr(part, "kind", "") == "layer"]
+    return [part for part in reaching(parameters) if isinstance(part, (Instance, Layer))]
 
 
 def _is_outside(module: Any, wrapped: set[int]) -> bool:
@@ -247,19 +249,19 @@ def _made_late(fact: facts.Optimizer, wraps: list[facts.Wrap]) -> Any:
     """A layer of the wrapped model which the optimizer holds, made after its last wrapping."""
     for wrap in wraps:
         wrapper = wrap.wrapper[0]
-        if not any(part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.parameters)):
+        if not any(part is wrapper or part in bare(wrapper.inner) for part in reaching(fact.parameters)):
             continue
         for part in parts_of((wrapper,)):
-            if not isinstance(part, Resource) or not has_parameters(part) or constant(part.get("order")) > fact.order:
+            if not isinstance(part, Layer) or not has_parameters(part) or part.order > fact.order:
                 continue
             holding = [other for other in wraps if any(own is part for own in parts_of(other.wrapper))]
-            if all(constant(part.get("order")) > other.order for other in holding):
+            if all(part.order > other.order for other in holding):
                 return part
     return None
 
 
 def _name(module: Any) -> str:
-    return module.cls.name if isinstance(module, Instance) else f"nn.{constant(module.get('name'))}"
+    return module.cls.name if isinstance(module, Instance) else f"nn.{module.called}"
 
 
 def observe(run: Run) -> Seen:

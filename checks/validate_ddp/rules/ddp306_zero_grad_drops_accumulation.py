@@ -177,9 +177,7 @@ def check(program: Program) -> Iterator[Proposal]:
             reported.add(zeroed.site)
             evidence = [place(row.backward.site, "accumulates here"), place(row.step.site, "one step for several")]
             yield _finding(program, zeroed, "in every turn", evidence)
-    accumulating = any(
-        launcher.get("accumulating") for fact in program.facts(facts.Launch) for launcher in fact.launcher
-    )
+    accumulating = any(launcher.accumulating for fact in program.facts(facts.Launch) for launcher in fact.launcher)
     if not accumulating:
         return
     for zeroed in program.facts(facts.ZeroGrad):

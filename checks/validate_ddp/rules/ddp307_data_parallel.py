@@ -32,8 +32,9 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.objects import Sequence
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, bare
+from validate_ddp.interpreter.values import bare
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.DataParallel
@@ -146,6 +147,6 @@ def check(program: Program) -> Iterator[Proposal]:
 def _on_one_device(fact: facts.DataParallel) -> bool:
     """Whether the call itself names a single device; one from elsewhere is the default of a configuration."""
     for atom in bare(fact.device_ids):
-        if isinstance(atom, Resource) and atom.kind in ("list", "tuple") and "*" not in atom.fields:
+        if isinstance(atom, Sequence) and "*" not in atom.fields:
             return len(atom.fields) == 1 and atom.site.statement == fact.site.statement
     return False

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP, Device
 from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
 from validate_ddp.models.networks import MOVED
 from validate_ddp.rehearse.run import Run
@@ -121,8 +122,8 @@ def check(program: Program) -> Iterator[Proposal]:
     wraps = [fact for fact in program.facts(facts.Wrap) if fact.name == "ddp"]
     sites = set()
     for wrap in wraps:
-        inner = bare(wrap.inner)
-        if not inner or not all(isinstance(atom, Resource) and atom.kind == "ddp" for atom in inner):
+        inner = [atom for atom in bare(wrap.inner) if isinstance(atom, DDP)]
+        if not inner or len(inner) < len(bare(wrap.inner)):
             continue
         if any(atom.site == wrap.site for atom in inner) or wrap.site in sites:
             continue  # the same line, walked again
@@ -187,7 +188,7 @@ def _to_gpu(late: facts.Rework) -> bool:
     return any(
         isinstance(atom, Rank)
         or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
-        or (isinstance(atom, Resource) and atom.kind == "device" and bool(atom.get("index")))
+        or (isinstance(atom, Device) and bool(atom.index))
         for atom in bare(late.device)
     )
 

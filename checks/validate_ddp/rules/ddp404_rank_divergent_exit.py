@@ -43,9 +43,11 @@ from typing import Any
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.gradients import TRAINED
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Resource, Site, bare, constant, reaching
+from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
 from validate_ddp.rehearse.leaving import by_batches, ended, gone
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.sequences import partings
@@ -302,18 +304,10 @@ def _shares_unknown(fact: Fact, other: Fact) -> bool:
     return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
 
 
-_WRAPPERS = ("ddp", "fsdp", "engine", "prepared")
-
-
 def _missed(fact: facts.Exit, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
     """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
-    models = [
-        atom
-        for part in reaching(fact.subject)
-        if isinstance(part, Resource) and part.kind == "output"
-        for atom in bare(part.get("model"))
-    ]
-    wrapped = [atom for atom in models if isinstance(atom, Resource) and atom.kind in _WRAPPERS]
+    models = [atom for part in reaching(fact.subject) if isinstance(part, Output) for atom in bare(part.model)]
+    wrapped = [atom for atom in models if isinstance(atom, TRAINED)]
     if not wrapped and not any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
         return None
     if fact.who != "all" or not fact.loops:

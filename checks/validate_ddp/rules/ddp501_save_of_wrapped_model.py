@@ -34,7 +34,8 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, bare
+from validate_ddp.interpreter.training import DDP
+from validate_ddp.interpreter.values import bare
 from validate_ddp.models.networks import wrapped_state
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
@@ -113,7 +114,7 @@ def check(program: Program) -> Iterator[Proposal]:
             if taken is None and unresolved:
                 continue  # a saver that is given the model may well unwrap it
             site = taken or fact.site
-            if wrapper.kind != "ddp" or site.statement in reported:
+            if not isinstance(wrapper, DDP) or site.statement in reported:
                 continue  # one finding a statement: a checkpoint of three models is one mistake
             reported.add(site.statement)
             deliberate = _is_deliberate(program, fact, wrapper)
@@ -138,7 +139,7 @@ def _fix(program: Program, fact: facts.Save, statement: Span) -> Fix | None:
 
     edits: dict[Span, Edit] = {}
     for taken, wrapper in wrapped_state(fact.object):
-        if taken is None or taken.statement != statement or wrapper.kind != "ddp":
+        if taken is None or taken.statement != statement or not isinstance(wrapper, DDP):
             continue
         call = call_at(program.body(taken.path), taken.span)
         if call is None or call[1][0] != "attr":
@@ -155,12 +156,12 @@ def _fix(program: Program, fact: facts.Save, statement: Span) -> Fix | None:
     return Fix(f"save the model inside: `{first}.state_dict()`", False, tuple(edits.values()))
 
 
-def _is_deliberate(program: Program, fact: facts.Save, wrapper: Resource) -> bool:
+def _is_deliberate(program: Program, fact: facts.Save, wrapper: DDP) -> bool:
     """Whether the program loads into the wrapper, or handles the prefix."""
     if wrapper in bare(fact.object):
         return False  # the pickled wrapper itself
     for load in program.facts(facts.LoadState):
-        if any(isinstance(atom, Resource) and atom.kind == "ddp" for atom in bare(load.target)):
+        if any(isinstance(atom, DDP) for atom in bare(load.target)):
             return True
     return program.mentions(b'"module.', b"'module.", b"consume_prefix_in_state_dict_if_present")
 

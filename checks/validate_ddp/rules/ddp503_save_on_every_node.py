@@ -38,21 +38,11 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.objects import Unique, contents
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import (
-    WRAPPERS,
-    Const,
-    Instance,
-    Opaque,
-    Rank,
-    Resource,
-    Site,
-    WorldSize,
-    bare,
-    contents,
-    reaching,
-)
+from validate_ddp.interpreter.training import Buffer, File, Shell, State
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, Site, WorldSize, bare, reaching
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.writers import by_one, is_of_script, one_a_node, writers
@@ -198,7 +188,7 @@ def _holds_state(fact: facts.Save) -> bool:
     """Whether what is written is the state of a model or an optimizer, rather than arguments or a cache of features."""
     held = fact.object
     for part in (*bare(held), *reaching(held), *contents(held)):
-        if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
+        if isinstance(part, (Instance, State, Shell)):
             return True
         if isinstance(part, Opaque) and any(word in part.name.lower() for word in ("state_dict", "model", "ckpt")):
             return True
@@ -211,7 +201,7 @@ def _is_apart(fact: facts.Save) -> bool:
     if hangs_on_rank(path):
         return True
     for part in (*bare(path), *reaching(path)):
-        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "file"):
+        if isinstance(part, (Buffer, Unique, File)):
             return True
         name = part.value if isinstance(part, Const) else part.name if isinstance(part, Opaque) else ""
         if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or "hostname" in name):

@@ -33,7 +33,8 @@ from typing import Any
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Opaque, Rank, Resource, bare, constant, reaching
+from validate_ddp.interpreter.training import Loaded
+from validate_ddp.interpreter.values import Opaque, Rank, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Load
@@ -133,9 +134,9 @@ def _name(fact: facts.LoadState) -> str:
     return " ".join(atom.name for atom in bare(fact.target) if isinstance(atom, Opaque))
 
 
-def _only_loaded(loaded: Resource, use: facts.LoadState) -> bool:
+def _only_loaded(loaded: Loaded, use: facts.LoadState) -> bool:
     """Whether the file's content goes into ``load_state_dict``, which copies, and nowhere else."""
-    named, consumed = constant(loaded.get("named")), constant(loaded.get("consumed"))
+    named, consumed = constant(loaded.named), constant(loaded.consumed)
     times = 0 if named is ... else named
     nested = times == 0 and use.site.statement == loaded.site.statement
     return not use.assign and (nested or times == consumed)
@@ -148,6 +149,6 @@ def _uses(program: Program) -> dict[Any, facts.LoadState]:
         if any(word in _name(fact).lower() for word in _WITHOUT_TENSORS):
             continue
         for part in reaching(fact.state):
-            if isinstance(part, Resource) and part.kind == "loaded":
+            if isinstance(part, Loaded):
                 found.setdefault(part.site, fact)
     return found

@@ -42,6 +42,7 @@ from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Engine
 from validate_ddp.interpreter.values import Resource, bare
 from validate_ddp.rehearse.culprits import SHARDED, SHARDS, observations
 from validate_ddp.rehearse.run import Run
@@ -166,7 +167,7 @@ def check(program: Program) -> Iterator[Proposal]:
         evidence += [
             place(atom.site, "the model is sharded here")
             for atom in bare(fact.receiver)
-            if isinstance(atom, Resource) and atom.kind in ("fsdp", "engine")
+            if isinstance(atom, (FSDP, Engine))
         ]
         verb = "is called" if reach is fact.site else "is reached from here"
         yield propose(
@@ -192,7 +193,7 @@ def _judged(program: Program, fact: facts.ShardedState) -> tuple[str, str]:
 def _is_one_of_several(program: Program, fact: facts.ShardedState) -> bool:
     """Whether the model may also be something else: the sharding is one option of the script among others."""
     held = [atom for atom in bare(fact.receiver) if not _is_sharded(program, atom)]
-    if any(not isinstance(atom, Resource) or atom.kind in ("ddp", "dp") for atom in held):
+    if any(not isinstance(atom, Resource) or isinstance(atom, (DDP, DP)) for atom in held):
         return True
     wraps = [other for other in program.facts(facts.Wrap) if other.hangs_on_unknown]
     return any(atom in bare(other.wrapper) for other in wraps for atom in held)

@@ -38,9 +38,11 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.objects import Batch
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, bare, is_whole, reaching
+from validate_ddp.interpreter.training import Loader
+from validate_ddp.interpreter.values import Instance, Rank, Value, bare, is_whole, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.models.metrics import REDUCED, SUMMED
 from validate_ddp.rehearse.evaluations import Evaluation, evaluations
@@ -285,13 +287,13 @@ def _is_evaluation(program: Program, iterate: facts.Iterate, iterates: list[fact
     return bool(inside) and all(Flag.NO_GRAD in fact.flags or isinstance(fact, facts.NoGrad) for fact in inside)
 
 
-def _sharding(loader: Resource) -> tuple[Place | None, bool]:
+def _sharding(loader: Loader) -> tuple[Place | None, bool]:
     """What gives each rank its share, and whether it surely does."""
     samplers = distributed_samplers((loader,))
     if samplers:
-        given = bare(loader.get("sampler") + loader.get("batch_sampler"))
+        given = bare(loader.sampler + loader.batch_sampler)
         return place(samplers[0].site, "this sampler deals the data out"), len(given) == len(samplers)
-    if loader.get("prepared"):
+    if loader.prepared:
         return place(loader.site, "the loader made here deals its batches out once it is prepared"), True
     return None, False
 
@@ -332,8 +334,8 @@ def _is_local(value: Value, iterate: facts.Iterate) -> bool:
         return False
     if not all(map(is_whole, found)):
         return False  # a rank or a collective may be among what is left out
-    batches = [part for part in parts if isinstance(part, Resource) and part.kind == "batch"]
-    loaders = [loader for batch in batches for loader in batch.get("loader")]
+    batches = [part for part in parts if isinstance(part, Batch)]
+    loaders = [loader for batch in batches for loader in batch.loader]
     return bool(loaders) and all(loader is iterate.loader[0] for loader in loaders)
 
 

@@ -39,10 +39,11 @@ from typing import Any
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.objects import Length
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, WorldSize, bare, constant, reaching
+from validate_ddp.interpreter.training import Accelerator, Loader
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
-from validate_ddp.models.lengths import terms
 from validate_ddp.rehearse.iterations import training_turns
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
@@ -203,22 +204,22 @@ def check(program: Program) -> Iterator[Proposal]:
                 continue
             reported.add(id(length.site))
             message, evidence = judged
-            stepped = any(scheduler.get("stepped") for scheduler in fact.scheduler)
+            stepped = any(scheduler.stepped for scheduler in fact.scheduler)
             unsure = not stepped or fact.hangs_on_unknown or any(isinstance(atom, Const) for atom in bare(steps))
             yield propose(program, fact, INFO if unsure else WARNING, message, evidence=evidence)
 
 
-def _in_one_process(length: Resource, trained: list[facts.Iterate]) -> tuple[str, list[Place]] | None:
+def _in_one_process(length: Length, trained: list[facts.Iterate]) -> tuple[str, list[Place]] | None:
     """Whether it is the length of a sharded dataset, divided by the batch size of one rank."""
     for iterate in trained:
         for loader in bare(iterate.loader):
             samplers = distributed_samplers((loader,))
-            if not samplers or len(samplers) != len(loader.get("sampler") + loader.get("batch_sampler")):
+            if not samplers or len(samplers) != len(loader.sampler + loader.batch_sampler):
                 continue
-            if not _is_of(length, loader.get("dataset")) or loader.get("prepared"):
+            if not _is_of(length, loader.dataset) or loader.prepared:
                 continue
-            divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
-            if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
+            divisors = [operand for operator, operand in length.steps if operator in ("Div", "FloorDiv")]
+            if any(_same_number(divisor, loader.batch_size) for divisor in divisors):
                 message = (
                     "the schedule counts `len(dataset)` by the batch size of one rank: each rank makes only "
                     "1/world_size of these steps; count with `len(loader)`"
@@ -232,23 +233,22 @@ def _in_one_process(length: Resource, trained: list[facts.Iterate]) -> tuple[str
 
 
 def _accelerated_wrongly(
-    program: Program, fact: facts.Scheduler, length: Resource, trained: list[facts.Iterate]
+    program: Program, fact: facts.Scheduler, length: Length, trained: list[facts.Iterate]
 ) -> tuple[str, list[Place]] | None:
     """Whether the length is that of a loader on the wrong side of Accelerate's ``prepare``."""
-    schedulers = [atom for atom in fact.scheduler if isinstance(atom, Resource)]
     launchers = [atom for launch in program.facts(facts.Launch) for atom in launch.launcher]
     if (
-        not any(scheduler.get("stepped") for scheduler in schedulers)
+        not any(scheduler.stepped for scheduler in fact.scheduler)
         or not launchers
-        or any(launcher.kind != "accelerator" for launcher in launchers)
+        or not all(isinstance(launcher, Accelerator) for launcher in launchers)
     ):
         return None
-    if any(launcher.get(mark) for launcher in launchers for mark in ("split", "unseen", "own_schedule")):
+    if any(launcher.split or launcher.unseen or launcher.own_schedule for launcher in launchers):
         return None
-    prepared = bool(schedulers[0].get("prepared"))
+    prepared = bool(fact.scheduler[0].prepared)
     for loader in _measured(length, prepared, trained):
         served = [atom for fact in trained for atom in bare(fact.loader) if atom.site is loader.site]
-        if not served or not all(atom.get("prepared") for atom in served):
+        if not served or not all(atom.prepared for atom in served):
             continue
         if prepared:
             message = (
@@ -260,7 +260,7 @@ def _accelerated_wrongly(
                 "the schedule counts the batches of all ranks: each rank makes only 1/num_processes of these steps; "
                 "take the length of the prepared loader, or prepare the scheduler too"
             )
-        whole = "the loader" if loader in bare(length.get("of")) else "the data set"
+        whole = "the loader" if loader in bare(length.of) else "the data set"
         return message, [
             place(length.site, f"the length of {whole} {'after' if prepared else 'before'} `prepare`"),
             place(loader.site, "the loader is made here"),
@@ -268,27 +268,27 @@ def _accelerated_wrongly(
     return None
 
 
-def _measured(length: Resource, prepared: bool, trained: list[facts.Iterate]) -> Iterator[Resource]:
+def _measured(length: Length, prepared: bool, trained: list[facts.Iterate]) -> Iterator[Loader]:
     """The loaders whose batches the length counts, on the side of ``prepare`` on which that is wrong."""
-    for loader in bare(length.get("of")):
-        if isinstance(loader, Resource) and loader.kind == "loader" and bool(loader.get("prepared")) is prepared:
+    for loader in bare(length.of):
+        if isinstance(loader, Loader) and bool(loader.prepared) is prepared:
             yield loader
     if prepared:
         return
-    divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
+    divisors = [operand for operator, operand in length.steps if operator in ("Div", "FloorDiv")]
     for iterate in trained:  # the length of the data set, by the batch size of one rank
         for loader in bare(iterate.loader):
-            if _is_of(length, loader.get("dataset")):
-                if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
+            if _is_of(length, loader.dataset):
+                if any(_same_number(divisor, loader.batch_size) for divisor in divisors):
                     yield loader
 
 
 _SPREAD = ("gpu", "world", "node", "rank", "process", "device", "total", "global", "effective", "replica", "worker")
 
 
-def _is_plain(length: Resource) -> bool:
+def _is_plain(length: Length) -> bool:
     """Whether nothing that may stand for the number of ranks was divided or multiplied by."""
-    for operator, operand in terms(length):
+    for operator, operand in length.steps:
         if operator in ("Div", "FloorDiv", "Mult", "into"):
             for atom in bare(operand):
                 known = isinstance(atom, Const) or (isinstance(atom, Opaque) and atom.name)
@@ -297,8 +297,8 @@ def _is_plain(length: Resource) -> bool:
     return True
 
 
-def _is_of(length: Resource, dataset: Value) -> bool:
-    return any(atom is other for atom in bare(length.get("of")) for other in bare(dataset))
+def _is_of(length: Length, dataset: Value) -> bool:
+    return any(atom is other for atom in bare(length.of) for other in bare(dataset))
 
 
 def _same_number(first: Value, second: Value) -> bool:

@@ -7,7 +7,8 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.surroundings import held_by_names, levels, returns_within, written
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Rank, RankTest, Resource, Value, bare
+from validate_ddp.interpreter.training import Accelerator
+from validate_ddp.interpreter.values import Const, Rank, RankTest, Value, bare
 
 _NOWHERE = Span(1, 0, 1, 0)
 _ALONE = (
@@ -78,7 +79,7 @@ def is_local_rank(value: Value) -> bool:
 
 
 def _is_accelerator(value: Value) -> bool:
-    return len(value) == 1 and isinstance(value[0], Resource) and value[0].kind == "accelerator"
+    return len(value) == 1 and isinstance(value[0], Accelerator)
 
 
 def distributed(program: Program, path: str, place: Span) -> tuple[str | None, tuple[Edit, ...]]:
