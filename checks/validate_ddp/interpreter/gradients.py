@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter.values import TRUE, Const, Opaque, Resource, Value, WorldSize, bare, constant, reaching
+from validate_ddp.source.traversal import last_name
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -41,9 +42,8 @@ def is_trained(machine: Machine, wrapper: Resource, call: Call) -> Value:
     """True for the forward of a model that is being trained: a wrapper's, with gradients on, and not a teacher's."""
     if wrapper.kind not in _TRAINED or is_off(machine):
         return ()
-    function = call.node[1] if call.node else ["const", None]
-    name = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
-    return () if any(word in str(name).lower() for word in _FROZEN) else TRUE
+    name = last_name(call.node.func).lower() if call.node else ""
+    return () if any(word in name for word in _FROZEN) else TRUE
 
 
 _FROZEN = ("teacher", "ema", "momentum", "target", "frozen", "ref_", "reference", "key_enc", "encoder_k", "_k")

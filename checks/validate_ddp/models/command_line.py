@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from validate_ddp.interpreter import roles
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, bare, constant
+from validate_ddp.source.syntax import Attribute, Name
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -29,8 +30,9 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
         option = constant(value)
         destination = _DESTINATIONS.get(option) if isinstance(option, str) else None
         if destination is not None:
-            function = call.node[1] if call.node else []
-            parser = function[1][1] if function and function[1][0] == "name" else ""
+            function = call.node.func if call.node else None
+            receiver = function.value if isinstance(function, Attribute) else None
+            parser = receiver.id if isinstance(receiver, Name) else ""
             machine.record(
                 "option",
                 destination,

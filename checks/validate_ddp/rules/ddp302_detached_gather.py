@@ -261,7 +261,7 @@ def _hides_gradients(output: Resource) -> bool:
     for wrapper in bare(output.get("model")):
         for inner in bare(wrapper.get("inner")):
             if isinstance(inner, Instance):
-                names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node[6]}
+                names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node.words}
                 if names & {"no_grad", "detach", "stop_gradient", "inference_mode"}:
                     return True
     return False
