@@ -31,8 +31,6 @@ from validate_ddp.interpreter.values import (
 )
 from validate_ddp.models import attributes, autograd, configuration, data, lengths, metrics
 from validate_ddp.source import syntax
-from validate_ddp.source.syntax import Expression, Extent
-from validate_ddp.source.traversal import last_name
 
 _DEEPEST = 40
 """Frames, those of modules and of arguments included. What is called deeper is not walked, which can lose a finding:
@@ -53,7 +51,7 @@ class Call:
         args: list[Value],
         keywords: dict[str, Value],
         site: Site | None,
-        place: tuple[Frame, Extent, Extent] | None = None,
+        place: tuple[Frame, syntax.Extent, syntax.Extent] | None = None,
     ) -> None:
         self.name = name
         self.receiver: Value = ()
@@ -103,7 +101,7 @@ def call_node(machine: Machine, node: syntax.Call) -> Value:
             machine.record("set_epoch", call.name, call.site, target=call.receiver)
         targets: list[Any] = []
     else:
-        call.name = last_name(function)
+        call.name = function.id if isinstance(function, syntax.Name) else ""
         targets = bare(machine.evaluate(function))
     for argument in node.args:
         if isinstance(argument, syntax.Starred):
@@ -280,9 +278,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
-        configuration.passed_on(
-            machine, function.words, (*call.given, *([function.bound] if function.bound is not None else []))
-        )
+        own = () if function.bound is None else (function.bound,)
+        configuration.passed_on(machine, function.node.words, (*call.given, *own))
         if carried and function.bound is not None:
             metrics.taken_in(machine, function.bound, carried)
         if carried:
@@ -345,7 +342,7 @@ def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:
         holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
 
 
-def _received(machine: Machine, name: str, value: Value, annotation: Expression | None) -> Value:
+def _received(machine: Machine, name: str, value: Value, annotation: syntax.Expression | None) -> Value:
     """An argument under its parameter's name: an unknown one is what the name or the annotation says."""
     if not all(isinstance(atom, Opaque) for atom in value):
         return value

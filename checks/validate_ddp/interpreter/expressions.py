@@ -369,14 +369,6 @@ def _constant(machine: Machine, node: syntax.Constant) -> Value:
     return (Const(node.value),)
 
 
-def _not(machine: Machine, node: syntax.Not) -> Value:
-    return conditions.as_value(conditions.test(machine, node))
-
-
-def _starred(machine: Machine, node: syntax.Starred) -> Value:
-    return machine.evaluate(node.value)
-
-
 _EXPRESSIONS: dict[type, Callable[[Machine, Any], Value]] = {
     syntax.Name: _name,
     syntax.Constant: _constant,
@@ -388,7 +380,7 @@ _EXPRESSIONS: dict[type, Callable[[Machine, Any], Value]] = {
     syntax.Dict: _dict,
     syntax.IfExp: _conditional,
     syntax.BoolOp: _boolean,
-    syntax.Not: _not,
+    syntax.Not: lambda machine, node: conditions.as_value(conditions.test(machine, node)),
     syntax.Compare: _comparison,
     syntax.BinOp: _binary,
     syntax.Subscript: _subscript,
@@ -396,7 +388,7 @@ _EXPRESSIONS: dict[type, Callable[[Machine, Any], Value]] = {
     syntax.ListComp: _comprehension,
     syntax.DictComp: _comprehension,
     syntax.NamedExpr: _walrus,
-    syntax.Starred: _starred,
+    syntax.Starred: lambda machine, node: machine.evaluate(node.value),
     syntax.Yield: _yield,
     syntax.YieldFrom: _yield_from,
     syntax.Other: _other,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter.ranks import opposite
-from validate_ddp.source.syntax import Assign, ClassDef, FunctionDef, Lambda
+from validate_ddp.source.syntax import Binding, ClassDef, FunctionDef, Lambda
 
 # These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
 # constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
@@ -32,12 +32,7 @@ class Lazy:
     __slots__ = ("dotted", "module", "name", "node", "target")
 
     def __init__(
-        self,
-        dotted: str,
-        name: str,
-        target: str | None,
-        node: Assign | FunctionDef | ClassDef | None = None,
-        module: Any = None,
+        self, dotted: str, name: str, target: str | None, node: Binding | None = None, module: Any = None
     ) -> None:
         self.dotted = dotted
         self.name = name
@@ -106,12 +101,7 @@ class Function:
 
     @property
     def name(self) -> str:
-        return "<lambda>" if isinstance(self.node, Lambda) else self.node.name
-
-    @property
-    def words(self) -> list[str]:
-        """The identifiers in it; none are kept of a lambda."""
-        return [] if isinstance(self.node, Lambda) else self.node.words
+        return self.node.name
 
     def bind(self, instance: Any) -> Function:
         bound = Function(self.module, self.node, self.scope, self.owner)

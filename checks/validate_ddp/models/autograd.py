@@ -20,7 +20,7 @@ def applied(machine: Machine, cls: Class, call: Call) -> Value:
     member, _ = cls.find("forward")
     own_context = cls.find("setup_context")[0] is not None
     for atom in bare(member or ()):
-        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.words):
+        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node.words):
             given = [_apart(value) for value in call.args]
             with machine.flagged("no_grad"):
                 machine.call(atom, *given if own_context else ((Opaque("ctx"),), *given))

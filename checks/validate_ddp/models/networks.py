@@ -152,7 +152,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
                     continue
                 if "no_grad" in function.marks:
                     carried = gradients.cut_parts(carried)
-                if machine.gathers or machine.library.interesting(function.module, function.words):
+                if machine.gathers or machine.library.interesting(function.module, function.node.words):
                     result = calls.call_atom(machine, function, call)
         output = Resource("output", call.site, {"model": (atom,)})
         if machine.gathers:

@@ -157,7 +157,9 @@ def seed_workers(machine: Machine, call: Call) -> None:
     if isinstance(written, syntax.Call) and is_name(written.func, "partial"):
         keywords = {each.arg: machine.evaluate(each.value) for each in written.keywords if each.arg is not None}
     for atom in bare(call.keywords["worker_init_fn"]):
-        if isinstance(atom, Function) and (isinstance(atom.node, syntax.Lambda) or not _SEEDS.isdisjoint(atom.words)):
+        if isinstance(atom, Function) and (
+            isinstance(atom.node, syntax.Lambda) or not _SEEDS.isdisjoint(atom.node.words)
+        ):
             keywords["*"] = (Resource("worker", call.site),)  # a call with that is always walked
             with machine.flagged("worker"):
                 calls.call_atom(machine, atom, calls.Call("", [(Const(1),)], keywords, call.site))

@@ -18,40 +18,35 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-Extent = tuple[int, int, int, int]
-"""What ``findings.Span`` has names for; plain, as there is one for every second node."""
-
-
-class Keyword(NamedTuple):
-    """``arg=value`` in a call; without a name, ``**value``."""
-
-    arg: str | None
-    value: Expression
-
-
-class Parameter(NamedTuple):
-    """A parameter of a function, ``*args`` and ``**kwargs`` aside."""
-
-    name: str
-    default: Expression | None
-    annotation: Expression | None
-
-
-class Arguments(NamedTuple):
-    """The parameters of a function. positional: how many of the first may be given by position."""
-
-    parameters: list[Parameter]
-    vararg: str | None
-    kwarg: str | None
-    positional: int
-
-
-class Comprehension(NamedTuple):
-    """``for target in iter if ifs``."""
-
-    target: Expression
-    iter: Expression
-    ifs: list[Expression]
+from validate_ddp.source.expressions import NONE as NONE
+from validate_ddp.source.expressions import Arguments as Arguments
+from validate_ddp.source.expressions import Attribute as Attribute
+from validate_ddp.source.expressions import BinOp as BinOp
+from validate_ddp.source.expressions import BoolOp as BoolOp
+from validate_ddp.source.expressions import Call as Call
+from validate_ddp.source.expressions import Compare as Compare
+from validate_ddp.source.expressions import Comprehension as Comprehension
+from validate_ddp.source.expressions import Constant as Constant
+from validate_ddp.source.expressions import Dict as Dict
+from validate_ddp.source.expressions import DictComp as DictComp
+from validate_ddp.source.expressions import Expression as Expression
+from validate_ddp.source.expressions import Extent as Extent
+from validate_ddp.source.expressions import IfExp as IfExp
+from validate_ddp.source.expressions import JoinedStr as JoinedStr
+from validate_ddp.source.expressions import Keyword as Keyword
+from validate_ddp.source.expressions import Lambda as Lambda
+from validate_ddp.source.expressions import List as List
+from validate_ddp.source.expressions import ListComp as ListComp
+from validate_ddp.source.expressions import Name as Name
+from validate_ddp.source.expressions import NamedExpr as NamedExpr
+from validate_ddp.source.expressions import Not as Not
+from validate_ddp.source.expressions import Other as Other
+from validate_ddp.source.expressions import Parameter as Parameter
+from validate_ddp.source.expressions import Starred as Starred
+from validate_ddp.source.expressions import Subscript as Subscript
+from validate_ddp.source.expressions import Tuple as Tuple
+from validate_ddp.source.expressions import Yield as Yield
+from validate_ddp.source.expressions import YieldFrom as YieldFrom
 
 
 class Alias(NamedTuple):
@@ -82,158 +77,6 @@ class MatchCase(NamedTuple):
     captures: list[str]
     guard: Expression | None
     body: list[Statement]
-
-
-class Name(NamedTuple):
-    """An identifier."""
-
-    id: str
-
-
-class Constant(NamedTuple):
-    """A string, cut off after some hundred characters, a number, a truth value or None."""
-
-    value: str | int | float | bool | None
-
-
-class Attribute(NamedTuple):
-    """``value.attr``."""
-
-    value: Expression
-    attr: str
-    span: Extent
-
-
-class Call(NamedTuple):
-    """``func(*args, **keywords)``."""
-
-    func: Expression
-    args: list[Expression]
-    keywords: list[Keyword]
-    span: Extent
-
-
-class JoinedStr(NamedTuple):
-    """An f-string: its texts and expressions."""
-
-    values: list[Expression]
-
-
-class Tuple(NamedTuple):
-    """A tuple, on either side of an assignment."""
-
-    elts: list[Expression]
-
-
-class List(NamedTuple):
-    """A list or a set."""
-
-    elts: list[Expression]
-
-
-class Dict(NamedTuple):
-    """A dictionary. A key of None stands before what ``**`` spreads."""
-
-    keys: list[Expression | None]
-    values: list[Expression]
-
-
-class IfExp(NamedTuple):
-    """``body if test else orelse``."""
-
-    test: Expression
-    body: Expression
-    orelse: Expression
-
-
-class BoolOp(NamedTuple):
-    """``a and b and c``, or the same with ``or``. op: And or Or."""
-
-    op: str
-    values: list[Expression]
-
-
-class Not(NamedTuple):
-    """``not operand``."""
-
-    operand: Expression
-
-
-class Compare(NamedTuple):
-    """``left < b <= c``."""
-
-    left: Expression
-    ops: list[str]
-    comparators: list[Expression]
-
-
-class BinOp(NamedTuple):
-    """``left + right``."""
-
-    op: str
-    left: Expression
-    right: Expression
-
-
-class Subscript(NamedTuple):
-    """``value[slice]``."""
-
-    value: Expression
-    slice: Expression
-    span: Extent
-
-
-class Lambda(NamedTuple):
-    """``lambda args: body``."""
-
-    args: Arguments
-    body: Expression
-
-
-class ListComp(NamedTuple):
-    """A comprehension that makes a list or a set, or a generator expression."""
-
-    elt: Expression
-    generators: list[Comprehension]
-
-
-class DictComp(NamedTuple):
-    """``{key: value for ...}``."""
-
-    key: Expression
-    value: Expression
-    generators: list[Comprehension]
-
-
-class NamedExpr(NamedTuple):
-    """``name := value``."""
-
-    name: str
-    value: Expression
-
-
-class Starred(NamedTuple):
-    """``*value``."""
-
-    value: Expression
-
-
-class Yield(NamedTuple):
-    """``yield value``."""
-
-    value: Expression
-
-
-class YieldFrom(NamedTuple):
-    """``yield from value``."""
-
-    value: Expression
-
-
-class Other(NamedTuple):
-    """An expression of any other kind, by the expressions in it."""
-
-    parts: list[Expression]
 
 
 class Expr(NamedTuple):
@@ -396,30 +239,6 @@ class Match(NamedTuple):
     cases: list[MatchCase]
 
 
-Expression = (
-    Name
-    | Constant
-    | Attribute
-    | Call
-    | JoinedStr
-    | Tuple
-    | List
-    | Dict
-    | IfExp
-    | BoolOp
-    | Not
-    | Compare
-    | BinOp
-    | Subscript
-    | Lambda
-    | ListComp
-    | DictComp
-    | NamedExpr
-    | Starred
-    | Yield
-    | YieldFrom
-    | Other
-)
 Statement = (
     Expr
     | Assign
@@ -441,11 +260,10 @@ Statement = (
     | Assert
     | Match
 )
+Binding = Assign | FunctionDef | ClassDef
+"""What gives a name of a module's top level its value."""
 Node = Expression | Statement
 EXPRESSIONS: frozenset[type] = frozenset(Expression.__args__)
 STATEMENTS: frozenset[type] = frozenset(Statement.__args__)
 PARTS = frozenset((Keyword, Parameter, Arguments, Comprehension, WithItem, ExceptHandler, MatchCase))
 """What holds nodes and is none itself."""
-
-NONE = Constant(None)
-"""What is not given."""
