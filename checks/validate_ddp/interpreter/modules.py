@@ -34,7 +34,7 @@ class Module:
 class Library:
     """Finds, reads and walks the modules of one program.
 
-    summaries: gives a file's bytes and lowered body, see ``source.summaries``. entry: absolute path of the script.
+    summaries: gives a file's bytes and statements, see ``source.summaries``. entry: absolute path of the script.
     """
 
     def __init__(self, summaries: Any, entry: str) -> None:

@@ -249,7 +249,7 @@ class Summaries:
         return self._starts[file]
 
     def parsed(self, file: str) -> None:
-        """Note a problem where the file does not parse, without making a summary of it."""
+        """Note a problem where the file does not parse, without lowering it."""
         source = self.source(file)
         if source is not None and file not in self._bodies:
             from validate_ddp.source.parsing import problem_of
