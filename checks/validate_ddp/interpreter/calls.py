@@ -33,8 +33,8 @@ from validate_ddp.interpreter.values import (
     on_ranks,
 )
 from validate_ddp.models import attributes, autograd, configuration, data, lengths, metrics
+from validate_ddp.source import syntax
 
-Node = list[Any]
 _DEEPEST = 40
 """Frames, those of modules and of arguments included. What is called deeper is not walked, which can lose a finding:
 it is said (DDP004)."""
@@ -54,14 +54,14 @@ class Call:
         args: list[Value],
         keywords: dict[str, Value],
         site: Site | None,
-        place: tuple[Frame, list[int], Any] | None = None,
+        place: tuple[Frame, syntax.Extent, syntax.Extent] | None = None,
     ) -> None:
         self.name = name
         self.receiver: Value = ()
         self.args = args
         self.keywords = keywords
         self.open = False
-        self.node: Node = []
+        self.node: syntax.Call | None = None
         self._site = site
         self._place = place
 
@@ -89,40 +89,40 @@ class Call:
         return tuple(atom for value in (*self.args, *self.keywords.values()) for atom in value)
 
 
-def call_node(machine: Machine, node: Node) -> Value:
-    _, function, arguments, keywords, span = node
+def call_node(machine: Machine, node: syntax.Call) -> Value:
+    function = node.func
     frame = machine.frames[-1]
-    call = Call("", [], {}, None, (frame, span, frame.statement))
+    call = Call("", [], {}, None, (frame, node.span, frame.statement))
     call.node = node
     who, sure = presence.EVERY_RANK
-    if function[0] == "attr":
-        call.name = function[2]
-        call.receiver = machine.evaluate(function[1])
+    if isinstance(function, syntax.Attribute):
+        call.name = function.attr
+        call.receiver = machine.evaluate(function.value)
         if presence.marked(call.receiver):
-            who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
+            who, sure = presence.note(machine, function.value, call.receiver, call.name, node.span)
         if call.name in machine.epoch_setters:
             machine.record(facts.SetEpoch(call.name, target=call.receiver), call.site)
         targets: list[Any] = []
     else:
-        call.name = function[1] if function[0] == "name" else ""
+        call.name = function.id if isinstance(function, syntax.Name) else ""
         targets = bare(machine.evaluate(function))
-    for argument in arguments:
-        if argument[0] == "star":
+    for argument in node.args:
+        if isinstance(argument, syntax.Starred):
             call.open = True
-            call.args.extend(_spread(machine.evaluate(argument[1])))
+            call.args.extend(_spread(machine.evaluate(argument.value)))
         else:
             call.args.append(machine.evaluate(argument))
-    for name, value_node in keywords:
-        value = machine.evaluate(value_node)
-        if name is not None:
-            call.keywords[name] = value
+    for keyword in node.keywords:
+        value = machine.evaluate(keyword.value)
+        if keyword.arg is not None:
+            call.keywords[keyword.arg] = value
             continue
         call.open = True
         for atom in bare(value):
             if isinstance(atom, Mapping):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
-    if function[0] == "attr":
+    if isinstance(function, syntax.Attribute):
         with machine.guarded(who, sure=sure):
             for atom in bare(call.receiver):
                 result = join(result, call_method(machine, atom, call))
@@ -237,14 +237,14 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
 
 
 def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
-    rows, vararg, kwarg, positional = function.node[3] if function.node[0] == "def" else function.node[1]
+    given = function.node.args
     filled = roles.FILLED in function.marks and not call.args and not call.keywords
     args = list(call.args)
     if function.bound is not None:
         args.insert(0, (function.bound,))
     names: dict[str, Value] = {}
-    for index, (name, default, annotation) in enumerate(rows):
-        if index < positional and index < len(args):
+    for index, (name, default, annotation) in enumerate(given.parameters):
+        if index < given.positional and index < len(args):
             names[name] = _received(machine, name, args[index], annotation)
         elif name in call.keywords:
             names[name] = _received(machine, name, call.keywords[name], annotation)
@@ -254,20 +254,20 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
             names[name] = roles.suggested(name, alike=filled)
             if annotation is not None:
                 names[name] = models.annotated(machine, annotation, name)
-    if vararg:
-        fields = {str(i): value for i, value in enumerate(args[positional:])}
-        names[vararg] = (Tuple(call.site, fields),)
-    if kwarg:
-        known = {row[0] for row in rows}
+    if given.vararg:
+        fields = {str(i): value for i, value in enumerate(args[given.positional :])}
+        names[given.vararg] = (Tuple(call.site, fields),)
+    if given.kwarg:
+        known = {parameter.name for parameter in given.parameters}
         fields = {name: value for name, value in call.keywords.items() if name not in known}
-        names[kwarg] = (Dict(call.site, fields),)
+        names[given.kwarg] = (Dict(call.site, fields),)
     return names
 
 
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
     key = id(function.node)
-    if function.node[0] == "def" and "schedul" in function.node[2]:
+    if "schedul" in function.name:
         lengths.note_schedule(machine, function.name, None, call)
     who: ranks.Who = "all"
     if "rank-zero" in function.marks or "local-zero" in function.marks:
@@ -277,9 +277,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
-        configuration.passed_on(
-            machine, function.node[7], (*call.given, *([function.bound] if function.bound is not None else []))
-        )
+        own = () if function.bound is None else (function.bound,)
+        configuration.passed_on(machine, function.node.words, (*call.given, *own))
         if carried and function.bound is not None:
             metrics.taken_in(machine, function.bound, carried)
         if carried:
@@ -342,11 +341,11 @@ def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:
         holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
 
 
-def _received(machine: Machine, name: str, value: Value, annotation: Node | None) -> Value:
+def _received(machine: Machine, name: str, value: Value, annotation: syntax.Expression | None) -> Value:
     """An argument under its parameter's name: an unknown one is what the name or the annotation says."""
     if not all(isinstance(atom, Opaque) for atom in value):
         return value
-    if annotation is not None and annotation[0] in ("name", "attr"):
+    if isinstance(annotation, (syntax.Name, syntax.Attribute)):
         annotated = models.annotated(machine, annotation, name)
         if not isinstance(annotated[0], Opaque):
             return annotated
@@ -365,16 +364,17 @@ def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Valu
 
 
 def _run(machine: Machine, function: Function, frame: Frame) -> Value:
-    if function.node[0] == "lambda":
-        return machine.evaluate(function.node[2])
+    node = function.node
+    if isinstance(node, syntax.Lambda):
+        return machine.evaluate(node.body)
     flags = [Flag.NO_GRAD] if "no_grad" in function.marks else []
-    if function.node[6]:
+    if node.is_generator:
         flags.append(Flag.GENERATOR)
     if function.owner is not None and any(_is_dataset(base) for base in function.owner.lineage()):
         flags.append(Flag.DATASET)
     with machine.flagged(*flags):
-        outcome = machine.walk(function.node[4])
-    if function.node[6]:  # a generator: iterating over it gives what it yields
+        outcome = machine.walk(node.body)
+    if node.is_generator:  # a generator: iterating over it gives what it yields
         return (Generator(machine.site(), {"*": frame.yielded or UNKNOWN}),)
     if outcome.ends:
         return frame.returned or NONE

@@ -13,6 +13,7 @@ from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.objects import Flow, Gathered, List, Output, Rescaled, Term
 from validate_ddp.interpreter.training import DDP, FSDP, Engine, Prepared
 from validate_ddp.interpreter.values import TRUE, Opaque, Resource, Value, WorldSize, bare, constant, merged, reaching
+from validate_ddp.source.traversal import last_name
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -43,9 +44,8 @@ def is_trained(machine: Machine, wrapper: Resource, call: Call) -> Value:
     """True for the forward of a model that is being trained: a wrapper's, with gradients on, and not a teacher's."""
     if not isinstance(wrapper, TRAINED) or is_off(machine):
         return ()
-    function = call.node[1] if call.node else ["const", None]
-    name = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
-    return () if any(word in str(name).lower() for word in _FROZEN) else TRUE
+    name = last_name(call.node.func).lower() if call.node else ""
+    return () if any(word in name for word in _FROZEN) else TRUE
 
 
 _FROZEN = ("teacher", "ema", "momentum", "target", "frozen", "ref_", "reference", "key_enc", "encoder_k", "_k")

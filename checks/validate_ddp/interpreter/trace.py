@@ -16,6 +16,7 @@ from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.stack import roomy
 from validate_ddp.interpreter.values import Const, Site
+from validate_ddp.source.syntax import Statement
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
 """Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
@@ -188,9 +189,9 @@ class Program:
         ]
         return bool(modes) and max(modes, key=lambda fact: fact.site.span.line).name == "eval"
 
-    def body(self, path: str) -> list[Any]:
-        """The lowered statements of a file of the program, by the path that sites name."""
-        body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
+    def body(self, path: str) -> list[Statement]:
+        """The statements of a file of the program, by the path that sites name."""
+        body: list[Statement] = self._summaries.body(os.path.abspath(path)) or []
         return body
 
     def code(self, path: str, span: Span) -> str:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter.ranks import Who, opposite
+from validate_ddp.source.syntax import Binding, ClassDef, FunctionDef, Lambda
 
 # These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
 # constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
@@ -30,7 +31,9 @@ class Lazy:
 
     __slots__ = ("dotted", "module", "name", "node", "target")
 
-    def __init__(self, dotted: str, name: str, target: str | None, node: Any = None, module: Any = None) -> None:
+    def __init__(
+        self, dotted: str, name: str, target: str | None, node: Binding | None = None, module: Any = None
+    ) -> None:
         self.dotted = dotted
         self.name = name
         self.target = target
@@ -88,7 +91,7 @@ class Function:
 
     __slots__ = ("bound", "marks", "module", "node", "owner", "scope")
 
-    def __init__(self, module: Any, node: list[Any], scope: Any, owner: Any = None) -> None:
+    def __init__(self, module: Any, node: FunctionDef | Lambda, scope: Any, owner: Any = None) -> None:
         self.module = module
         self.node = node
         self.scope = scope
@@ -98,7 +101,7 @@ class Function:
 
     @property
     def name(self) -> str:
-        return "<lambda>" if self.node[0] == "lambda" else str(self.node[2])
+        return self.node.name
 
     def bind(self, instance: Any) -> Function:
         bound = Function(self.module, self.node, self.scope, self.owner)
@@ -111,7 +114,7 @@ class Class:
 
     __slots__ = ("bases", "members", "module", "node")
 
-    def __init__(self, module: Any, node: list[Any], members: dict[str, Value], bases: list[Any]) -> None:
+    def __init__(self, module: Any, node: ClassDef, members: dict[str, Value], bases: list[Any]) -> None:
         self.module = module
         self.node = node
         self.members = members
@@ -119,7 +122,7 @@ class Class:
 
     @property
     def name(self) -> str:
-        return str(self.node[2])
+        return self.node.name
 
     def lineage(self) -> list[Any]:
         """This class and its bases, nearest first; Symbols stand for classes outside the program."""

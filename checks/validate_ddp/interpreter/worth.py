@@ -9,6 +9,7 @@ from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Batch, Container, Options
 from validate_ddp.interpreter.training import Scheduler
 from validate_ddp.interpreter.values import Class, Const, Function, Opaque, Rank, Resource, bare
+from validate_ddp.source.syntax import FunctionDef, Lambda
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -28,20 +29,21 @@ _SHORT = 2
 
 def most_walks(function: Function) -> int:
     """How often a function is walked at most."""
-    body = function.node[4] if function.node[0] == "def" else []
-    return _MOST_WALKS_OF_SHORT if len(body) <= 4 else _MOST_WALKS
+    is_small = isinstance(function.node, Lambda) or len(function.node.body) <= 4
+    return _MOST_WALKS_OF_SHORT if is_small else _MOST_WALKS
 
 
 def is_short(function: Function) -> bool:
     """Whether it is a getter or the like, whose result may hang on its arguments alone."""
-    return function.node[0] == "def" and len(function.node[4]) <= _SHORT
+    return isinstance(function.node, FunctionDef) and len(function.node.body) <= _SHORT
 
 
 def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
     """Whether a walk of the function with these arguments can meet anything that rules ask about."""
-    if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:
+    node = function.node
+    if isinstance(node, Lambda) or node.is_generator or len(node.body) <= _SHORT:
         return True
-    if machine.library.interesting(function.module, function.node[7]):
+    if machine.library.interesting(function.module, node.words):
         return True
     return _is_notable(machine, call)
 

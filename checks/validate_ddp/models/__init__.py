@@ -25,6 +25,8 @@ from validate_ddp.interpreter.values import (
     carried_by,
 )
 from validate_ddp.models import metrics, randomness
+from validate_ddp.source.syntax import Expression, FunctionDef
+from validate_ddp.source.traversal import last_name
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -111,7 +113,7 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
             for holder in bare(arguments):
                 if isinstance(holder, Sequence):
                     given = list(holder.fields.values())
-            wanted = len(atom.node[3][0]) if atom.node[0] == "def" else 0
+            wanted = len(atom.node.args.parameters) if isinstance(atom.node, FunctionDef) else 0
             if given and wanted == len(given) + 1:
                 given.insert(0, (Rank("spawn"),))
             if root in sameness.COMMAND_LINES and not given:
@@ -160,9 +162,9 @@ def base_object(machine: Machine, base: Symbol, call: Call) -> Resource | None:
     return None
 
 
-def annotated(machine: Machine, annotation: list[Any], name: str) -> Value:
+def annotated(machine: Machine, annotation: Expression, name: str) -> Value:
     """A parameter of which nothing but its annotation and name is known."""
-    last = annotation[1] if annotation[0] == "name" else annotation[2] if annotation[0] == "attr" else ""
+    last = last_name(annotation)
     if last in ("Accelerator", "Fabric"):
         return ((Accelerator if last == "Accelerator" else Fabric)(machine.site()),)
     if last[:1].isupper():

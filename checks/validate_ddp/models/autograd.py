@@ -21,7 +21,7 @@ def applied(machine: Machine, cls: Class, call: Call) -> Value:
     member, _ = cls.find("forward")
     own_context = cls.find("setup_context")[0] is not None
     for atom in bare(member or ()):
-        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node[7]):
+        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node.words):
             given = [_apart(value) for value in call.args]
             with machine.flagged(Flag.NO_GRAD):
                 machine.call(atom, *given if own_context else ((Opaque("ctx"),), *given))

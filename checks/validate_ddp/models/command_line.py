@@ -8,6 +8,7 @@ from validate_ddp.interpreter import facts, roles
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Namespace, Tuple
 from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Value, bare, constant
+from validate_ddp.source.syntax import Attribute, Name
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -30,8 +31,9 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
         option = constant(value)
         destination = _DESTINATIONS.get(option) if isinstance(option, str) else None
         if destination is not None:
-            function = call.node[1] if call.node else []
-            parser = function[1][1] if function and function[1][0] == "name" else ""
+            function = call.node.func if call.node else None
+            receiver = function.value if isinstance(function, Attribute) else None
+            parser = receiver.id if isinstance(receiver, Name) else ""
             machine.record(
                 facts.Option(
                     destination,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.surroundings import bodies_of
 from validate_ddp.interpreter.training import BatchSampler, Loader, PlainSampler, Sampler, Subset
 from validate_ddp.interpreter.values import Class, Const, Function, Instance, Symbol, Value, bare, constant
 from validate_ddp.models import randomness
+from validate_ddp.source.syntax import Assign, Attribute, FunctionDef, Statement
+from validate_ddp.source.traversal import bodies_of
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -51,7 +52,7 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (sampler,)
 
 
-def _methods(cls: Class) -> dict[str, list[Any]]:
+def _methods(cls: Class) -> dict[str, FunctionDef]:
     """The methods that are written in the program, by name."""
     return {
         name: atom.node
@@ -59,19 +60,19 @@ def _methods(cls: Class) -> dict[str, list[Any]]:
         if isinstance(base, Class)
         for name, member in base.members.items()
         for atom in bare(member)
-        if isinstance(atom, Function) and atom.node[0] == "def"
+        if isinstance(atom, Function) and isinstance(atom.node, FunctionDef)
     }
 
 
 def epoch_setters(cls: Class) -> frozenset[str]:
     """The methods by which a class derived from a sampler sets its epoch in a way of its own, as one that sets parts of
     an epoch too."""
-    return frozenset(name for name, node in _methods(cls).items() if name != "__init__" and _sets_epoch(node[4]))
+    return frozenset(name for name, node in _methods(cls).items() if name != "__init__" and _sets_epoch(node.body))
 
 
-def _sets_epoch(body: list[Any]) -> bool:
+def _sets_epoch(body: list[Statement]) -> bool:
     return any(
-        (node[0] == "assign" and any(target[0] == "attr" and target[2] == "epoch" for target in node[2]))
+        (isinstance(node, Assign) and any(isinstance(t, Attribute) and t.attr == "epoch" for t in node.targets))
         or any(map(_sets_epoch, bodies_of(node)))
         for node in body
     )
@@ -79,7 +80,7 @@ def _sets_epoch(body: list[Any]) -> bool:
 
 def deals_by_itself(cls: Class) -> bool:
     """Whether a class derived from a sampler draws an order of its own, on which ``set_epoch`` has no effect."""
-    methods = {name: node[7] for name, node in _methods(cls).items()}
+    methods = {name: node.words for name, node in _methods(cls).items()}
     if "__iter__" not in methods or "super" in methods["__iter__"] or "set_epoch" in methods:
         return False
     return not any("epoch" in names for name, names in methods.items() if name != "__init__")

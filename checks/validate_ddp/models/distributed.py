@@ -29,6 +29,8 @@ from validate_ddp.interpreter.values import (
 )
 from validate_ddp.models import metrics, uses
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
+from validate_ddp.source.syntax import Constant
+from validate_ddp.source.traversal import dotted, keywords_of
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -189,14 +191,10 @@ def _is_loop_back(machine: Machine, method: Any) -> bool:
 
 def _written(call: Call, name: str) -> str:
     """The source text of a keyword argument, where it is no more than a name, a field or a number."""
-    for keyword, node in call.node[3] if call.node else ():
-        if keyword == name:
-            field = ""
-            while node[0] == "attr":
-                node, field = node[1], f".{node[2]}{field}"
-            if node[0] == "name" or (node[0] == "const" and type(node[1]) in (int, float)):
-                return f"{node[1]}{field}"
-    return ""
+    node = keywords_of(call.node).get(name) if call.node else None
+    if isinstance(node, Constant) and type(node.value) in (int, float):
+        return str(node.value)
+    return (dotted(node) if node else None) or ""
 
 
 def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -36,6 +36,8 @@ from validate_ddp.interpreter.values import (
     merged,
     reaching,
 )
+from validate_ddp.source.syntax import Call, Constant, Expression
+from validate_ddp.source.traversal import last_name
 
 _DEEPEST = 3
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
@@ -106,27 +108,27 @@ def note(machine: Machine, value: Value, site: Site, how: str = "for", serial: i
         machine.record(facts.Iterate(how, loader=(loader,), serial=serial), site)
 
 
-def counting(node: list[Any], value: Value) -> tuple[bool, bool]:
+def counting(node: Expression, value: Value) -> tuple[bool, bool]:
     """Whether a loop over ``node`` counts (epochs, steps), and whether it surely runs only once."""
-    if node[0] == "call":
-        function = node[1]
-        last = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
+    if isinstance(node, Call):
+        last = last_name(node.func)
         if last in _COUNTERS:
-            return True, _runs_once(node[2]) or _is_short(value)
-        if last in _TRANSPARENT and node[2]:
-            return counting(node[2][0], value)
+            return True, _runs_once(node.args) or _is_short(value)
+        if last in _TRANSPARENT and node.args:
+            return counting(node.args[0], value)
     if any(isinstance(atom, Range) for atom in bare(value)):
         return True, False
     return False, False
 
 
-def _runs_once(arguments: list[Any]) -> bool:
-    numbers = [argument[1] for argument in arguments if argument[0] == "const" and type(argument[1]) is int]
+def _runs_once(arguments: list[Expression]) -> bool:
+    values = [argument.value for argument in arguments if isinstance(argument, Constant)]
+    numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     if len(numbers) != len(arguments) or not numbers:
         return False
     if len(numbers) == 1:
-        return bool(numbers[0] <= 1)
-    return bool(numbers[1] - numbers[0] <= 1)
+        return numbers[0] <= 1
+    return numbers[1] - numbers[0] <= 1
 
 
 def _is_short(value: Value) -> bool:

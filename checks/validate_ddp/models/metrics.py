@@ -9,6 +9,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Batch, Container, List, Reduced, Summed
 from validate_ddp.interpreter.values import Instance, Opaque, Site, Symbol, Value, bare, carried_by, join, merged
+from validate_ddp.source.syntax import JoinedStr
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -156,9 +157,9 @@ _SEVERAL = 2
 def _parts(machine: Machine, call: Call) -> list[Value]:
     """The values told of in one line, one by one: the arguments, and what stands in an f-string."""
     found: list[Value] = []
-    for node, value in zip(call.node[2] if call.node else (), call.args, strict=False):
-        if node[0] == "fstr":
-            found += [machine.evaluate(part) for part in node[1]]
+    for node, value in zip(call.node.args if call.node else (), call.args, strict=False):
+        if isinstance(node, JoinedStr):
+            found += [machine.evaluate(part) for part in node.values]
         else:
             found.append(value)
     return [part for part in [*found, *call.keywords.values()] if SUMMED in carried_by(part)]

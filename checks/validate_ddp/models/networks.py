@@ -156,7 +156,7 @@ def forward(machine: Machine, atom: Any, call: Call) -> Value:
                     continue
                 if "no_grad" in function.marks:
                     carried = gradients.cut_parts(carried)
-                if machine.gathers or machine.library.interesting(function.module, function.node[7]):
+                if machine.gathers or machine.library.interesting(function.module, function.node.words):
                     result = calls.call_atom(machine, function, call)
         output = Output(call.site, model=(atom,))
         if machine.gathers:

@@ -21,6 +21,8 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
 )
+from validate_ddp.source.syntax import Attribute
+from validate_ddp.source.traversal import last_name
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -119,11 +121,8 @@ def zero_grad(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def spelled(called: Call) -> str:
     """The last name of what the method is called on, as the code writes it."""
-    function = called.node[1] if called.node else ["other"]
-    if function[0] != "attr":
-        return ""
-    receiver = function[1]
-    return str(receiver[1] if receiver[0] == "name" else receiver[2] if receiver[0] == "attr" else "")
+    function = called.node.func if called.node else None
+    return last_name(function.value) if isinstance(function, Attribute) else ""
 
 
 def _target(atom: Any, called: Call) -> Any:
@@ -191,5 +190,5 @@ def _makes_layers(cls: Class) -> bool:
     """Whether a module of the program uses a layer by name."""
     bases = cls.lineage()
     return any(isinstance(base, Symbol) and base.name == "torch.nn.Module" for base in bases) and any(
-        isinstance(base, Class) and not _PARAMETRISED.isdisjoint(base.node[6]) for base in bases
+        isinstance(base, Class) and not _PARAMETRISED.isdisjoint(base.node.words) for base in bases
     )

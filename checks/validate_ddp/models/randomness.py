@@ -23,6 +23,8 @@ from validate_ddp.interpreter.values import (
     join,
     merged,
 )
+from validate_ddp.source import syntax
+from validate_ddp.source.traversal import is_name, keywords_of
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.calls import Call
@@ -150,11 +152,13 @@ def seed_workers(machine: Machine, call: Call) -> None:
     from validate_ddp.interpreter import calls
 
     keywords: dict[str, Value] = {}
-    for name, node in call.node[3] if call.node else ():
-        if name == "worker_init_fn" and node[0] == "call" and node[1][-1] == "partial":
-            keywords = {key: machine.evaluate(given) for key, given in node[3] if key is not None}
+    written = keywords_of(call.node).get("worker_init_fn") if call.node else None
+    if isinstance(written, syntax.Call) and is_name(written.func, "partial"):
+        keywords = {each.arg: machine.evaluate(each.value) for each in written.keywords if each.arg is not None}
     for atom in bare(call.keywords["worker_init_fn"]):
-        if isinstance(atom, Function) and (atom.node[0] == "lambda" or not _SEEDS.isdisjoint(atom.node[7])):
+        if isinstance(atom, Function) and (
+            isinstance(atom.node, syntax.Lambda) or not _SEEDS.isdisjoint(atom.node.words)
+        ):
             keywords["*"] = (Worker(call.site),)  # a call with that is always walked
             with machine.flagged(Flag.WORKER):
                 calls.call_atom(machine, atom, calls.Call("", [(Const(1),)], keywords, call.site))

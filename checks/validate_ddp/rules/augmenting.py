@@ -14,6 +14,7 @@ from validate_ddp.interpreter.training import Loader, Subset
 from validate_ddp.interpreter.values import Class, Const, Function, Instance, Opaque, Value, bare, reaching
 from validate_ddp.interpreter.vocabulary import LIBRARIES
 from validate_ddp.rules.proposing import place
+from validate_ddp.source.syntax import FunctionDef
 
 _SEED_NAMES = frozenset(
     "seed manual_seed manualseed random_seed rng_seed rand_seed train_seed global_seed _global_seed".split()
@@ -117,8 +118,8 @@ def _random_methods(dataset: Any, depth: int = 0) -> list[Place]:
 def _of_class(cls: Class) -> Iterator[Place]:
     for name, value in cls.members.items():
         for function in bare(value):
-            if isinstance(function, Function) and function.node[0] == "def" and name != "__init__":
-                names = set(function.node[7])
+            if isinstance(function, Function) and isinstance(function.node, FunctionDef) and name != "__init__":
+                names = set(function.node.words)
                 if ("random" in names and names & _DRAWN - {"random"}) or {"torch", "randint"} <= names:
-                    span = Span(*function.node[1])
+                    span = Span(*function.node.span)
                     yield Place(function.module.path, span, f"`{name}` draws random numbers for a sample")

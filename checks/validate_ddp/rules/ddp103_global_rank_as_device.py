@@ -31,7 +31,6 @@ unsafe, since other launchers set other variables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
@@ -40,6 +39,8 @@ from validate_ddp.interpreter.values import Rank, WorldSize, bare, reaching
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source.syntax import Call, FunctionDef, List, Tuple
+from validate_ddp.source.traversal import dotted
 
 TRIGGER = facts.Device
 SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
@@ -181,23 +182,22 @@ def _dominates(program: Program, uses: list[facts.Device]) -> Span | None:
     path = uses[0].site.path
     body = program.body(path)
     first, *others = (levels(body, fact.site.statement) for fact in uses)
-    owners = [level.owner for level in first if level.owner is not None and level.owner[0] == "def"]
+    owners = [level.owner for level in first if isinstance(level.owner, FunctionDef)]
     if not owners or any(len(held) < len(first) or held[len(first) - 1].body is not first[-1].body for held in others):
         return None
-    whole = Span(owners[-1][1][0], owners[-1][1][1], *end_of(owners[-1]))
+    start, end = Span(*owners[-1].span), end_of(owners[-1])
+    whole = Span(start.line, start.column, *end)
     return None if "local_rank" in program.code(path, whole) else whole
 
 
-def _rank_argument(call: list[Any]) -> str | None:
+def _rank_argument(call: Call) -> str | None:
     """The name that is given as a device: by its position, or in ``device_ids``."""
-    from validate_ddp.interpreter.surroundings import dotted
-
-    for name, value in call[3]:
-        if name == "device_ids" and value[0] == "seq" and len(value[2]) == 1:
-            return dotted(value[2][0])
+    for name, value in call.keywords:
+        if name == "device_ids" and isinstance(value, (Tuple, List)) and len(value.elts) == 1:
+            return dotted(value.elts[0])
         if name in ("device", "index"):
             return dotted(value)
-    return dotted(call[2][-1]) if call[2] else None
+    return dotted(call.args[-1]) if call.args else None
 
 
 def _is_global_rank(fact: facts.Device) -> bool:

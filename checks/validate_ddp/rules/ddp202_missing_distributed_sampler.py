@@ -185,18 +185,22 @@ def _wrapped_at(program: Program, forward: facts.Forward) -> list[Site]:
 
 
 def _fix(program: Program, fact: Fact) -> Fix | None:
-    from validate_ddp.interpreter.surroundings import call_at, dotted, written
+    from validate_ddp.interpreter.surroundings import call_at, written
     from validate_ddp.rules.edits import always_initialised
+    from validate_ddp.source.syntax import NONE, Constant
+    from validate_ddp.source.traversal import dotted, keywords_of
 
     path, span = fact.site.path, fact.site.span
     body = program.body(path)
     call = call_at(body, span)
-    if call is None or not always_initialised(program) or len(call[2]) > 2:
+    if call is None or not always_initialised(program) or len(call.args) > 2:
         return None
-    keywords = dict(call[3])
-    dataset = dotted(call[2][0] if call[2] else keywords.get("dataset", ["const", None]))
-    shuffle = keywords.get("shuffle", ["const", False])
-    how = {"True": "", "False": ", shuffle=False"}.get(str(shuffle[1]), "") if shuffle[0] == "const" else None
+    keywords = keywords_of(call)
+    dataset = dotted(call.args[0] if call.args else keywords.get("dataset", NONE))
+    shuffle = keywords.get("shuffle", Constant(False))
+    how = None
+    if isinstance(shuffle, Constant):
+        how = ", shuffle=False" if shuffle.value is False else ""
     if how is None and dotted(shuffle) is not None:
         how = f", shuffle={dotted(shuffle)}"
     if dataset is None or how is None or keywords.keys() & {None, "sampler", "batch_sampler"}:

@@ -129,13 +129,16 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 def _fix(program: Program, fact: facts.Loader) -> Fix | None:
-    from validate_ddp.interpreter.surroundings import call_at, dotted
+    from validate_ddp.interpreter.surroundings import call_at
+    from validate_ddp.source.syntax import NONE, Constant
+    from validate_ddp.source.traversal import dotted, keywords_of
 
     call = call_at(program.body(fact.site.path), fact.site.span)
-    keywords = dict(call[3]) if call is not None else {}
-    if keywords.get("shuffle") != ["const", True]:
+    keywords = keywords_of(call) if call is not None else {}
+    shuffle = keywords.get("shuffle")
+    if not isinstance(shuffle, Constant) or shuffle.value is not True:
         return None  # given by position, or computed
-    name = dotted(keywords.get("sampler", ["const", None]))
+    name = dotted(keywords.get("sampler", NONE))
     conditional = any(isinstance(atom, Sampler) and atom.conditional for atom in bare(fact.sampler))
     if conditional and name is not None:
         edit = Edit("replace_argument", fact.site.path, fact.site.span, f"shuffle, shuffle={name} is None")

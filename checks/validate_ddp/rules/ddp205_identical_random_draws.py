@@ -45,7 +45,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
-from validate_ddp.interpreter.surroundings import dotted, statement_at
+from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import NONE, bare, constant, reaching
@@ -54,6 +54,8 @@ from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source import syntax
+from validate_ddp.source.traversal import last_name
 
 TRIGGER = facts.Seed
 SEVERITIES = (WARNING, INFO)
@@ -327,18 +329,17 @@ def _is_default(program: Program, fact: Fact) -> bool:
         return False
     default = constant(options[0].default)
     node = statement_at(program.body(guards[0].site.path), guards[0].site.span)
-    if type(default) is not int or node is None or node[0] != "if":
+    if type(default) is not int or not isinstance(node, syntax.If):
         return False
-    test = node[2]
-    compared = test[0] == "cmp" and len(test[2]) == 1
-    if (dotted(test[1] if compared else test) or "").rpartition(".")[2] != options[0].name:
+    test = node.test
+    if not isinstance(test, syntax.Compare):
+        return last_name(test) == options[0].name and default != 0
+    if last_name(test.left) != options[0].name or len(test.ops) != 1:
         return False
-    if not compared:
-        return default != 0
-    operator, other = test[2][0], test[3][0]
-    if other == ["const", None]:
+    operator, other = test.ops[0], test.comparators[0]
+    if other == syntax.Constant(None):
         return operator in ("IsNot", "NotEq")
-    return other == ["const", 0] and {"Gt": default > 0, "GtE": default >= 0}.get(operator, False)
+    return other == syntax.Constant(0) and {"Gt": default > 0, "GtE": default >= 0}.get(operator, False)
 
 
 def _is_alike(fact: facts.Seed) -> bool:

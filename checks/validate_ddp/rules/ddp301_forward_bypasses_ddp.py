@@ -168,12 +168,13 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _fix(program: Program, bypass: Fact, wrapper: Wrapper) -> Fix | None:
     """Call the wrapper by the name that it has there."""
-    from validate_ddp.interpreter.surroundings import call_at, dotted, held_by_names
+    from validate_ddp.interpreter.surroundings import call_at, held_by_names
+    from validate_ddp.source.traversal import dotted
 
     path, span = bypass.site.path, bypass.site.span
     body = program.body(path)
     call = call_at(body, span)
-    name = None if call is None else dotted(call[1])
+    name = None if call is None else dotted(call.func)
     if call is None or name is None:
         return None
     there = next(held_by_names(body, bypass, lambda value: value == (wrapper,)), None)

@@ -266,7 +266,7 @@ def _hides_gradients(output: Output) -> bool:
     for wrapper in bare(output.model):
         for inner in bare(wrapper.inner) if isinstance(wrapper, Shell) else ():
             if isinstance(inner, Instance):
-                names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node[6]}
+                names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node.words}
                 if names & {"no_grad", "detach", "stop_gradient", "inference_mode"}:
                     return True
     return False

@@ -219,7 +219,7 @@ def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
             if isinstance(part, Open):
                 return False
             if isinstance(part, Instance) and any(
-                {"add_module", "register_module", "setattr", "__dict__"} & set(base.node[6])
+                {"add_module", "register_module", "setattr", "__dict__"} & set(base.node.words)
                 for base in part.cls.lineage()
                 if isinstance(base, Class)
             ):
@@ -238,7 +238,7 @@ def _is_outside(module: Any, wrapped: set[int]) -> bool:
         return False
     words = COLLECTIVES | GLOBAL_RANK | {"world_size", "get_world_size", "get_rank"}
     return not any(
-        isinstance(base, Class) and not words.isdisjoint(base.node[6])
+        isinstance(base, Class) and not words.isdisjoint(base.node.words)
         for part in parts
         if isinstance(part, Instance)
         for base in part.cls.lineage()

@@ -174,7 +174,7 @@ def _was_on_cpu(inner: Value) -> bool:
         and all(
             base.name in ("torch.nn.Module", "torch.nn.modules.Module", "builtins.object")
             if isinstance(base, Symbol)
-            else not {"cuda", "device", "to"} & set(base.node[6])
+            else not {"cuda", "device", "to"} & set(base.node.words)
             for base in atom.cls.lineage()
         )
         and not any(isinstance(part, (Resource, Instance)) for field in atom.fields.values() for part in bare(field))

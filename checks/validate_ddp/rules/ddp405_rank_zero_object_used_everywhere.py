@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.interpreter import facts
@@ -52,6 +51,8 @@ from validate_ddp.rehearse.events import Site as CallSite
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose, unless_guessed
+from validate_ddp.source.syntax import Attribute, Call, Expr, Expression, Name
+from validate_ddp.source.traversal import last_name, walk
 
 TRIGGER = facts.Absence
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -233,19 +234,20 @@ def _fix(program: Program, fact: facts.Absence, said: str) -> Fix | None:
             return None
     edit = Edit("guard", fact.site.path, fact.site.statement, f"{said} is not None")
     node = statement_at(program.body(fact.site.path), fact.site.statement)
-    safe = node is not None and node[0] == "expr" and not _calls_others(node[2][2:4])
+    safe = isinstance(node, Expr) and not _calls_others(node.value)
     return Fix(f"Use `{said}` only where it exists", safe, (edit,))
 
 
-def _calls_others(node: Any) -> bool:
-    """Whether something is called of which it is not known that it waits for no other rank."""
-    if not isinstance(node, list):
+def _calls_others(expression: Expression) -> bool:
+    """Whether an argument calls something of which it is not known that it waits for no other rank."""
+    if not isinstance(expression, Call):
         return False
-    if len(node) == 5 and node[0] == "call":
-        kind, known = node[1][0], {"name": _BUILTIN, "attr": _METHODS}
-        if node[1][2 if kind == "attr" else 1] not in known.get(kind, ()):
-            return True
-    return any(map(_calls_others, node))
+    for node in walk([*expression.args, *(keyword.value for keyword in expression.keywords)]):
+        if isinstance(node, Call):
+            known = _BUILTIN if isinstance(node.func, Name) else _METHODS if isinstance(node.func, Attribute) else ()
+            if last_name(node.func) not in known:
+                return True
+    return False
 
 
 _WANTING = re.compile(

@@ -134,17 +134,19 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _fix(program: Program, fact: facts.Save, statement: Span) -> Fix | None:
     """Unwrap every wrapper whose state this statement takes; none where one of them is not plainly written."""
-    from validate_ddp.interpreter.surroundings import call_at, dotted, span_of
+    from validate_ddp.interpreter.surroundings import call_at, span_of
     from validate_ddp.rules.edits import is_certain
+    from validate_ddp.source.syntax import Attribute
+    from validate_ddp.source.traversal import dotted
 
     edits: dict[Span, Edit] = {}
     for taken, wrapper in wrapped_state(fact.object):
         if taken is None or taken.statement != statement or not isinstance(wrapper, DDP):
             continue
         call = call_at(program.body(taken.path), taken.span)
-        if call is None or call[1][0] != "attr":
+        if call is None or not isinstance(call.func, Attribute):
             return None
-        receiver, name = span_of(call[1][1], taken.span), dotted(call[1][1])
+        receiver, name = span_of(call.func.value, taken.span), dotted(call.func.value)
         if receiver is None or name is None:
             return None
         surely = any(wrap.site == wrapper.site and is_certain(program, wrap) for wrap in program.facts(facts.Wrap))

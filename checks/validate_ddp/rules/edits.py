@@ -9,6 +9,7 @@ from validate_ddp.interpreter.surroundings import held_by_names, levels, returns
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Accelerator
 from validate_ddp.interpreter.values import Const, Rank, RankTest, Value, bare
+from validate_ddp.source.syntax import FunctionDef
 
 _NOWHERE = Span(1, 0, 1, 0)
 _ALONE = (
@@ -104,7 +105,7 @@ def is_certain(program: Program, fact: Fact) -> bool:
         return False
     for site in (*fact.chain, fact.site):
         held = levels(program.body(site.path), site.statement)
-        functions = [number for number, level in enumerate(held) if level.owner is not None and level.owner[0] == "def"]
+        functions = [number for number, level in enumerate(held) if isinstance(level.owner, FunctionDef)]
         for level in held[functions[-1] if functions else 0 :]:
             if any(returns_within(node) for node in level.body[: level.at]):
                 return False
