@@ -87,12 +87,7 @@ INVALID = (
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     """,
     """
-    # whole script
-    import argparse
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-
+    # alone
     def worker(gpu, args):
         dist.init_process_group(args.dist_backend, rank=gpu, world_size=2)
         names = [None, None]

@@ -56,11 +56,7 @@ VALID = (
     torch.cuda.set_device(rank % torch.cuda.device_count())
     """,
     """
-    # whole script
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-
+    # alone
     def worker(rank, world_size):
         dist.init_process_group("nccl", rank=rank, world_size=world_size)
         torch.cuda.set_device(rank)

@@ -53,11 +53,7 @@ VALID = (
     dist.init_process_group("nccl", rank=local_rank, world_size=torch.cuda.device_count())
     """,
     """
-    # whole script
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-
+    # alone
     def worker(local_rank, world_size):
         dist.init_process_group("nccl", rank=local_rank, world_size=world_size)
         dist.destroy_process_group()

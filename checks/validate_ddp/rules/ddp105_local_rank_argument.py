@@ -74,12 +74,7 @@ VALID = (
     dist.init_process_group("nccl")
     """,
     """
-    # whole script
-    import argparse
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-
+    # alone
     def worker(local_rank, args):
         args.local_rank = local_rank
         torch.cuda.set_device(args.local_rank)
@@ -108,12 +103,7 @@ INVALID = (
     dist.init_process_group("nccl")
     """,
     """
-    # whole script
-    import argparse
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
+    # alone
     def options():
         parser = argparse.ArgumentParser()
         parser.add_argument("--lr", type=float, default=0.1)

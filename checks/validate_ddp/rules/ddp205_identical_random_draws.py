@@ -72,7 +72,7 @@ HEAD = """
     def loader_of(data):
         return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
 
-    def train(loader, noisy=False):
+    def train(loader):
         model = DDP(torch.nn.Linear(1, 1))
         for batch in loader:
             model(batch).sum().backward()
@@ -176,8 +176,7 @@ INVALID = (
     train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
     """,
     """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
     from accelerate.utils import set_seed
 

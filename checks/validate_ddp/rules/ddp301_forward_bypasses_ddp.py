@@ -46,14 +46,6 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 
 HEAD = """
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(1, 1)
-
-        def forward(self, x):
-            return self.layer(x)
-
     dist.init_process_group("gloo")
     net = Net()
     ddp = DDP(net)
@@ -61,36 +53,36 @@ HEAD = """
 VALID = (
     """
     for step in range(3):
-        ddp(torch.ones(2, 1)).sum().backward()
+        ddp(torch.ones(2, 4)).sum().backward()
     with torch.no_grad():
-        net(torch.ones(2, 1))
+        net(torch.ones(2, 4))
     """,
     """
     for step in range(3):
-        net(torch.ones(2, 1)).sum().backward()
+        net(torch.ones(2, 4)).sum().backward()
         for parameter in net.parameters():
             dist.all_reduce(parameter.grad)
     """,
     """
     ddp.module.eval()
-    print(ddp.module(torch.ones(2, 1)))
+    print(ddp.module(torch.ones(2, 4)))
     """,
     """
-    encoder = torch.nn.Linear(1, 1)
+    encoder = torch.nn.Linear(4, 1)
     wrapped = DDP(encoder)
-    loss = wrapped(torch.ones(2, 1)).sum() + wrapped.module(torch.ones(2, 1)).sum()
+    loss = wrapped(torch.ones(2, 4)).sum() + wrapped.module(torch.ones(2, 4)).sum()
     loss.backward()
     """,
 )
 INVALID = (
     """
     for step in range(3):
-        loss = net(torch.ones(2, 1)).sum()  # expect
+        loss = net(torch.ones(2, 4)).sum()  # expect
         loss.backward()
     """,
     """
     for step in range(3):
-        loss = ddp.module(torch.ones(2, 1)).sum()  # expect
+        loss = ddp.module(torch.ones(2, 4)).sum()  # expect
         loss.backward()
     """,
     """
@@ -98,13 +90,13 @@ INVALID = (
         loss = model.module(x).mean()  # expect
         loss.backward()
 
-    step(ddp, torch.ones(2, 1))
+    step(ddp, torch.ones(2, 4))
     """,
     """
-    encoder = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
+    encoder = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.ReLU())
     wrapped = DDP(encoder)
     for step in range(3):
-        loss = encoder(torch.ones(2, 1)).sum()  # expect
+        loss = encoder(torch.ones(2, 4)).sum()  # expect
         loss.backward()
     """,
 )

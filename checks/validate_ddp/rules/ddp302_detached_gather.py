@@ -146,8 +146,7 @@ INVALID = (
     loss.backward()
     """,
     """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
 
     class Contrast(torch.nn.Module):

@@ -48,18 +48,6 @@ SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-HEAD = """
-    class Net(nn.Module):
-        def __init__(self, head=None):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-            self.head = head
-
-        def forward(self, x):
-            return self.layer(x)
-
-    dist.init_process_group("gloo")
-"""
 TAIL = """
     for step in range(3):
         optimizer.zero_grad()
@@ -80,7 +68,8 @@ VALID = (
     """,
     """
     head = nn.Linear(4, 1)
-    net = Net(head)
+    net = Net()
+    net.head = head
     model = DDP(net)
     groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
     optimizer = torch.optim.SGD(groups, lr=0.1)

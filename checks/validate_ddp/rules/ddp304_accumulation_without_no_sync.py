@@ -62,8 +62,6 @@ HEAD = """
 """
 VALID = (
     """
-    from contextlib import nullcontext
-
     for i, batch in enumerate(batches):
         with nullcontext() if (i + 1) % k == 0 else model.no_sync():
             model(batch).sum().backward()

@@ -51,6 +51,9 @@ HEAD = """
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = [torch.ones(2, 4)] * 8
     k = 4
+
+    def loss_of(batch):
+        return model(batch).sum()
 """
 VALID = (
     """
@@ -64,11 +67,6 @@ VALID = (
         optimizer.zero_grad()
     """,
     """
-    from contextlib import nullcontext
-
-    def loss_of(batch):
-        return model(batch).sum()
-
     for i, batch in enumerate(batches):
         last = (i + 1) % k == 0
         with nullcontext() if last else model.no_sync():
@@ -78,9 +76,6 @@ VALID = (
             optimizer.zero_grad()
     """,
     """
-    def loss_of(batch):
-        return model(batch).sum()
-
     for i, batch in enumerate(batches):
         if (i + 1) % k == 0:
             loss_of(batch).backward()
@@ -132,8 +127,6 @@ INVALID = (
         optimizer.zero_grad()
     """,
     """
-    from contextlib import nullcontext
-
     for i, batch in enumerate(batches):
         loss = model(batch).sum()
         last = (i + 1) % k == 0
@@ -144,8 +137,6 @@ INVALID = (
             optimizer.zero_grad()
     """,
     """
-    from contextlib import nullcontext
-
     for i, batch in enumerate(batches):
         with nullcontext() if i % k == k else model.no_sync():
             model(batch).sum().backward()  # expect

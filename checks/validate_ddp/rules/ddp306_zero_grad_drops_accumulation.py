@@ -53,8 +53,7 @@ HEAD = """
     k = 4
 """
 _ACCELERATE = """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
 
     accelerator = Accelerator(gradient_accumulation_steps={})

@@ -57,9 +57,7 @@ TAIL = """
 VALID = (
     "",
     """
-    # whole script
-    import torch
-
+    # alone
     model = torch.nn.DataParallel(torch.nn.Linear(4, 1))
     with torch.no_grad():
         print(model(torch.ones(2, 4)))

@@ -43,11 +43,6 @@ EVIDENCE = "SR"
 FIX = "-"
 
 HEAD = """
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(1, 1)
-
     dist.init_process_group("nccl")
     local_rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local_rank)
@@ -71,13 +66,9 @@ VALID = (
     model = DDP(model.module)
     """,
     """
-    # whole script
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
+    # alone
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    model = DDP(torch.nn.Linear(1, 1))
     model.to("cpu")
     dist.destroy_process_group()
     """,

@@ -59,11 +59,7 @@ VALID = (
         print(output)
     """,
     """
-    # whole script
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
+    # alone
     dist.init_process_group("gloo")
     model = DDP(torch.nn.BatchNorm1d(4), broadcast_buffers=False)
     if dist.get_rank() == 0:

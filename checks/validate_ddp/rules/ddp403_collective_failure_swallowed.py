@@ -64,9 +64,7 @@ VALID = (
         dist.all_gather([torch.zeros(1), torch.zeros(1)], loss)
     """,
     """
-    # whole script
-    import torch.distributed as dist
-
+    # alone
     def cleanup():
         try:
             dist.barrier()
@@ -90,14 +88,9 @@ VALID = (
     dist.all_reduce(loss)
     """,
     """
-    # whole script
-    import sys
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
+    # alone
     def train():
-        model = DistributedDataParallel(torch.nn.Linear(1, 1))
+        model = DDP(torch.nn.Linear(1, 1))
         for step in range(10):
             try:
                 model(torch.ones(1)).sum().backward()

@@ -81,11 +81,7 @@ VALID = (
                 break
     """,
     """
-    # whole script
-    import sys
-    import torch
-    import torch.distributed as dist
-
+    # alone
     def log(step):
         if rank != 0:
             return
@@ -93,7 +89,7 @@ VALID = (
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    model = DDP(torch.nn.Linear(2, 2))
     stop = torch.zeros(1)
     for step in range(10):
         model(torch.ones(2, 2)).sum().backward()

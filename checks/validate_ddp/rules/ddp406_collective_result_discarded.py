@@ -44,13 +44,13 @@ EVIDENCE = "S"
 FIX = "-"
 
 HEAD = """
+    import torch.distributed.nn.functional as dist_nn
+
     dist.init_process_group("gloo")
     loss = torch.ones(1)
 """
 VALID = (
     """
-    import torch.distributed.nn.functional as dist_nn
-
     dist.all_reduce(loss)
     loss = dist_nn.all_reduce(loss)
     dist_nn.all_reduce(torch.zeros(1))  # a barrier
@@ -59,9 +59,8 @@ VALID = (
     print(loss)
     """,
     """
-    # whole script
+    # alone
     import horovod.torch as hvd
-    import torch
 
     hvd.init()
     torch.cuda.set_device(hvd.local_rank())
@@ -75,8 +74,7 @@ VALID = (
     hvd.allreduce(ready, name="ready")
     """,
     """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
 
     accelerator = Accelerator()
@@ -91,7 +89,7 @@ VALID = (
     print(loss)
     """,
     """
-    # whole script
+    # alone
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -106,15 +104,12 @@ VALID = (
 )
 INVALID = (
     """
-    import torch.distributed.nn.functional as dist_nn
-
     dist_nn.all_reduce(loss)  # expect
     print(loss)
     """,
     """
-    # whole script
+    # alone
     import horovod.torch as hvd
-    import torch
 
     hvd.init()
     torch.cuda.set_device(hvd.local_rank())
@@ -127,8 +122,7 @@ INVALID = (
     print(reduce_mean(torch.ones(1)))
     """,
     """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
 
     accelerator = Accelerator()

@@ -81,11 +81,7 @@ VALID = (
         torch.save(model.module.state_dict(), "model.pt")
     """,
     """
-    # whole script
-    import torch
-    import torch.distributed as dist
-    import torch.multiprocessing as mp
-
+    # alone
     def worker(local_rank):
         dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=local_rank, world_size=2)
         if local_rank == 0:
@@ -115,8 +111,7 @@ INVALID = (
     Trainer(model).fit()
     """,
     """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
 
     accelerator = Accelerator()

@@ -64,11 +64,8 @@ VALID = (
         torch.save(state, "model.pt")
     """,
     """
-    # whole script
-    import torch
-    import torch.distributed as dist
+    # alone
     from torch.distributed.optim import ZeroRedundancyOptimizer
-    from torch.nn.parallel import DistributedDataParallel as DDP
 
     dist.init_process_group("gloo")
     model = DDP(torch.nn.Linear(2, 2))
@@ -79,7 +76,7 @@ VALID = (
     dist.destroy_process_group()
     """,
     """
-    # whole script
+    # alone
     from accelerate import Accelerator, DistributedType
 
     accelerator = Accelerator()
@@ -111,9 +108,8 @@ INVALID = (
             save(model, "model")  # expect
     """,
     """
-    # whole script
+    # alone
     import deepspeed
-    import torch
 
     engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
     for epoch in range(3):
@@ -122,7 +118,7 @@ INVALID = (
     torch.distributed.destroy_process_group()
     """,
     """
-    # whole script
+    # alone
     from accelerate import Accelerator
 
     accelerator = Accelerator()

@@ -92,10 +92,8 @@ HEAD = """
         return top1
 """
 _ACCELERATE = """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
-    from torch.utils.data import DataLoader, TensorDataset
 
     accelerator = Accelerator()
     model = torch.nn.Linear(4, 2)

@@ -71,11 +71,9 @@ TAIL = """
     dist.destroy_process_group()
 """
 _ACCELERATE = """
-    # whole script
-    import torch
+    # alone
     from accelerate import Accelerator
     from torch.optim.lr_scheduler import CosineAnnealingLR
-    from torch.utils.data import DataLoader, TensorDataset
 
     def main(epochs, batch_size):
         accelerator = Accelerator(OPTION)
