@@ -37,6 +37,7 @@ HEAD = """
 TAIL = """
     dist.destroy_process_group()
 """
+_IMPLIED = {"IMPORTS": IMPORTS, "HEAD": HEAD, "TAIL": TAIL}
 
 
 def scripts(rule: ModuleType, name: str) -> tuple[str, ...]:
@@ -44,6 +45,3 @@ def scripts(rule: ModuleType, name: str) -> tuple[str, ...]:
     imports, head, tail = (dedent(getattr(rule, part, implied)) for part, implied in _IMPLIED.items())
     cases = (dedent(case) for case in getattr(rule, name, ()))
     return tuple(imports + case if case.startswith("\n# alone\n") else imports + head + case + tail for case in cases)
-
-
-_IMPLIED = {"IMPORTS": IMPORTS, "HEAD": HEAD, "TAIL": TAIL}

@@ -52,18 +52,20 @@ FIX = "unsafe"
 HEAD = """
     parser = argparse.ArgumentParser()
 """
+TAIL = """
+    dist.init_process_group("nccl")
+    dist.destroy_process_group()
+"""
 VALID = (
     """
     parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
     args = parser.parse_args()
     torch.cuda.set_device(args.local_rank)
-    dist.init_process_group("nccl")
     """,
     """
     parser.add_argument("--local_rank", type=int, default=0, help="please ignore")
     args = parser.parse_args()
     torch.cuda.set_device(dist.get_node_local_rank())
-    dist.init_process_group("nccl")
     """,
     """
     parser.add_argument("--local_rank", type=int, default=-1)
@@ -71,7 +73,6 @@ VALID = (
     if "LOCAL_RANK" in os.environ:
         args.local_rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(args.local_rank)
-    dist.init_process_group("nccl")
     """,
     """
     # alone
@@ -92,7 +93,6 @@ VALID = (
     parser.add_argument("--local_rank", type=int, default=-1)
     args = parser.parse_args()
     torch.cuda.set_device(args.local_rank)
-    dist.init_process_group("nccl")
     """,
 )
 INVALID = (
@@ -100,7 +100,6 @@ INVALID = (
     parser.add_argument("--local_rank", type=int, default=0)  # expect
     args = parser.parse_args()
     torch.cuda.set_device(args.local_rank)
-    dist.init_process_group("nccl")
     """,
     """
     # alone
@@ -127,7 +126,6 @@ INVALID = (
     """
     parser.add_argument("--local_rank", type=int)  # expect
     args, rest = parser.parse_known_args()
-    dist.init_process_group("nccl")
     device = torch.device(f"cuda:{args.local_rank}")
     """,
 )

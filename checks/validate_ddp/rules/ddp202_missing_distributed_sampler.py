@@ -46,11 +46,10 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 
 HEAD = """
-    from torch.nn.parallel import DistributedDataParallel
-    from torch.utils.data import Subset
+    from torch.utils.data import RandomSampler, Subset
 
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    model = DDP(torch.nn.Linear(1, 1))
 
     def train(loader):
         for epoch in range(2):
@@ -80,7 +79,7 @@ INVALID = (
     train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
     """,
     """
-    class Data(torch.utils.data.Dataset):
+    class Data(Dataset):
         def __len__(self):
             return 8
 
@@ -93,8 +92,6 @@ INVALID = (
     train(build())
     """,
     """
-    from torch.utils.data import RandomSampler
-
     data = torch.ones(8, 1)
     train(DataLoader(data, sampler=RandomSampler(data)))  # expect
     """,
