@@ -49,98 +49,72 @@ SEVERITIES = (WARNING, INFO)
 EVIDENCE = "S"
 FIX = "unsafe"
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-"""
+HEAD = ""
 VALID = (
-    _HEAD
-    + """
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.barrier()
-model = DDP(torch.nn.Linear(2, 2).cuda())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl", device_id=device)
-dist.barrier()
-torch.cuda.set_device(device)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
-dist.init_process_group("nccl")
-dist.barrier()
-model = DDP(torch.nn.Linear(2, 2).cuda())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-dist.init_process_group("gloo")
-dist.barrier()
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-local_rank = int(os.environ["LOCAL_RANK"])
-dist.init_process_group("nccl")
-model = torch.nn.Linear(2, 2).to(local_rank)
-model = DDP(model, device_ids=[local_rank])
-dist.barrier(device_ids=[local_rank])
-dist.destroy_process_group()
-""",
+    """
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.barrier()
+    model = DDP(torch.nn.Linear(2, 2).cuda())
+    """,
+    """
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=device)
+    dist.barrier()
+    torch.cuda.set_device(device)
+    """,
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+    dist.init_process_group("nccl")
+    dist.barrier()
+    model = DDP(torch.nn.Linear(2, 2).cuda())
+    """,
+    """
+    dist.init_process_group("gloo")
+    dist.barrier()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
+    """
+    local_rank = int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("nccl")
+    model = torch.nn.Linear(2, 2).to(local_rank)
+    model = DDP(model, device_ids=[local_rank])
+    dist.barrier(device_ids=[local_rank])
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-dist.init_process_group("nccl")
-dist.barrier()  # expect
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
     """
-import argparse
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    dist.init_process_group("nccl")
+    dist.barrier()  # expect
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
+    """
+    # alone
+    def worker(gpu, args):
+        dist.init_process_group(args.dist_backend, rank=gpu, world_size=2)
+        names = [None, None]
+        dist.all_gather_object(names, "host")  # expect
+        torch.cuda.set_device(gpu)
+        dist.destroy_process_group()
 
-def worker(gpu, args):
-    dist.init_process_group(args.dist_backend, rank=gpu, world_size=2)
-    names = [None, None]
-    dist.all_gather_object(names, "host")  # expect
-    torch.cuda.set_device(gpu)
-    dist.destroy_process_group()
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--dist-backend", default="nccl")
+        mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
+    """,
+    """
+    def main():
+        dist.init_process_group("nccl")  # expect
+        model = DDP(torch.nn.Linear(2, 2).cuda())
+        model(torch.ones(2, 2).cuda()).sum().backward()
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dist-backend", default="nccl")
-    mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
-""",
-    _HEAD
-    + """
-def main():
-    dist.init_process_group("nccl")  # expect
-    model = DDP(torch.nn.Linear(2, 2).cuda())
-    model(torch.ones(2, 2).cuda()).sum().backward()
-    dist.destroy_process_group()
-
-main()
-""",
-    _HEAD
-    + """
-dist.init_process_group(backend="nccl")  # expect
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-model = DDP(torch.nn.Linear(2, 2).to(device))
-dist.destroy_process_group()
-""",
+    main()
+    """,
+    """
+    dist.init_process_group(backend="nccl")  # expect
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = DDP(torch.nn.Linear(2, 2).to(device))
+    """,
 )
 _CHOSEN = ("set_device", "set_device_index")
 _ON_CURRENT_DEVICE = frozenset(

@@ -48,78 +48,53 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("each rank take the GPU of its local rank", once=True)
 
+HEAD = ""
 VALID = (
     """
-import os
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
     """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-torch.cuda.set_device(rank % torch.cuda.device_count())
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    """,
     """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    # alone
+    def worker(rank, world_size):
+        dist.init_process_group("nccl", rank=rank, world_size=world_size)
+        torch.cuda.set_device(rank)
+        dist.destroy_process_group()
 
-def worker(rank, world_size):
-    dist.init_process_group("nccl", rank=rank, world_size=world_size)
-    torch.cuda.set_device(rank)
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+    """,
 )
 INVALID = (
     """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-torch.cuda.set_device(rank)  # expect
-dist.destroy_process_group()
-""",
-    """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-def main():
     dist.init_process_group("nccl")
-    rank = int(os.environ["RANK"])
-    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
-    dist.destroy_process_group()
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)  # expect
+    """,
+    """
+    def main():
+        dist.init_process_group("nccl")
+        rank = int(os.environ["RANK"])
+        model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
 
-if __name__ == "__main__":
+    if __name__ == "__main__":
+        main()
+    """,
+    """
+    def device_of(rank):
+        return torch.device(f"cuda:{rank}")  # expect
+
+    def main():
+        dist.init_process_group("nccl")
+        model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
+
     main()
-""",
-    """
-import torch
-import torch.distributed as dist
-
-def device_of(rank):
-    return torch.device(f"cuda:{rank}")  # expect
-
-def main():
-    dist.init_process_group("nccl")
-    model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
-    dist.destroy_process_group()
-
-main()
-""",
+    """,
 )
 
 

@@ -60,99 +60,78 @@ EVIDENCE = "SR"
 FIX = "safe"
 TELLING = Telling("another order in each epoch")
 
-_HEAD = """
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-dist.init_process_group("gloo")
-"""
 VALID = (
-    _HEAD
-    + """
-sampler = DistributedSampler(range(8))
-loader = DataLoader(range(8), sampler=sampler)
-for epoch in range(3):
-    loader.sampler.set_epoch(epoch)
-    for batch in loader:
-        print(batch)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def train_one_epoch(loader, epoch):
-    if hasattr(loader.sampler, "set_epoch"):
+    """
+    sampler = DistributedSampler(range(8))
+    loader = DataLoader(range(8), sampler=sampler)
+    for epoch in range(3):
         loader.sampler.set_epoch(epoch)
-    for batch in loader:
-        print(batch)
+        for batch in loader:
+            print(batch)
+    """,
+    """
+    def train_one_epoch(loader, epoch):
+        if hasattr(loader.sampler, "set_epoch"):
+            loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            print(batch)
 
-loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))
-for epoch in range(3):
-    train_one_epoch(loader, epoch)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=False))
-for epoch in range(3):
-    for batch in loader:
+    loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))
+    for epoch in range(3):
+        train_one_epoch(loader, epoch)
+    """,
+    """
+    loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=False))
+    for epoch in range(3):
+        for batch in loader:
+            print(batch)
+    single = DataLoader(range(8), sampler=DistributedSampler(range(8)))
+    for batch in single:
         print(batch)
-single = DataLoader(range(8), sampler=DistributedSampler(range(8)))
-for batch in single:
-    print(batch)
-dist.destroy_process_group()
-""",
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-sampler = DistributedSampler(range(8))  # expect
-loader = DataLoader(range(8), sampler=sampler)
-for epoch in range(3):
-    for batch in loader:
-        print(batch)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self):
-        self.loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))  # expect
-
-    def run_epoch(self, epoch):
-        for step, batch in enumerate(self.loader):
-            print(epoch, step, batch)
-
-    def fit(self):
-        for epoch in range(3):
-            self.run_epoch(epoch)
-
-Trainer().fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def endless(loader):
-    while True:
+    """
+    sampler = DistributedSampler(range(8))  # expect
+    loader = DataLoader(range(8), sampler=sampler)
+    for epoch in range(3):
         for batch in loader:
-            yield batch
+            print(batch)
+    """,
+    """
+    class Trainer:
+        def __init__(self):
+            self.loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))  # expect
 
-batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
-for step in range(100):
-    print(next(batches))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def endless(loader):
-    while True:
-        yield from loader
+        def run_epoch(self, epoch):
+            for step, batch in enumerate(self.loader):
+                print(epoch, step, batch)
 
-batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
-for step in range(100):
-    print(next(batches))
-dist.destroy_process_group()
-""",
+        def fit(self):
+            for epoch in range(3):
+                self.run_epoch(epoch)
+
+    Trainer().fit()
+    """,
+    """
+    def endless(loader):
+        while True:
+            for batch in loader:
+                yield batch
+
+    batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+    for step in range(100):
+        print(next(batches))
+    """,
+    """
+    def endless(loader):
+        while True:
+            yield from loader
+
+    batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+    for step in range(100):
+        print(next(batches))
+    """,
 )
 
 

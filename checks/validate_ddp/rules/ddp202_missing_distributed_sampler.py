@@ -63,94 +63,73 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("no sample read by two ranks", once=True)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+HEAD = """
+    from torch.utils.data import RandomSampler, Subset
 
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(1, 1))
 
-def train(loader):
-    for epoch in range(2):
-        if hasattr(loader.sampler, "set_epoch"):
-            loader.sampler.set_epoch(epoch)
-        for batch in loader:
-            model(batch).sum().backward()
+    def train(loader):
+        for epoch in range(2):
+            if hasattr(loader.sampler, "set_epoch"):
+                loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).sum().backward()
 """
 VALID = (
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-data = torch.ones(8, 1)
-mine = Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))
-train(DataLoader(mine, shuffle=True))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
-with torch.no_grad():
-    for batch in DataLoader(torch.ones(8, 1)):
-        model(batch)
-dist.destroy_process_group()
-""",
+    """
+    train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+    """,
+    """
+    data = torch.ones(8, 1)
+    mine = Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))
+    train(DataLoader(mine, shuffle=True))
+    """,
+    """
+    train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+    with torch.no_grad():
+        for batch in DataLoader(torch.ones(8, 1)):
+            model(batch)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
+    """
+    train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+    """,
+    """
+    class Data(Dataset):
+        def __len__(self):
+            return 8
 
-    def __getitem__(self, index):
-        return torch.ones(1)
+        def __getitem__(self, index):
+            return torch.ones(1)
 
-def build():
-    return DataLoader(Data(), batch_size=2, shuffle=False)  # expect
+    def build():
+        return DataLoader(Data(), batch_size=2, shuffle=False)  # expect
 
-train(build())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.utils.data import RandomSampler
+    train(build())
+    """,
+    """
+    data = torch.ones(8, 1)
+    train(DataLoader(data, sampler=RandomSampler(data)))  # expect
+    """,
+    """
+    def endless(loader):
+        while True:
+            yield from loader
 
-data = torch.ones(8, 1)
-train(DataLoader(data, sampler=RandomSampler(data)))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def endless(loader):
-    while True:
-        yield from loader
+    batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+    for step in range(100):
+        model(next(batches)).sum().backward()
+    """,
+    """
+    from torch.distributed.fsdp import fully_shard
 
-batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
-for step in range(100):
-    model(next(batches)).sum().backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.distributed.fsdp import fully_shard
-
-net = fully_shard(torch.nn.Linear(1, 1))
-for epoch in range(2):
-    for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
-        net(batch).sum().backward()
-dist.destroy_process_group()
-""",
+    net = fully_shard(torch.nn.Linear(1, 1))
+    for epoch in range(2):
+        for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
+            net(batch).sum().backward()
+    """,
 )
 
 

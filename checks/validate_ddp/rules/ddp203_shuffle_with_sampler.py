@@ -44,66 +44,48 @@ EVIDENCE = "S"
 FIX = "safe"
 TELLING = Telling(crashes=("ValueError",))
 
-_HEAD = """
-import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler
-
-dist.init_process_group("gloo")
-"""
 VALID = (
-    _HEAD
-    + """
-def build(dataset, distributed):
-    sampler = DistributedSampler(dataset) if distributed else None
-    return DataLoader(dataset, shuffle=(sampler is None), sampler=sampler)
+    """
+    def build(dataset, distributed):
+        sampler = DistributedSampler(dataset) if distributed else None
+        return DataLoader(dataset, shuffle=(sampler is None), sampler=sampler)
 
-build(range(8), True)
-build(range(8), False)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-options = dict(shuffle=True)
-sampler = None
-if dist.get_world_size() > 1:
-    sampler = DistributedSampler(range(8))
-    options["shuffle"] = False
-loader = DataLoader(range(8), sampler=sampler, **options)
-dist.destroy_process_group()
-""",
+    build(range(8), True)
+    build(range(8), False)
+    """,
+    """
+    loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True))
+    """,
+    """
+    options = dict(shuffle=True)
+    sampler = None
+    if dist.get_world_size() > 1:
+        sampler = DistributedSampler(range(8))
+        options["shuffle"] = False
+    loader = DataLoader(range(8), sampler=sampler, **options)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-loader = DataLoader(range(8), shuffle=True, sampler=DistributedSampler(range(8)))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def build(dataset, shuffle):
-    sampler = DistributedSampler(dataset, shuffle=shuffle)
-    return DataLoader(dataset, 4, shuffle, sampler)  # expect
+    """
+    loader = DataLoader(range(8), shuffle=True, sampler=DistributedSampler(range(8)))  # expect
+    """,
+    """
+    def build(dataset, shuffle):
+        sampler = DistributedSampler(dataset, shuffle=shuffle)
+        return DataLoader(dataset, 4, shuffle, sampler)  # expect
 
-build(range(8), True)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Data:
-    def __init__(self):
-        self.sampler = DistributedSampler(range(8))
+    build(range(8), True)
+    """,
+    """
+    class Data:
+        def __init__(self):
+            self.sampler = DistributedSampler(range(8))
 
-    def loader(self):
-        return DataLoader(range(8), sampler=self.sampler, shuffle=True)  # expect
+        def loader(self):
+            return DataLoader(range(8), sampler=self.sampler, shuffle=True)  # expect
 
-Data().loader()
-dist.destroy_process_group()
-""",
+    Data().loader()
+    """,
 )
 
 

@@ -62,168 +62,139 @@ SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-_HEAD = """
-import random
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+HEAD = """
+    import random
 
-class Data(Dataset):
-    def __len__(self):
-        return 8
+    class Data(Dataset):
+        def __len__(self):
+            return 8
 
-    def __getitem__(self, index):
-        return torch.ones(1)
+        def __getitem__(self, index):
+            return torch.ones(1)
 
-class Cropped(Data):
-    def __getitem__(self, index):
-        shift = random.randint(0, 4)
-        return torch.ones(8)[shift : shift + 1]
+    class Cropped(Data):
+        def __getitem__(self, index):
+            shift = random.randint(0, 4)
+            return torch.ones(8)[shift : shift + 1]
 
-def loader_of(data):
-    return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+    def loader_of(data):
+        return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
 
-def train(loader, noisy=False):
-    model = DDP(torch.nn.Linear(1, 1))
-    for batch in loader:
-        model(batch).sum().backward()
+    def train(loader):
+        model = DDP(torch.nn.Linear(1, 1))
+        for batch in loader:
+            model(batch).sum().backward()
 
-def train_with_noise(loader, generator=None):
-    model = DDP(torch.nn.Linear(1, 1))
-    for batch in loader:
-        noise = torch.randn(batch.shape, generator=generator)
-        model(batch + noise).sum().backward()
+    def train_with_noise(loader, generator=None):
+        model = DDP(torch.nn.Linear(1, 1))
+        for batch in loader:
+            noise = torch.randn(batch.shape, generator=generator)
+            model(batch + noise).sum().backward()
 
-dist.init_process_group("gloo")
+    dist.init_process_group("gloo")
 """
 VALID = (
-    _HEAD
-    + """
-torch.manual_seed(0)
-train(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0 + dist.get_rank())
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-model = torch.nn.Linear(1, 1)
-torch.manual_seed(1000 + dist.get_rank())
-train_with_noise(loader_of(Cropped()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-generator = torch.Generator().manual_seed(dist.get_rank())
-train_with_noise(loader_of(Data()), generator)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def seed_worker(worker):
-    random.seed(1000 * dist.get_rank() + worker)
+    """
+    torch.manual_seed(0)
+    train(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0 + dist.get_rank())
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1)
+    torch.manual_seed(1000 + dist.get_rank())
+    train_with_noise(loader_of(Cropped()))
+    """,
+    """
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    train_with_noise(loader_of(Data()), generator)
+    """,
+    """
+    def seed_worker(worker):
+        random.seed(1000 * dist.get_rank() + worker)
 
-torch.manual_seed(0)
-data = Cropped()
-train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from accelerate.utils import set_seed
+    torch.manual_seed(0)
+    data = Cropped()
+    train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+    """,
+    """
+    from accelerate.utils import set_seed
 
-set_seed(0, device_specific=True)
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-order = torch.randperm(8)
-model = DDP(torch.nn.Linear(1, 1))
-for step in range(8):
-    if torch.rand(1) < 0.5:
-        model(torch.ones(1, 1)).sum().backward()
-with torch.no_grad():
-    for step in range(2):
-        model(torch.randn(4, 1))
-dist.destroy_process_group()
-""",
+    set_seed(0, device_specific=True)
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0)
+    order = torch.randperm(8)
+    model = DDP(torch.nn.Linear(1, 1))
+    for step in range(8):
+        if torch.rand(1) < 0.5:
+            model(torch.ones(1, 1)).sum().backward()
+    with torch.no_grad():
+        for step in range(2):
+            model(torch.randn(4, 1))
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-torch.manual_seed(0)  # expect
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import numpy
-
-def fix_random_seeds(seed=31):
-    torch.manual_seed(seed)
-    torch.cuda.manual_seed_all(seed)
-    numpy.random.seed(seed)
-
-def main(args):
-    fix_random_seeds(args.seed)  # expect
-    train(loader_of(Cropped()))
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    import argparse
-    main(argparse.ArgumentParser().parse_args())
-""",
-    _HEAD
-    + """
-from torchvision import transforms
-
-class Pictures(Data):
-    def __init__(self, transform):
-        self.transform = transform
-
-torch.manual_seed(42)  # expect
-train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from pictures import Pictures
-
-torch.manual_seed(0)  # expect
-train(loader_of(Pictures("train", random_crop=224, flip=True)))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def seed_worker(worker):
-    random.seed(1234 + worker)  # expect
-
-torch.manual_seed(dist.get_rank())
-data = Cropped()
-train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
-dist.destroy_process_group()
-""",
     """
-import torch
-from accelerate import Accelerator
-from accelerate.utils import set_seed
+    torch.manual_seed(0)  # expect
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    import numpy
 
-accelerator = Accelerator()
-set_seed(7)  # expect
-model = accelerator.prepare(torch.nn.Linear(4, 4))
-for step in range(10):
-    steps = torch.randint(0, 1000, (16,))
-    accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
-""",
+    def fix_random_seeds(seed=31):
+        torch.manual_seed(seed)
+        torch.cuda.manual_seed_all(seed)
+        numpy.random.seed(seed)
+
+    def main(args):
+        fix_random_seeds(args.seed)  # expect
+        train(loader_of(Cropped()))
+
+    if __name__ == "__main__":
+        main(argparse.ArgumentParser().parse_args())
+    """,
+    """
+    from torchvision import transforms
+
+    class Pictures(Data):
+        def __init__(self, transform):
+            self.transform = transform
+
+    torch.manual_seed(42)  # expect
+    train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
+    """,
+    """
+    from pictures import Pictures
+
+    torch.manual_seed(0)  # expect
+    train(loader_of(Pictures("train", random_crop=224, flip=True)))
+    """,
+    """
+    def seed_worker(worker):
+        random.seed(1234 + worker)  # expect
+
+    torch.manual_seed(dist.get_rank())
+    data = Cropped()
+    train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+    from accelerate.utils import set_seed
+
+    accelerator = Accelerator()
+    set_seed(7)  # expect
+    model = accelerator.prepare(torch.nn.Linear(4, 4))
+    for step in range(10):
+        steps = torch.randint(0, 1000, (16,))
+        accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
+    """,
 )
 _LIBRARIES = ("torch", "accelerate", "transformers", "diffusers")
 """Whose seeding functions are known to seed PyTorch alike on every rank, unless told otherwise."""

@@ -53,88 +53,60 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("gradients that are equal on all ranks", once=True, clears_beside=("DDP202", "DDP206"))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def forward(self, x):
-        return self.layer(x)
-
-dist.init_process_group("gloo")
-net = Net()
-ddp = DDP(net)
+HEAD = """
+    dist.init_process_group("gloo")
+    net = Net()
+    ddp = DDP(net)
 """
 VALID = (
-    _HEAD
-    + """
-for step in range(3):
-    ddp(torch.ones(2, 1)).sum().backward()
-with torch.no_grad():
-    net(torch.ones(2, 1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(3):
-    net(torch.ones(2, 1)).sum().backward()
-    for parameter in net.parameters():
-        dist.all_reduce(parameter.grad)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-ddp.module.eval()
-print(ddp.module(torch.ones(2, 1)))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-encoder = torch.nn.Linear(1, 1)
-wrapped = DDP(encoder)
-loss = wrapped(torch.ones(2, 1)).sum() + wrapped.module(torch.ones(2, 1)).sum()
-loss.backward()
-dist.destroy_process_group()
-""",
+    """
+    for step in range(3):
+        ddp(torch.ones(2, 4)).sum().backward()
+    with torch.no_grad():
+        net(torch.ones(2, 4))
+    """,
+    """
+    for step in range(3):
+        net(torch.ones(2, 4)).sum().backward()
+        for parameter in net.parameters():
+            dist.all_reduce(parameter.grad)
+    """,
+    """
+    ddp.module.eval()
+    print(ddp.module(torch.ones(2, 4)))
+    """,
+    """
+    encoder = torch.nn.Linear(4, 1)
+    wrapped = DDP(encoder)
+    loss = wrapped(torch.ones(2, 4)).sum() + wrapped.module(torch.ones(2, 4)).sum()
+    loss.backward()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for step in range(3):
-    loss = net(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(3):
-    loss = ddp.module(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def step(model, x):
-    loss = model.module(x).mean()  # expect
-    loss.backward()
+    """
+    for step in range(3):
+        loss = net(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
+    """
+    for step in range(3):
+        loss = ddp.module(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
+    """
+    def step(model, x):
+        loss = model.module(x).mean()  # expect
+        loss.backward()
 
-step(ddp, torch.ones(2, 1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-encoder = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
-wrapped = DDP(encoder)
-for step in range(3):
-    loss = encoder(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
+    step(ddp, torch.ones(2, 4))
+    """,
+    """
+    encoder = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.ReLU())
+    wrapped = DDP(encoder)
+    for step in range(3):
+        loss = encoder(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
 )
 
 

@@ -64,137 +64,112 @@ SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel as DDP
+HEAD = """
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = DDP(torch.nn.Linear(4, 4))
+    batch, labels = torch.ones(8, 4), torch.arange(8)
 
-dist.init_process_group("gloo")
-rank, world_size = dist.get_rank(), dist.get_world_size()
-model = DDP(torch.nn.Linear(4, 4))
-batch, labels = torch.ones(8, 4), torch.arange(8)
-
-def gather(tensor):
-    parts = [torch.zeros_like(tensor) for _ in range(world_size)]
-    dist.all_gather(parts, tensor)
-    return torch.cat(parts)
-
-"""
-_TAIL = """
-dist.destroy_process_group()
-"""
-VALID = (
-    _HEAD
-    + """
-loss = F.cross_entropy(model(batch), labels)
-logged = gather(loss.unsqueeze(0)).mean().item()
-hits = gather(model(batch).argmax(1)).sum()
-loss.backward()
-print(logged, hits)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-class Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tensor):
+    def gather(tensor):
         parts = [torch.zeros_like(tensor) for _ in range(world_size)]
         dist.all_gather(parts, tensor)
         return torch.cat(parts)
+"""
+VALID = (
+    """
+    loss = F.cross_entropy(model(batch), labels)
+    logged = gather(loss.unsqueeze(0)).mean().item()
+    hits = gather(model(batch).argmax(1)).sum()
+    loss.backward()
+    print(logged, hits)
+    """,
+    """
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            parts = [torch.zeros_like(tensor) for _ in range(world_size)]
+            dist.all_gather(parts, tensor)
+            return torch.cat(parts)
 
-    @staticmethod
-    def backward(ctx, grad):
-        dist.all_reduce(grad)
-        return grad.chunk(world_size)[rank]
+        @staticmethod
+        def backward(ctx, grad):
+            dist.all_reduce(grad)
+            return grad.chunk(world_size)[rank]
 
-z = model(batch)
-loss = (z @ Gather.apply(z).T).mean()
-loss.backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from torch.distributed.nn.functional import all_gather
+    z = model(batch)
+    loss = (z @ Gather.apply(z).T).mean()
+    loss.backward()
+    """,
+    """
+    from torch.distributed.nn.functional import all_gather
 
-z = model(batch)
-loss = (z @ torch.cat(all_gather(z)).T).mean()
-loss.backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-queue = torch.zeros(4, 64)
-q = model(batch)
-with torch.no_grad():
-    keys = gather(model(batch))
-queue = torch.cat([queue, keys.T], 1)
-loss = (q @ queue).mean()
-loss.backward()
-negatives = gather(model(batch).detach())
-(q @ negatives.T).mean().backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-loss = F.cross_entropy(model(batch), labels)
-loss.backward()
-reduced = loss.clone()
-dist.all_reduce(reduced)
-dist.all_reduce(loss, op=dist.ReduceOp.AVG)
-print(reduced / world_size)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-z = model(batch)
-count = torch.tensor(float(len(z)))
-dist.all_reduce(count)
-loss = z.sum() / count * world_size
-loss.backward()
-"""
-    + _TAIL,
+    z = model(batch)
+    loss = (z @ torch.cat(all_gather(z)).T).mean()
+    loss.backward()
+    """,
+    """
+    queue = torch.zeros(4, 64)
+    q = model(batch)
+    with torch.no_grad():
+        keys = gather(model(batch))
+    queue = torch.cat([queue, keys.T], 1)
+    loss = (q @ queue).mean()
+    loss.backward()
+    negatives = gather(model(batch).detach())
+    (q @ negatives.T).mean().backward()
+    """,
+    """
+    loss = F.cross_entropy(model(batch), labels)
+    loss.backward()
+    reduced = loss.clone()
+    dist.all_reduce(reduced)
+    dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+    print(reduced / world_size)
+    """,
+    """
+    z = model(batch)
+    count = torch.tensor(float(len(z)))
+    dist.all_reduce(count)
+    loss = z.sum() / count * world_size
+    loss.backward()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-z = model(batch)
-logits = z @ gather(z).T  # expect
-loss = F.cross_entropy(logits, labels + rank * 8)
-loss.backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def spread(z):
-    everybody = gather(z)  # expect
-    return torch.pdist(everybody).pow(2).mul(-2).exp().mean().log()
-
-z = model(batch)
-loss = F.cross_entropy(z, labels) + 0.1 * spread(z)
-loss.backward()
-"""
-    + _TAIL,
     """
-import torch
-from accelerate import Accelerator
+    z = model(batch)
+    logits = z @ gather(z).T  # expect
+    loss = F.cross_entropy(logits, labels + rank * 8)
+    loss.backward()
+    """,
+    """
+    def spread(z):
+        everybody = gather(z)  # expect
+        return torch.pdist(everybody).pow(2).mul(-2).exp().mean().log()
 
-class Contrast(torch.nn.Module):
-    def forward(self, images, texts):
-        texts = accelerator.gather(texts)  # expect
-        return torch.nn.functional.cross_entropy(images @ texts.T, torch.arange(len(images)))
+    z = model(batch)
+    loss = F.cross_entropy(z, labels) + 0.1 * spread(z)
+    loss.backward()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
 
-accelerator = Accelerator()
-model = torch.nn.Linear(4, 4)
-model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-contrast = Contrast()
-for step in range(3):
-    optimizer.zero_grad()
-    loss = contrast(model(torch.ones(8, 4)), model(torch.zeros(8, 4)))
-    accelerator.backward(loss)
-    optimizer.step()
-accelerator.end_training()
-""",
+    class Contrast(torch.nn.Module):
+        def forward(self, images, texts):
+            texts = accelerator.gather(texts)  # expect
+            return torch.nn.functional.cross_entropy(images @ texts.T, torch.arange(len(images)))
+
+    accelerator = Accelerator()
+    model = torch.nn.Linear(4, 4)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    contrast = Contrast()
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = contrast(model(torch.ones(8, 4)), model(torch.zeros(8, 4)))
+        accelerator.backward(loss)
+        optimizer.step()
+    accelerator.end_training()
+    """,
 )
 
 

@@ -76,105 +76,71 @@ TELLING = Telling(
     "gradients that are equal on all ranks", outranks=("DDP301",), step_by_step=True, clears_beside=("DDP202", "DDP206")
 )
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(nn.Module):
-    def __init__(self, head=None):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.head = head
-
-    def forward(self, x):
-        return self.layer(x)
-
-dist.init_process_group("gloo")
-"""
-_TAIL = """
-for step in range(3):
-    optimizer.zero_grad()
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-dist.destroy_process_group()
+TAIL = """
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
 """
 VALID = (
-    _HEAD
-    + """
-model = DDP(Net())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model.module.scale = nn.Parameter(torch.ones(1))
-"""
-    + _TAIL,
-    _HEAD
-    + """
-net = Net()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-model = DDP(net)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-head = nn.Linear(4, 1)
-net = Net(head)
-model = DDP(net)
-groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
-optimizer = torch.optim.SGD(groups, lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, head = DDP(Net()), DDP(nn.Linear(4, 1))
-optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-class ShardedHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(4, 4 // dist.get_world_size()))
+    """
+    model = DDP(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.module.scale = nn.Parameter(torch.ones(1))
+    """,
+    """
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    model = DDP(net)
+    """,
+    """
+    head = nn.Linear(4, 1)
+    net = Net()
+    net.head = head
+    model = DDP(net)
+    groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    """,
+    """
+    model, head = DDP(Net()), DDP(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    """,
+    """
+    class ShardedHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4, 4 // dist.get_world_size()))
 
-    def forward(self, x):
-        gathered = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, x)
-        return torch.cat(gathered) @ self.weight
+        def forward(self, x):
+            gathered = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
+            dist.all_gather(gathered, x)
+            return torch.cat(gathered) @ self.weight
 
-model, head = DDP(Net()), ShardedHead()
-optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters()}], lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, criterion = DDP(Net()), nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.1)
-"""
-    + _TAIL,
+    model, head = DDP(Net()), ShardedHead()
+    optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters()}], lr=0.1)
+    """,
+    """
+    model, criterion = DDP(Net()), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.1)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model, head = DDP(Net()), nn.Linear(4, 1)
-optimizer = torch.optim.SGD(list(model.parameters()) + list(head.parameters()), lr=0.1)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, projector = DDP(Net()), Net()
-groups = [{"params": model.parameters()}, {"params": projector.parameters(), "lr": 1.0}]
-optimizer = torch.optim.AdamW(groups)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-net = Net()
-model = DDP(net)
-net.head = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
-"""
-    + _TAIL,
+    """
+    model, head = DDP(Net()), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(list(model.parameters()) + list(head.parameters()), lr=0.1)  # expect
+    """,
+    """
+    model, projector = DDP(Net()), Net()
+    groups = [{"params": model.parameters()}, {"params": projector.parameters(), "lr": 1.0}]
+    optimizer = torch.optim.AdamW(groups)  # expect
+    """,
+    """
+    net = Net()
+    model = DDP(net)
+    net.head = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
+    """,
 )
 
 

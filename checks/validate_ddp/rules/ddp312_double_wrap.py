@@ -46,74 +46,50 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("a module without a wrapper in it", once=True)
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-dist.init_process_group("nccl")
-local_rank = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(local_rank)
-model = Net()
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("nccl")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    model = Net()
 """
 VALID = (
-    _HEAD
-    + """
-model.cuda(local_rank)
-model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
-model = DDP(model, device_ids=[local_rank])
-model.cuda(local_rank)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-if not isinstance(model, DDP):
-    model = DDP(model)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for fold in range(3):
-    model = DDP(Net().to(local_rank))
-model = DDP(model.module)
-"""
-    + _TAIL,
-    _HEAD.replace("nccl", "gloo")
-    + """
-model = DDP(model)
-model.to("cpu")
-"""
-    + _TAIL,
+    """
+    model.cuda(local_rank)
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = DDP(model, device_ids=[local_rank])
+    model.cuda(local_rank)
+    """,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    if not isinstance(model, DDP):
+        model = DDP(model)
+    """,
+    """
+    for fold in range(3):
+        model = DDP(Net().to(local_rank))
+    model = DDP(model.module)
+    """,
+    """
+    # alone
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(1, 1))
+    model.to("cpu")
+    dist.destroy_process_group()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-ddp = DDP(model)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model, device_ids=[local_rank])  # expect
-model.cuda(local_rank)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
-"""
-    + _TAIL,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    ddp = DDP(model)  # expect
+    """,
+    """
+    model = DDP(model, device_ids=[local_rank])  # expect
+    model.cuda(local_rank)
+    """,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
+    """,
 )
 
 

@@ -51,70 +51,53 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("every rank call it, equally often", parts_before=("DDP404",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.BatchNorm1d(4))
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.BatchNorm1d(4))
 """
 VALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    model.module(torch.ones(2, 4))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-output = model(torch.ones(2, 4))
-if dist.get_rank() == 0:
-    print(output)
-dist.destroy_process_group()
-""",
     """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.BatchNorm1d(4), broadcast_buffers=False)
-if dist.get_rank() == 0:
-    model(torch.ones(2, 4))
-dist.destroy_process_group()
-""",
+    if dist.get_rank() == 0:
+        model.module(torch.ones(2, 4))
+    """,
+    """
+    output = model(torch.ones(2, 4))
+    if dist.get_rank() == 0:
+        print(output)
+    """,
+    """
+    # alone
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.BatchNorm1d(4), broadcast_buffers=False)
+    if dist.get_rank() == 0:
+        model(torch.ones(2, 4))
+    dist.destroy_process_group()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    model(torch.ones(2, 4))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-@torch.no_grad()
-def validate(net):
-    net.eval()
-    return net(torch.ones(2, 4))
-
-for epoch in range(2):
-    model(torch.ones(2, 4)).sum().backward()
+    """
     if dist.get_rank() == 0:
-        validate(model)  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def evaluate(net):
-    if dist.get_rank() > 0:
-        return None
-    return net(torch.ones(2, 4))  # expect
+        model(torch.ones(2, 4))  # expect
+    """,
+    """
+    @torch.no_grad()
+    def validate(net):
+        net.eval()
+        return net(torch.ones(2, 4))
 
-evaluate(model)
-dist.destroy_process_group()
-""",
+    for epoch in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        if dist.get_rank() == 0:
+            validate(model)  # expect
+    """,
+    """
+    def evaluate(net):
+        if dist.get_rank() > 0:
+            return None
+        return net(torch.ones(2, 4))  # expect
+
+    evaluate(model)
+    """,
 )
 
 _WITH_BUFFERS = (

@@ -47,61 +47,45 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("names without `module.`")
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = torch.nn.Linear(2, 2)
-ddp = DDP(model)
+HEAD = """
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(2, 2)
+    ddp = DDP(model)
 """
 VALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(ddp.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def unwrap(net):
-    return net.module if hasattr(net, "module") else net
+    """
+    if dist.get_rank() == 0:
+        torch.save(ddp.module.state_dict(), "model.pt")
+    """,
+    """
+    def unwrap(net):
+        return net.module if hasattr(net, "module") else net
 
-if dist.get_rank() == 0:
-    torch.save({"model": unwrap(ddp).state_dict(), "epoch": 1}, "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(model.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
+    if dist.get_rank() == 0:
+        torch.save({"model": unwrap(ddp).state_dict(), "epoch": 1}, "model.pt")
+    """,
+    """
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), "model.pt")
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(ddp.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def save(net, epoch):
-    state = {"epoch": epoch, "model": net.state_dict()}  # expect
+    """
     if dist.get_rank() == 0:
-        torch.save(state, "model.pt")
+        torch.save(ddp.state_dict(), "model.pt")  # expect
+    """,
+    """
+    def save(net, epoch):
+        state = {"epoch": epoch, "model": net.state_dict()}  # expect
+        if dist.get_rank() == 0:
+            torch.save(state, "model.pt")
 
-save(ddp, 1)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(ddp, "model.pt")  # expect
-dist.destroy_process_group()
-""",
+    save(ddp, 1)
+    """,
+    """
+    if dist.get_rank() == 0:
+        torch.save(ddp, "model.pt")  # expect
+    """,
 )
 
 

@@ -54,84 +54,66 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("no path that two ranks write", once=True)
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("nccl")
-rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(local_rank)
-model = DDP(torch.nn.Linear(2, 2).cuda())
+HEAD = """
+    dist.init_process_group("nccl")
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    model = DDP(torch.nn.Linear(2, 2).cuda())
 """
 VALID = (
-    _HEAD
-    + """
-if rank == 0:
-    torch.save(model.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if local_rank == 0:
-    torch.save(model.module.state_dict(), f"model_{dist.get_rank()}.pt")
-    torch.save(model.module.state_dict(), "/tmp/model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if local_rank == 0 and int(os.environ["GROUP_RANK"]) == 0:
-    torch.save(model.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
     """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
-def worker(local_rank):
-    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=local_rank, world_size=2)
+    if rank == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    """,
+    """
     if local_rank == 0:
-        torch.save(torch.nn.Linear(2, 2).state_dict(), "model.pt")
-    dist.destroy_process_group()
+        torch.save(model.module.state_dict(), f"model_{dist.get_rank()}.pt")
+        torch.save(model.module.state_dict(), "/tmp/model.pt")
+    """,
+    """
+    if local_rank == 0 and int(os.environ["GROUP_RANK"]) == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    """,
+    """
+    # alone
+    def worker(local_rank):
+        dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=local_rank, world_size=2)
+        if local_rank == 0:
+            torch.save(torch.nn.Linear(2, 2).state_dict(), "model.pt")
+        dist.destroy_process_group()
 
-if __name__ == "__main__":
-    mp.spawn(worker, nprocs=2)
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, nprocs=2)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if local_rank == 0:
-    torch.save(model.module.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self, net):
-        self.net = net
-        self.local_rank = int(os.environ["LOCAL_RANK"])
-
-    def fit(self):
-        for epoch in range(3):
-            if self.local_rank == 0 and epoch % 2 == 0:
-                torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
-
-Trainer(model).fit()
-dist.destroy_process_group()
-""",
     """
-import torch
-from accelerate import Accelerator
+    if local_rank == 0:
+        torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    class Trainer:
+        def __init__(self, net):
+            self.net = net
+            self.local_rank = int(os.environ["LOCAL_RANK"])
 
-accelerator = Accelerator()
-model = accelerator.prepare(torch.nn.Linear(2, 2))
-accelerator.wait_for_everyone()
-if accelerator.is_local_main_process:
-    torch.save(accelerator.unwrap_model(model).state_dict(), "model.pt")  # expect
-""",
+        def fit(self):
+            for epoch in range(3):
+                if self.local_rank == 0 and epoch % 2 == 0:
+                    torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
+
+    Trainer(model).fit()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    model = accelerator.prepare(torch.nn.Linear(2, 2))
+    accelerator.wait_for_everyone()
+    if accelerator.is_local_main_process:
+        torch.save(accelerator.unwrap_model(model).state_dict(), "model.pt")  # expect
+    """,
 )
 _OF_THE_NODE = ("/tmp", "/scratch", "/local", "/dev/shm", "/var/tmp", "/raid", "/mnt/local")
 

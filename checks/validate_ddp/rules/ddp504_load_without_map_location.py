@@ -42,57 +42,41 @@ SEVERITIES = (WARNING,)
 EVIDENCE = "S"
 FIX = "safe"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-state = torch.load(f"state_{dist.get_rank()}.pt")
-model.load_state_dict(state)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    model.module.load_state_dict(torch.load("model.pt"))
-for parameter in model.parameters():
-    dist.broadcast(parameter, src=0)
-dist.destroy_process_group()
-""",
+    """
+    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
+    """,
+    """
+    state = torch.load(f"state_{dist.get_rank()}.pt")
+    model.load_state_dict(state)
+    """,
+    """
+    if dist.get_rank() == 0:
+        model.module.load_state_dict(torch.load("model.pt"))
+    for parameter in model.parameters():
+        dist.broadcast(parameter, src=0)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model.module.load_state_dict(torch.load("model.pt"))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def resume(net, path):
-    checkpoint = torch.load(path)  # expect
-    net.load_state_dict(checkpoint["model"])
+    """
+    model.module.load_state_dict(torch.load("model.pt"))  # expect
+    """,
+    """
+    def resume(net, path):
+        checkpoint = torch.load(path)  # expect
+        net.load_state_dict(checkpoint["model"])
 
-resume(model.module, "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-state = torch.load("model.pt", weights_only=True)["model"]  # expect
-state = {key.replace("module.", ""): value for key, value in state.items()}
-model.module.load_state_dict(state)
-dist.destroy_process_group()
-""",
+    resume(model.module, "model.pt")
+    """,
+    """
+    state = torch.load("model.pt", weights_only=True)["model"]  # expect
+    state = {key.replace("module.", ""): value for key, value in state.items()}
+    model.module.load_state_dict(state)
+    """,
 )
 
 

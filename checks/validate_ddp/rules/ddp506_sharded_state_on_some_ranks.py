@@ -56,92 +56,82 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("every rank call it, equally often", parts_before=("DDP403",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+HEAD = """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-model = FSDP(torch.nn.Linear(2, 2))
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    model = FSDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-state = model.state_dict()
-if rank == 0:
-    torch.save(state, "model.pt")
-dist.destroy_process_group()
-""",
     """
-import torch
-import torch.distributed as dist
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
-optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
-optimizer.consolidate_state_dict(to=0)
-if dist.get_rank() == 0:
-    torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "model.pt")
-dist.destroy_process_group()
-""",
-    """
-from accelerate import Accelerator, DistributedType
-
-accelerator = Accelerator()
-if accelerator.is_main_process or accelerator.distributed_type == DistributedType.DEEPSPEED:
-    accelerator.save_state("state")
-""",
-    _HEAD
-    + """
-if rank == 0:
     state = model.state_dict()
-    torch.save(state, "model.pt")
-else:
-    model.state_dict()
-dist.destroy_process_group()
-""",
+    if rank == 0:
+        torch.save(state, "model.pt")
+    """,
+    """
+    # alone
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
+    optimizer.consolidate_state_dict(to=0)
+    if dist.get_rank() == 0:
+        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "model.pt")
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator, DistributedType
+
+    accelerator = Accelerator()
+    if accelerator.is_main_process or accelerator.distributed_type == DistributedType.DEEPSPEED:
+        accelerator.save_state("state")
+    """,
+    """
+    if rank == 0:
+        state = model.state_dict()
+        torch.save(state, "model.pt")
+    else:
+        model.state_dict()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if rank == 0:
-    torch.save(model.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import torch.distributed.checkpoint as dcp
-
-def save(net, folder):
-    dcp.save({"model": net.state_dict()}, checkpoint_id=folder)
-    dist.barrier()
-
-for epoch in range(3):
-    if rank == 0 and epoch % 2 == 0:
-        save(model, "model")  # expect
-dist.destroy_process_group()
-""",
     """
-import deepspeed
-import torch
-
-engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
-for epoch in range(3):
-    if torch.distributed.get_rank() == 0:
-        engine.save_checkpoint("model", tag=str(epoch))  # expect
-torch.distributed.destroy_process_group()
-""",
+    if rank == 0:
+        torch.save(model.state_dict(), "model.pt")  # expect
+    """,
     """
-from accelerate import Accelerator
+    import torch.distributed.checkpoint as dcp
 
-accelerator = Accelerator()
-accelerator.wait_for_everyone()
-if accelerator.is_main_process:
-    accelerator.save_state("state")  # expect
-""",
+    def save(net, folder):
+        dcp.save({"model": net.state_dict()}, checkpoint_id=folder)
+        dist.barrier()
+
+    for epoch in range(3):
+        if rank == 0 and epoch % 2 == 0:
+            save(model, "model")  # expect
+    """,
+    """
+    # alone
+    import deepspeed
+
+    engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
+    for epoch in range(3):
+        if torch.distributed.get_rank() == 0:
+            engine.save_checkpoint("model", tag=str(epoch))  # expect
+    torch.distributed.destroy_process_group()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        accelerator.save_state("state")  # expect
+    """,
 )
 
 

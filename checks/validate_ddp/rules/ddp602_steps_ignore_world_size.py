@@ -55,136 +55,125 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("a schedule as long as the run", once=True)
 
-_HEAD = """
-import argparse
-import math
-import torch
-import torch.distributed as dist
-from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
+HEAD = """
+    import math
+    from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
-parser = argparse.ArgumentParser()
-args = parser.parse_args()
-dist.init_process_group("gloo")
-dataset = TensorDataset(torch.zeros(64, 4))
-sampler = DistributedSampler(dataset)
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-"""
-_LOADER = """
-loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler)
-"""
-_TAIL = """
-for epoch in range(3):
-    sampler.set_epoch(epoch)
-    for (batch,) in loader:
-        model(batch).sum().backward()
-        optimizer.step()
-        scheduler.step()
-dist.destroy_process_group()
-"""
-_ACCELERATE = """
-import torch
-from accelerate import Accelerator
-from torch.optim.lr_scheduler import CosineAnnealingLR
-from torch.utils.data import DataLoader, TensorDataset
-
-def main(epochs, batch_size):
-    accelerator = Accelerator(OPTION)
-    model = torch.nn.Linear(4, 1)
+    args = argparse.ArgumentParser().parse_args()
+    dist.init_process_group("gloo")
+    dataset = TensorDataset(torch.zeros(64, 4))
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler)
+    model = DDP(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    raw = DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=batch_size, shuffle=True)
-    PREPARE
-    for epoch in range(epochs):
+"""
+TAIL = """
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
         for (batch,) in loader:
-            accelerator.backward(model(batch).sum())
+            model(batch).sum().backward()
             optimizer.step()
             scheduler.step()
+    dist.destroy_process_group()
+"""
+_ACCELERATE = """
+    # alone
+    from accelerate import Accelerator
+    from torch.optim.lr_scheduler import CosineAnnealingLR
 
-if __name__ == "__main__":
-    main(3, 8)
+    def main(epochs, batch_size):
+        accelerator = Accelerator(OPTION)
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        raw = DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=batch_size, shuffle=True)
+        PREPARE
+        for epoch in range(epochs):
+            for (batch,) in loader:
+                accelerator.backward(model(batch).sum())
+                optimizer.step()
+                scheduler.step()
+
+    if __name__ == "__main__":
+        main(3, 8)
 """
 
 
 def _accelerated(prepare: str, option: str = "") -> str:
-    return _ACCELERATE.replace("PREPARE", prepare.replace("\n", "\n    ")).replace("OPTION", option)
+    return _ACCELERATE.replace("PREPARE", prepare.strip()).replace("OPTION", option)
 
 
 VALID = (
-    _HEAD + _LOADER + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * len(loader))\n" + _TAIL,
-    _HEAD
-    + _LOADER
-    + "steps = math.ceil(len(dataset) / (args.batch_size * dist.get_world_size()))\n"
-    + "scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=steps)\n"
-    + _TAIL,
-    _HEAD
-    + "steps = len(dataset) // args.batch_size  # args.batch_size is that of all ranks\n"
-    + "batch_size = args.batch_size // dist.get_world_size()\n"
-    + "loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler)\n"
-    + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)\n"
-    + _TAIL,
-    _HEAD
-    + _LOADER
-    + "steps = len(dataset) // args.batch_size\nif dist.is_initialized():\n    steps = steps // dist.get_world_size()\n"
-    + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)\n"
-    + _TAIL,
+    """
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * len(loader))
+    """,
+    """
+    steps = math.ceil(len(dataset) / (args.batch_size * dist.get_world_size()))
+    scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=steps)
+    """,
+    """
+    steps = len(dataset) // args.batch_size  # args.batch_size is that of all ranks
+    loader = DataLoader(dataset, batch_size=args.batch_size // dist.get_world_size(), sampler=sampler)
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)
+    """,
+    """
+    steps = len(dataset) // args.batch_size
+    if dist.is_initialized():
+        steps = steps // dist.get_world_size()
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)
+    """,
+    _accelerated("""
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))
+        model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, raw, scheduler)
+    """),
+    _accelerated("""
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))
+    """),
+    _accelerated("""
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        steps = epochs * len(loader) * accelerator.num_processes
+        scheduler = accelerator.prepare(CosineAnnealingLR(optimizer, T_max=steps))
+    """),
     _accelerated(
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))\n"
-        "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, raw, scheduler)"
-    ),
-    _accelerated(
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))"
-    ),
-    _accelerated(
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
-        "steps = epochs * len(loader) * accelerator.num_processes\n"
-        "scheduler = accelerator.prepare(CosineAnnealingLR(optimizer, T_max=steps))"
-    ),
-    _accelerated(
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))\n"
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)",
+        """
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        """,
         "split_batches=True",
     ),
 )
 INVALID = (
-    _HEAD
-    + _LOADER
-    + "steps = 3 * (len(dataset) // args.batch_size)\n"
-    + "scheduler = CosineAnnealingLR(optimizer, T_max=steps)  # expect\n"
-    + _TAIL,
-    _HEAD
-    + "loader = DataLoader(dataset, batch_size=8, sampler=sampler)\n"
-    + "per_epoch = math.ceil(len(dataset) / 8)\n"
-    + "scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=per_epoch)  # expect\n"
-    + _TAIL,
-    _HEAD
-    + _LOADER
-    + """
-from transformers import get_linear_schedule_with_warmup
+    """
+    steps = 3 * (len(dataset) // args.batch_size)
+    scheduler = CosineAnnealingLR(optimizer, T_max=steps)  # expect
+    """,
+    """
+    loader = DataLoader(dataset, batch_size=8, sampler=sampler)
+    per_epoch = math.ceil(len(dataset) / 8)
+    scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=per_epoch)  # expect
+    """,
+    """
+    from transformers import get_linear_schedule_with_warmup
 
-class Trainer:
-    def __init__(self, data):
-        self.data = data
+    class Trainer:
+        def __init__(self, data):
+            self.data = data
 
-    def schedule(self):
-        updates = len(self.data) // args.batch_size // args.gradient_accumulation_steps
-        return get_linear_schedule_with_warmup(optimizer, 10, int(updates * args.epochs))  # expect
+        def schedule(self):
+            updates = len(self.data) // args.batch_size // args.gradient_accumulation_steps
+            return get_linear_schedule_with_warmup(optimizer, 10, int(updates * args.epochs))  # expect
 
-scheduler = Trainer(dataset).schedule()
-"""
-    + _TAIL,
-    _accelerated(
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))  # expect\n"
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)"
-    ),
-    _accelerated(
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))  # expect\n"
-        "scheduler = accelerator.prepare(scheduler)"
-    ),
+    scheduler = Trainer(dataset).schedule()
+    """,
+    _accelerated("""
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))  # expect
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+    """),
+    _accelerated("""
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))  # expect
+        scheduler = accelerator.prepare(scheduler)
+    """),
 )
 
 
