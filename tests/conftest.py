@@ -1,19 +1,24 @@
-"""Stand-ins for the catalogue and for the check, so that reports, fixes and the command are tested on their own."""
+"""``lint``, which checks scripts; stand-ins for the rules, so that reports, fixes and the command are tested alone."""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import signal
-import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
-from validate_ddp import catalogue
+from syntax_nodes import span_of
+from validate_ddp import catalogue, scripts
+from validate_ddp import lint as lint_module
 from validate_ddp.config import Settings
-from validate_ddp.findings import Edit, Finding, Fix, Place, Proposal, Span
+from validate_ddp.findings import INFO, Edit, Finding, Fix, Place, Proposal, Span
+from validate_ddp.lint import check
 
 # As a shell starts what runs in its background, or nohup anything; tests that send a signal would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -27,14 +32,6 @@ settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
 
-class FakeOutcome(NamedTuple):
-    """The shape of ``lint.Outcome``."""
-
-    findings: tuple[Finding, ...]
-    files: int
-    texts: Callable[[str], str | None]
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out `slow` tests and `soak`s unless `-m` names them: a `-m` of another kind must not start them."""
     unnamed = [mark for mark in ("slow", "soak") if mark not in (config.option.markexpr or "")]
@@ -42,6 +39,97 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+IMPORTS = """
+import argparse
+import json
+import os
+import sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+"""
+END = "\ndist.destroy_process_group()\n"
+
+
+class Found(list[Finding]):
+    """Findings in the order of a report, and what assertions ask of them."""
+
+    @property
+    def codes(self) -> set[str]:
+        return {finding.code for finding in self}
+
+    @property
+    def severities(self) -> list[str]:
+        return [finding.severity for finding in self]
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Code and severity of each."""
+        return [(finding.code, finding.severity) for finding in self]
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """Code and path of each."""
+        return [(finding.code, finding.path) for finding in self]
+
+    @property
+    def serious(self) -> Found:
+        """Without what is only advice."""
+        return Found(finding for finding in self if finding.severity != INFO)
+
+    def of(self, *codes: str) -> Found:
+        """Those of these rules."""
+        return Found(finding for finding in self if finding.code in codes)
+
+    def but(self, *codes: str) -> Found:
+        """Those of other rules."""
+        return Found(finding for finding in self if finding.code not in codes)
+
+
+class Lint:
+    """Checks what it writes into an empty folder, which is the working directory."""
+
+    imports, end = IMPORTS, END
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {"cache_dir": None, "jobs": 1, "root": os.getcwd()}
+
+    def __call__(self, script: str, *select: str, **settings: Any) -> Found:
+        """What is found on one script, by all rules or by some."""
+        self.write({"train.py": script})
+        return self.run("train.py", **({"select": select} if select else {}), **settings)
+
+    def body(self, script: str, *select: str) -> Found:
+        """The same where its imports stand above it, and its group is destroyed behind it."""
+        return self(IMPORTS + script + END, *select)
+
+    def run(self, *targets: str, stdin: bytes | None = None, **settings: Any) -> Found:
+        """What is found on files and folders that are there."""
+        return Found(check(targets or (".",), Settings(**{**self.settings, **settings}), stdin).findings)
+
+    def write(self, files: Mapping[str, str | bytes] | None = None, **modules: str) -> None:
+        """Files by path, and modules by name."""
+        for name, text in {**(files or {}), **{f"{name}.py": text for name, text in modules.items()}}.items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+
+    @staticmethod
+    def notebook(*cells: str | list[str], text: str = "") -> str:
+        """A notebook of these code cells, behind a text if there is one."""
+        rows = [{"cell_type": "markdown", "source": [text], "metadata": {}}] if text else []
+        rows += [{"cell_type": "code", "source": source, "metadata": {}, "outputs": []} for source in cells]
+        return json.dumps({"cells": rows, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.fixture
+def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lint:
+    """``lint(script)``: the findings on a script, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return Lint()
 
 
 _NAMES = {
@@ -61,14 +149,14 @@ def six_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "_stubs", tuple(stubs))
 
 
-def span_of(node: Any) -> Span:
-    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-
-
 def propose(text: str, path: str) -> list[Proposal]:
     """A proposal for each statement that is a call: of ``train``, ``save`` and ``load``, each with its kind of fix."""
     proposals = []
-    for node in ast.walk(ast.parse(text)):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return []
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
             continue
         call = node.value
@@ -104,56 +192,18 @@ def propose(text: str, path: str) -> list[Proposal]:
     return sorted(proposals, key=lambda proposal: proposal.span)
 
 
-def fake_check(
-    targets: Sequence[str],
-    settings: Settings,
-    stdin: bytes | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    edited: Mapping[str, bytes] | None = None,
-) -> FakeOutcome:
-    """``lint.check`` with the rules of ``propose``, on files only."""
-    from validate_ddp.edit.confirm import confirm
-    from validate_ddp.edit.suppressions import suppress
-
-    texts: dict[str, str] = {}
-    findings: list[Finding] = []
-    enabled = settings.enabled()
-    for index, target in enumerate(targets):
-        path = settings.stdin_filename if target == "-" else target
-        try:
-            if target == "-":
-                text = (stdin or b"").decode()
-            elif edited and path in edited:
-                text = edited[path].decode()
-            else:
-                with open(path, encoding="utf-8", newline="") as file:
-                    text = file.read()
-            tree_text = text
-            ast.parse(tree_text)
-        except OSError:
-            findings.append(Finding("DDP001", "unreadable-file", "error", path, 1, 1, 1, 1, "no such file or folder"))
-            continue
-        except SyntaxError as error:
-            line = error.lineno or 1
-            findings.append(Finding("DDP002", "syntax-error", "error", path, line, 1, line, 1, "invalid syntax"))
-            continue
-        texts[path] = text
-        wanted = enabled - settings.ignored_in(path)
-        proposals = [proposal for proposal in propose(text, path) if proposal.code in wanted]
-        kept, unused = suppress(text, path, proposals, wanted)
-        findings += [*confirm(text, kept), *unused]
-        if on_progress is not None:
-            on_progress(index + 1, len(targets))
-    findings.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
-    return FakeOutcome(tuple(findings), len(targets), texts.get)
-
-
 @pytest.fixture
-def fake_lint(monkeypatch: pytest.MonkeyPatch, six_rules: None) -> types.ModuleType:
-    """``validate_ddp.lint`` replaced by ``fake_check``."""
-    module: Any = types.ModuleType("validate_ddp.lint")
-    module.check = fake_check
-    module.Outcome = FakeOutcome
-    monkeypatch.setitem(sys.modules, "validate_ddp.lint", module)
-    monkeypatch.setattr(sys.modules["validate_ddp"], "lint", module, raising=False)
-    return module  # type: ignore[no-any-return]
+def stand_ins(monkeypatch: pytest.MonkeyPatch, six_rules: None) -> types.ModuleType:
+    """``validate_ddp.lint``, in which ``propose`` stands for all rules, and for the walk of scripts they look at."""
+
+    def proposed(files: list[str], summaries: Any, enabled: frozenset[str], jobs: int) -> Iterator[Any]:
+        for file in files:
+            source = summaries.source(file)
+            found = propose(source.text, summaries.shown(file)) if source else []
+            yield [proposal for proposal in found if proposal.code in enabled], [file]
+
+    for name in ("kept", "entries"):
+        monkeypatch.setattr(scripts, name, lambda files, summaries: files)
+    monkeypatch.setattr(scripts, "propose", proposed)
+    monkeypatch.setattr(lint_module, "check", check)  # so that a test may put its own there
+    return lint_module

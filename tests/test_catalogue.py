@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from validate_ddp import catalogue
+from validate_ddp import catalogue, cli
 from validate_ddp.findings import SEVERITIES
+from validate_ddp.interpreter import facts
 
 SECTIONS = ("## What it does", "## Why is this bad?", "## Example", "## Use instead")
 
@@ -36,6 +37,31 @@ def test_rules_that_read_files_raise_no_cases_but_others_have_three_of_each() ->
             assert len(rule.valid) >= 3 and len(rule.invalid) >= 3, stub
             assert all("# expect" in script for script in rule.invalid), stub
             assert not any("# expect" in script for script in rule.valid), stub
+
+
+def test_a_rule_that_reads_has_a_kind_of_fact_as_its_trigger_and_others_have_none() -> None:
+    for stub in catalogue.every():
+        module, declared = catalogue.load(stub), catalogue.trigger(stub)
+        assert bool(declared) == hasattr(module, "check"), stub
+        assert not declared or facts.BY_NAME[declared] is module.TRIGGER, stub
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("trigger", ["facts.Sav", '"save"', "Save"])
+def test_a_rule_with_an_unknown_trigger_is_refused_by_name(
+    trigger: str, jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ddp999_my_rule.py").write_text(f'"""Mine."""\n\nTRIGGER = {trigger}\n')
+    monkeypatch.setattr(catalogue, "_RULES", str(tmp_path))
+    monkeypatch.setattr(catalogue, "_stubs", None)
+    monkeypatch.setattr(catalogue, "_triggers", {})
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    for number in range(60):  # from 48 on there may be several processes
+        (scripts / f"train{number}.py").write_text("import torch.distributed as dist\ndist.init_process_group()\n")
+    assert cli.main(["--no-cache", "--jobs", jobs, str(scripts)]) == 2
+    told = f"validate-ddp: error: rule DDP999 (my-rule) has the trigger `{trigger}`, which is no kind of fact\n"
+    assert capfd.readouterr() == ("", told)
 
 
 def test_only_well_named_files_are_rules() -> None:

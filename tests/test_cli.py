@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from validate_ddp import __version__, cli, console
-from validate_ddp.arguments import SWITCHES, plain
-from validate_ddp.options import check_arguments
+from validate_ddp.config import Settings
+from validate_ddp.options import SWITCH, said, table
 
 CLEAN = "x = 1\n"
 ERROR = "engine.train(1)\n"
@@ -52,11 +52,12 @@ class Command:
 
 @pytest.fixture
 def command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fake_lint: ModuleType
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stand_ins: ModuleType
 ) -> Command:
     monkeypatch.chdir(tmp_path)
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "VALIDATE_DDP_CACHE_DIR"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("VALIDATE_DDP_CACHE_DIR", str(tmp_path / ".cache"))
     for name, text in (("clean.py", CLEAN), ("error.py", ERROR), ("warning.py", WARNING), ("info.py", INFO)):
         Path(name).write_text(text)
     return Command(capsys, monkeypatch)
@@ -157,20 +158,20 @@ def test_paths_named_like_commands_and_options(command: Command) -> None:
     assert "rules:1:1" in command("check", "rules").out
     assert "check:1:1" in command("check", "check").out
     assert "--fix:1:1" in command("--", "--fix").out
-    assert "./rules:1:1" in command("./rules").out
+    assert "rules:1:1" in command("./rules").out
     ran = command("-q", "--", "-q", "explain")
     assert "-q:1:1" in ran.out and "explain:1:1" in ran.out
 
 
-def test_the_default_target_is_here(command: Command, fake_lint: Any) -> None:
+def test_the_default_target_is_here(command: Command, stand_ins: Any) -> None:
     seen = []
-    check = fake_lint.check
+    check = stand_ins.check
 
     def spy(targets: list[str], *rest: Any) -> Any:
         seen.append(list(targets))
         return check([], *rest)
 
-    fake_lint.check = spy
+    stand_ins.check = spy
     command()
     command("check", "--quiet")
     assert seen == [["."], ["."]]
@@ -263,26 +264,26 @@ def test_colour_is_chosen(
     assert console.colored(choice, terminal) is expected
 
 
-def test_the_cache_is_on_unless_told_otherwise(command: Command, fake_lint: Any) -> None:
+def test_the_cache_is_on_unless_told_otherwise(command: Command, stand_ins: Any) -> None:
     seen = []
-    check = fake_lint.check
+    check = stand_ins.check
 
     def spy(targets: list[str], settings: Any, *rest: Any) -> Any:
         seen.append(settings.cache_dir)
         return check(targets, settings, *rest)
 
-    fake_lint.check = spy
+    stand_ins.check = spy
     command("clean.py")
     command("--no-cache", "clean.py")
     command("--cache-dir", "c", "clean.py")
     assert seen == ["", None, "c"]
 
 
-def test_an_interrupt_ends_quietly(command: Command, fake_lint: Any) -> None:
+def test_an_interrupt_ends_quietly(command: Command, stand_ins: Any) -> None:
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    fake_lint.check = interrupted
+    stand_ins.check = interrupted
     ran = command("clean.py")
     assert (ran.code, ran.out, ran.err) == (130, "", "")
 
@@ -328,7 +329,8 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> Non
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
     assert done.stderr == "" and len(done.stdout) == 10
     code = (
-        "import sys\nfrom validate_ddp.cli import _write, main\nimport validate_ddp.cli as cli\n"
+        "import sys\nfrom validate_ddp.cli import main\nimport validate_ddp.cli as cli\n"
+        "from validate_ddp.commands import _write\n"
         "cli._dispatch = lambda arguments: _write('x' * 10_000_000, None)\nsys.exit(main([]))"
     )
     read, write = os.pipe()
@@ -362,21 +364,19 @@ def test_control_c_while_waiting_for_input(tmp_path: Path) -> None:
 
 def test_characters_that_the_terminal_lacks_do_not_end_the_run(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    code = "from validate_ddp.cli import _dispatch, _write\n_dispatch(['rules'])\n_write('é日\\n', None)"
+    code = "from validate_ddp.cli import _dispatch\nfrom validate_ddp.commands import _write\n"
+    code += "_dispatch(['rules'])\n_write('é日\\n', None)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, cwd=tmp_path, check=True)
     assert done.stdout.endswith(b"\\xe9\\u65e5" + os.linesep.encode())
 
 
-PLAIN = ["a.py", "b", "-", *SWITCHES]
+PLAIN = ["a.py", "b", "-", "", *(flag for row in table(Settings).values() if row.kind is SWITCH for flag in row.flags)]
 
 
-@given(st.lists(st.sampled_from([*PLAIN, "--", "-x", "--fix=1", "--jobs=2", ""]), max_size=5))
+@given(st.lists(st.sampled_from(PLAIN), max_size=5))
 def test_plain_arguments_are_read_as_argparse_reads_them(arguments: list[str]) -> None:
-    read = plain(arguments)
-    if read is not None:
-        assert read == check_arguments(arguments)
-    else:
-        assert not set(arguments) <= set(PLAIN)
+    by_argparse = said(Settings, [*arguments, "--jobs=2"], prog="validate-ddp")
+    assert by_argparse == {**said(Settings, arguments, prog="validate-ddp"), "jobs": 2}
 
 
 def test_a_clean_run_of_the_plain_kind_imports_nothing_heavy(tmp_path: Path) -> None:

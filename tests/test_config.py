@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from validate_ddp import config
-from validate_ddp.config import ConfigError, Settings
+from validate_ddp.config import Settings
+from validate_ddp.options import ConfigError, said, table
 
 pytestmark = pytest.mark.usefixtures("six_rules")
 
@@ -155,16 +156,21 @@ def test_selection(
     assert Settings(select=select, ignore=ignore, extend_select=extend).enabled() == expected
 
 
+def over(settings: Settings, *words: str) -> Settings:
+    """The settings under a command line."""
+    return config.override(settings, said(Settings, words, prog="validate-ddp"))
+
+
 def test_select_on_the_command_line_starts_afresh_and_the_rest_adds() -> None:
     from_file = Settings(select=("DDP2",), ignore=("DDP203",), extend_select=("DDP502",), fail_on="info", jobs=4)
-    assert config.override(from_file, select=["DDP203"]).enabled() == ALWAYS | {"DDP203"}
-    assert config.override(from_file, ignore=["DDP201"]).enabled() == ALWAYS | {"DDP502"}
-    assert config.override(from_file, extend_select=["DDP003"]).enabled() == ALWAYS | {"DDP201", "DDP502", "DDP003"}
-    assert config.override(from_file, fail_on=None, jobs=None) == from_file
-    assert config.override(from_file, fail_on="never", jobs=0)._replace(fail_on="info", jobs=4) == from_file
-    assert config.override(from_file, cache_dir="x", no_cache=True).cache_dir is None
+    assert over(from_file, "--select=DDP203").enabled() == ALWAYS | {"DDP203"}
+    assert over(from_file, "--ignore=DDP201").enabled() == ALWAYS | {"DDP502"}
+    assert over(from_file, "--extend-select=DDP003").enabled() == ALWAYS | {"DDP201", "DDP502", "DDP003"}
+    assert over(from_file) == from_file
+    assert over(from_file, "--fail-on=never", "--jobs=0")._replace(fail_on="info", jobs=4) == from_file
+    assert over(from_file, "--no-cache", "--cache-dir=x").cache_dir is None
     with pytest.raises(ConfigError, match="command line: `ignore`: unknown rule `DDP9`"):
-        config.override(from_file, ignore=["DDP9"])
+        over(from_file, "--ignore=DDP9")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,10 @@ def test_per_file_ignores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patte
 SCALARS = st.one_of(st.text(max_size=8), st.integers(), st.booleans(), st.lists(st.text(max_size=8), max_size=3))
 
 
-@given(st.dictionaries(st.sampled_from([*config._KEYS, "other"]), SCALARS, max_size=4))
+KEYS = [*(row.key for row in table(Settings).values()), "run", "other"]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), SCALARS, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_table_gives_settings_or_one_line(table: dict[str, object]) -> None:
     try:

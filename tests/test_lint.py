@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.findings import Finding
-from validate_ddp.lint import check
+from process_marks import alive_after
 
 BUGGY = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
 ENGINE = "import torch\n\n\ndef save(model, rank):\n    torch.save(model.state_dict(), 'model.pt')\n"
@@ -23,69 +21,41 @@ TRAIN = (
 )
 
 
-def run(*targets: str, stdin: bytes | None = None, **settings: object) -> list[Finding]:
-    values = {"cache_dir": None, "jobs": 1, **settings}
-    return list(check(list(targets), Settings(**values), stdin).findings)  # type: ignore[arg-type]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def write(**files: str) -> None:
-    for name, text in files.items():
-        Path(name + ".py").write_text(text)
-
-
-def test_a_finding_in_an_imported_module_names_its_entry() -> None:
-    write(train=TRAIN, engine=ENGINE)
-    (finding,) = run("train.py")
+def test_a_finding_in_an_imported_module_names_its_entry(lint: Any) -> None:
+    lint.write(train=TRAIN, engine=ENGINE)
+    (finding,) = lint.run("train.py")
     assert (finding.code, finding.path, finding.line, finding.entry) == ("DDP502", "engine.py", 5, "train.py")
     assert [place.path for place in finding.evidence] == ["train.py"]
 
 
-def test_one_finding_for_each_place_however_many_entries_reach_it() -> None:
-    write(train=TRAIN, train_large=TRAIN, engine=ENGINE)
-    assert [(finding.code, finding.path) for finding in run(".")] == [("DDP502", "engine.py")]
+def test_one_finding_for_each_place_however_many_entries_reach_it(lint: Any) -> None:
+    lint.write(train=TRAIN, train_large=TRAIN, engine=ENGINE)
+    assert lint.run(".").places == [("DDP502", "engine.py")]
 
 
-def test_a_library_that_nobody_calls_is_not_accused() -> None:
-    write(engine=ENGINE + "# torch.distributed\n")
-    assert run(".") == []
+def test_a_library_that_nobody_calls_is_not_accused(lint: Any) -> None:
+    lint.write(engine=ENGINE + "# torch.distributed\n")
+    assert lint.run(".") == []
 
 
-def test_a_script_is_found_in_a_src_layout_and_through_a_package() -> None:
-    Path("src/project").mkdir(parents=True)
-    Path("src/project/__init__.py").write_text("from .engine import save as write_model\n")
-    Path("src/project/engine.py").write_text(ENGINE)
-    Path("tools").mkdir()
-    Path("tools/train.py").write_text(
-        TRAIN.replace("from engine import save", "from project import write_model as save")
-    )
-    assert [finding.path for finding in run("tools/train.py")] == ["src/project/engine.py"]
+def test_a_script_is_found_in_a_src_layout_and_through_a_package(lint: Any) -> None:
+    package = {"__init__.py": "from .engine import save as write_model\n", "engine.py": ENGINE}
+    lint.write({f"src/project/{name}": text for name, text in package.items()})
+    lint.write({"tools/train.py": TRAIN.replace("from engine import save", "from project import write_model as save")})
+    assert [finding.path for finding in lint.run("tools/train.py")] == ["src/project/engine.py"]
 
 
-def test_standard_input_is_checked_under_its_name() -> None:
-    assert [(f.code, f.path) for f in run("-", stdin=BUGGY.encode(), stdin_filename="x/train.py")] == [
-        ("DDP101", "x/train.py")
-    ]
-    assert [f.code for f in run("-", stdin=b"def (:\n")] == ["DDP002"]
+def test_standard_input_is_checked_under_its_name(lint: Any) -> None:
+    assert lint.run("-", stdin=BUGGY.encode(), stdin_filename="x/train.py").places == [("DDP101", "x/train.py")]
+    assert lint.run("-", stdin=b"def (:\n").codes == {"DDP002"}
 
 
-def test_a_notebook_is_checked_by_its_cells() -> None:
-    cells = [
-        {"cell_type": "markdown", "source": ["# training"], "metadata": {}},
-        {"cell_type": "code", "source": ["%matplotlib inline\n", "import torch.distributed as dist"], "metadata": {}},
-        {"cell_type": "code", "source": ["def work(rank):\n", "    dist.init_process_group('gloo')"], "metadata": {}},
-        {
-            "cell_type": "code",
-            "source": "from torch import multiprocessing as mp\nmp.spawn(work, nprocs=2)",
-            "metadata": {},
-        },
-    ]
-    Path("train.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    (finding,) = run("train.ipynb")
+def test_a_notebook_is_checked_by_its_cells(lint: Any) -> None:
+    imports = ["%matplotlib inline\n", "import torch.distributed as dist"]
+    work = ["def work(rank):\n", "    dist.init_process_group('gloo')"]
+    spawn = "from torch import multiprocessing as mp\nmp.spawn(work, nprocs=2)"
+    lint.write({"train.ipynb": lint.notebook(imports, work, spawn, text="# training")})
+    (finding,) = lint.run("train.ipynb")
     assert (finding.code, finding.line) == ("DDP101", 2)
     assert finding.cell is not None
 
@@ -101,33 +71,37 @@ def test_a_notebook_is_checked_by_its_cells() -> None:
         "# validate-ddp: ignore-file\ndist.init_process_group('gloo')",
     ],
 )
-def test_a_suppression_silences_its_finding(line: str) -> None:
-    write(train="import torch.distributed as dist\n\n" + line + "\n")
-    assert run("train.py") == []
+def test_a_suppression_silences_its_finding(lint: Any, line: str) -> None:
+    lint.write(train="import torch.distributed as dist\n\n" + line + "\n")
+    assert lint.run("train.py") == []
 
 
-def test_an_idle_suppression_is_reported() -> None:
-    write(train=BUGGY + "dist.destroy_process_group()  # noqa: DDP101\n")
-    assert [(finding.code, finding.line) for finding in run("train.py")] == [("DDP003", 4)]
+def test_an_idle_suppression_is_reported(lint: Any) -> None:
+    lint.write(train=BUGGY + "dist.destroy_process_group()  # noqa: DDP101\n")
+    assert [(finding.code, finding.line) for finding in lint.run("train.py")] == [("DDP003", 4)]
 
 
-def test_rules_are_selected_and_ignored_by_file() -> None:
-    write(train=TRAIN, engine=ENGINE)
-    assert run("train.py", select=("DDP1",)) == []
-    assert run("train.py", ignore=("save-on-every-rank",)) == []
-    assert run("train.py", per_file_ignores=(("engine.py", ("DDP502",)),), root=os.getcwd()) == []
-    assert len(run("train.py", select=("DDP502",))) == 1
+def test_rules_are_selected_and_ignored_by_file(lint: Any) -> None:
+    lint.write(train=TRAIN, engine=ENGINE)
+    assert lint.run("train.py", select=("DDP1",)) == []
+    assert lint.run("train.py", ignore=("save-on-every-rank",)) == []
+    assert lint.run("train.py", per_file_ignores=(("engine.py", ("DDP502",)),), root=os.getcwd()) == []
+    assert len(lint.run("train.py", select=("DDP502",))) == 1
 
 
-def test_a_fault_in_one_file_leaves_the_others_checked() -> None:
-    write(train=BUGGY, broken="import torch.distributed\ndef (:\n")
+def test_a_fault_in_one_file_leaves_the_others_checked(lint: Any) -> None:
+    lint.write(train=BUGGY, broken="import torch.distributed\ndef (:\n")
     Path("folder.py").mkdir()
     os.symlink(".", "loop")
-    found = {(finding.code, finding.path) for finding in run("train.py", "broken.py", "missing.py", "folder.py", ".")}
-    assert found == {("DDP101", "train.py"), ("DDP002", "broken.py"), ("DDP001", "missing.py")}
+    found = lint.run("train.py", "broken.py", "missing.py", "folder.py", ".")
+    assert set(found.places) == {
+        ("DDP101", "train.py"),
+        ("DDP002", "broken.py"),
+        ("DDP001", "missing.py"),
+    }
 
 
-def test_a_rule_that_fails_is_told_and_costs_only_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_fails_is_told_and_costs_only_its_script(lint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from validate_ddp import scripts
     from validate_ddp.catalogue import Stub, load
 
@@ -144,18 +118,16 @@ def test_a_rule_that_fails_is_told_and_costs_only_its_script(monkeypatch: pytest
         return Failing if stub.code == "DDP101" else load(stub)
 
     monkeypatch.setattr(scripts, "load", failing)
-    write(train=BUGGY, broken=BUGGY)
-    found = run("train.py", "broken.py")
-    assert {(finding.code, finding.path) for finding in found} == {("DDP101", "train.py"), ("DDP001", "broken.py")}
-    assert "please report" in next(finding.message for finding in found if finding.code == "DDP001")
+    lint.write(train=BUGGY, broken=BUGGY)
+    found = lint.run("train.py", "broken.py")
+    assert set(found.places) == {("DDP101", "train.py"), ("DDP001", "broken.py")}
+    assert "please report" in found.of("DDP001")[0].message
 
 
-def test_many_scripts_in_processes_give_what_one_process_gives() -> None:
-    for number in range(60):
-        Path(f"train{number}.py").write_text(BUGGY if number % 2 else TRAIN)
-    write(engine=ENGINE)
-    assert run(".", jobs=2) == run(".", jobs=1)
-    assert len(run(".", jobs=2)) == 31
+def test_many_scripts_in_processes_give_what_one_process_gives(lint: Any) -> None:
+    lint.write(engine=ENGINE, **{f"train{number}": BUGGY if number % 2 else TRAIN for number in range(60)})
+    assert lint.run(".", jobs=2) == lint.run(".", jobs=1)
+    assert len(lint.run(".", jobs=2)) == 31
 
 
 KILLED = """
@@ -175,9 +147,8 @@ main(["--no-cache", "--jobs", "3", "."])
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_check_that_is_killed_leaves_none_of_its_processes(number: signal.Signals) -> None:
-    for each in range(60):
-        Path(f"train{each}.py").write_text(BUGGY)
+def test_a_check_that_is_killed_leaves_none_of_its_processes(lint: Any, number: signal.Signals) -> None:
+    lint.write(**{f"train{each}": BUGGY for each in range(60)})
     with subprocess.Popen([sys.executable, "-c", KILLED]) as process:
         deadline = time.monotonic() + 30
         while len(list(Path().glob("pid-*"))) < 3:
@@ -185,13 +156,4 @@ def test_a_check_that_is_killed_leaves_none_of_its_processes(number: signal.Sign
             time.sleep(0.01)
         process.send_signal(number)
     pids = [path.name.removeprefix("pid-") for path in Path().glob("pid-*")]
-    while left := [pid for pid in pids if _runs(pid)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
-
-
-def _runs(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not alive_after(deadline - time.monotonic(), *pids)

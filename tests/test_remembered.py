@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 from validate_ddp import scripts
-from validate_ddp.config import Settings
-from validate_ddp.findings import Finding
-from validate_ddp.lint import check
 from validate_ddp.source.cache import _check
 
 BUGGY = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
@@ -22,10 +19,13 @@ SAVING = (
 ENGINE = "import torch\n\n\ndef save(model, rank):\n    torch.save(model.state_dict(), 'model.pt')\n"
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def lint(tmp_path: Path, lint: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Checks this folder, and remembers beside it."""
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
+    lint.settings |= {"cache_dir": str(tmp_path / "cache"), "root": ""}
+    return lint
 
 
 @pytest.fixture
@@ -42,11 +42,6 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def run(*targets: str, **settings: Any) -> list[Finding]:
-    values = {"cache_dir": os.path.abspath("../cache"), "jobs": 1, **settings}
-    return list(check(list(targets or (".",)), Settings(**values)).findings)
-
-
 def records(kind: str) -> list[Path]:
     return sorted(path for path in Path("../cache").rglob("*.json") if path.parent.parent.name == kind)
 
@@ -58,109 +53,110 @@ def rewrite(path: Path, change: Any) -> None:
     path.write_bytes(_check(path.parent.parent.name, path.stem, payload) + b"\n" + payload)
 
 
-def test_scripts_beside_a_broken_file_are_remembered_and_it_is_told_again(examined: list[str]) -> None:
-    Path("train.py").write_text(BUGGY)
-    Path("broken.py").write_text("import torch.distributed\ndef (:\n")
-    Path("uses_broken.py").write_text("from broken import f\n" + BUGGY + "f()\n")
+def test_scripts_beside_a_broken_file_are_remembered_and_it_is_told_again(lint: Any, examined: list[str]) -> None:
+    lint.write(train=BUGGY)
+    lint.write(broken="import torch.distributed\ndef (:\n")
+    lint.write(uses_broken="from broken import f\n" + BUGGY + "f()\n")
     Path("data.py").write_bytes(b"torch.distributed \xff")
-    first = run()
+    first = lint.run()
     assert {finding.code for finding in first} == {"DDP001", "DDP002", "DDP101"}
     examined.clear()
-    assert run() == first
+    assert lint.run() == first
     assert "train.py" not in examined and "uses_broken.py" not in examined
 
 
-def test_a_problem_that_only_a_remembered_script_meets_is_told_again(examined: list[str]) -> None:
-    Path("parts").mkdir()
-    Path("parts/engine.py").write_text("import torch.distributed\n" + ENGINE + "def (:\n")
-    Path("train.py").write_text(SAVING)
-    first = run("train.py", "parts")
+def test_a_problem_that_only_a_remembered_script_meets_is_told_again(lint: Any, examined: list[str]) -> None:
+    lint.write({"parts/engine.py": "import torch.distributed\n" + ENGINE + "def (:\n"})
+    lint.write(train=SAVING)
+    first = lint.run("train.py", "parts")
     assert {(finding.path, finding.code) for finding in first} == {("parts/engine.py", "DDP002")}
     examined.clear()
-    assert run("train.py", "parts") == first
+    assert lint.run("train.py", "parts") == first
     assert examined == []
 
 
-def test_a_script_that_imports_a_folder_without_init_is_remembered(examined: list[str]) -> None:
-    Path("parts").mkdir()
-    Path("parts/engine.py").write_text(ENGINE)
+def test_a_script_that_imports_a_folder_without_init_is_remembered(lint: Any, examined: list[str]) -> None:
+    lint.write({"parts/engine.py": ENGINE})
     Path("train.py").write_text(
         SAVING.replace("from parts.engine import save", "import parts.engine").replace(
             "save(torch.nn", "parts.engine.save(torch.nn"
         )
     )
-    first = run()
+    first = lint.run()
     assert [finding.path for finding in first] == ["parts/engine.py"]
     examined.clear()
-    assert run() == first and examined == []
+    assert lint.run() == first and examined == []
 
 
 @pytest.mark.parametrize("name", ["parts/engine.py", "parts/engine/__init__.py"])
-def test_a_module_that_appears_is_looked_at(examined: list[str], name: str) -> None:
-    Path("train.py").write_text(SAVING)
-    assert run() == []
-    Path(name).parent.mkdir(parents=True)
-    Path(name).write_text(ENGINE)
+def test_a_module_that_appears_is_looked_at(lint: Any, examined: list[str], name: str) -> None:
+    lint.write(train=SAVING)
+    assert lint.run() == []
+    lint.write({name: ENGINE})
     examined.clear()
-    run()
-    assert "train.py" in examined
+    assert lint.run().codes == {"DDP502"} and "train.py" in examined
 
 
-def test_a_module_that_changes_is_looked_at() -> None:
-    Path("parts").mkdir()
-    Path("train.py").write_text(SAVING)
-    Path("parts/engine.py").write_text("def save(model, rank):\n    print(rank)\n    print(1)\n    print(2)\n")
-    assert run() == []
-    Path("parts/engine.py").write_text(ENGINE)
-    assert [finding.code for finding in run()] == ["DDP502"]
+def test_a_script_that_changes_is_looked_at(lint: Any) -> None:
+    for end, codes in (("", {"DDP101"}), ("dist.destroy_process_group()\n", set())):
+        lint.write(train=BUGGY + end)
+        assert lint.run().codes == codes
 
 
-def test_no_record_of_what_was_confirmed_takes_a_finding_away() -> None:
-    Path("train.py").write_text(BUGGY)
-    first = run()
+def test_a_module_that_changes_is_looked_at(lint: Any) -> None:
+    lint.write(train=SAVING)
+    lint.write({"parts/engine.py": "def save(model, rank):\n    print(rank)\n    print(1)\n    print(2)\n"})
+    assert lint.run() == []
+    lint.write({"parts/engine.py": ENGINE})
+    assert [finding.code for finding in lint.run()] == ["DDP502"]
+
+
+def test_no_record_of_what_was_confirmed_takes_a_finding_away(lint: Any) -> None:
+    lint.write(train=BUGGY)
+    first = lint.run()
     (path,) = records("confirmed")
     for wrong in ([], None, {}, 1, [[]], ["x"], [True, True], [None], "DDP101", [0]):
         rewrite(path, lambda _, wrong=wrong: wrong)
-        assert run() == first, wrong
+        assert lint.run() == first, wrong
     rewrite(path, lambda known: [not sure for sure in known])
-    (finding,) = run()
+    (finding,) = lint.run()
     assert (finding.code, finding.message, finding.severity) == (first[0].code, first[0].message, first[0].severity)
 
 
-def test_a_record_that_tells_of_another_script_is_a_miss() -> None:
-    Path("train.py").write_text(BUGGY)
-    first = run()
+def test_a_record_that_tells_of_another_script_is_a_miss(lint: Any) -> None:
+    lint.write(train=BUGGY)
+    first = lint.run()
     (path,) = records("proposals")
     for part in ("files", "program", "absent", "proposals", "problems"):
         for wrong in (None, 1, "x"):
             rewrite(path, lambda record, part=part, wrong=wrong: {**record, part: wrong})
-            assert run() == first, (part, wrong)
+            assert lint.run() == first, (part, wrong)
     rewrite(path, lambda record: {**record, "files": {}, "program": [], "proposals": []})
-    assert run() == first
+    assert lint.run() == first
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no such owners")
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
-def test_a_record_that_others_may_write_is_a_miss(mode: int) -> None:
-    Path("train.py").write_text(BUGGY)
-    first = run()
+def test_a_record_that_others_may_write_is_a_miss(lint: Any, mode: int) -> None:
+    lint.write(train=BUGGY)
+    first = lint.run()
     (path,) = records("proposals")
     rewrite(path, lambda record: {**record, "proposals": []})
-    assert run() == []  # what this user writes is believed
+    assert lint.run() == []  # what this user writes is believed
     rewrite(path, lambda record: {**record, "proposals": []})
     path.chmod(mode)
-    assert run() == first
+    assert lint.run() == first
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no such owners")
-def test_a_record_that_somebody_else_owns_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("train.py").write_text(BUGGY)
-    first = run()
+def test_a_record_that_somebody_else_owns_is_a_miss(lint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lint.write(train=BUGGY)
+    first = lint.run()
     (path,) = records("proposals")
     rewrite(path, lambda record: {**record, "proposals": []})
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
-    assert run() == first
+    assert lint.run() == first
 
 
 def test_an_edit_of_the_tool_in_a_checkout_is_another_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -178,18 +174,16 @@ def test_an_edit_of_the_tool_in_a_checkout_is_another_cache(monkeypatch: pytest.
     assert before and cache._edited() != before
 
 
-def test_many_scripts_are_looked_at_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("parts").mkdir()
-    Path("parts/engine.py").write_text(ENGINE)
-    for number in range(12):
-        Path(f"train{number}.py").write_text(BUGGY if number % 2 else SAVING)
-    first = run(cache_dir=None)
+def test_many_scripts_are_looked_at_as_few_are(lint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lint.write({"parts/engine.py": ENGINE})
+    lint.write(**{f"train{number}": BUGGY if number % 2 else SAVING for number in range(12)})
+    first = lint.run(cache_dir=None)
     monkeypatch.setattr(scripts, "_BETWEEN_COLLECTIONS", 2)  # modules are forgotten, and read again
     monkeypatch.setattr(scripts, "_MOST_BLOCKS", 0)
-    assert run(cache_dir=None) == first
+    assert lint.run(cache_dir=None) == first
 
 
-def test_the_lines_of_a_file_are_told_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_of_a_file_are_told_apart_once(lint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from validate_ddp.source import positions
 
     Path("train.py").write_text(
@@ -198,5 +192,5 @@ def test_the_lines_of_a_file_are_told_apart_once(monkeypatch: pytest.MonkeyPatch
     told = []
     starts = positions.line_starts
     monkeypatch.setattr(positions, "line_starts", lambda text: told.append(text) or starts(text))
-    assert len(run(cache_dir=None)) == 31
+    assert len(lint.run(cache_dir=None)) == 31
     assert len(told) <= 3

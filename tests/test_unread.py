@@ -2,75 +2,56 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from validate_ddp.cli import exit_code
-from validate_ddp.config import Settings
-from validate_ddp.findings import Finding
-from validate_ddp.lint import check
+from validate_ddp.commands import exit_code
 
 BUGGY = "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n"
 BROKEN = "import torch.distributed\ndef (:\n"
 NEWER = "import torch.distributed\nlazy import torch\n"
 
 
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def told(found: Any) -> set[tuple[str, str, str]]:
+    return {(finding.path, finding.code, finding.severity) for finding in found}
 
 
-def run(*targets: str, **settings: Any) -> list[Finding]:
-    stdin = settings.pop("stdin", None)
-    return list(check(list(targets), Settings(**{"cache_dir": None, "jobs": 1, **settings}), stdin).findings)
-
-
-def told(*targets: str, **settings: Any) -> set[tuple[str, str, str]]:
-    return {(finding.path, finding.code, finding.severity) for finding in run(*targets, **settings)}
-
-
-def notebook(*cells: str) -> str:
-    rows = [{"cell_type": "code", "source": source, "metadata": {}, "outputs": []} for source in cells]
-    return json.dumps({"cells": rows, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
-
-
-def test_a_broken_file_is_an_error_where_it_is_named_and_a_warning_where_it_is_met() -> None:
-    Path("train.py").write_text(BUGGY)
-    Path("broken.py").write_text(BROKEN)
+def test_a_broken_file_is_an_error_where_it_is_named_and_a_warning_where_it_is_met(lint: Any) -> None:
+    lint.write(train=BUGGY)
+    lint.write(broken=BROKEN)
     others = ("train.py", "DDP101", "warning")
-    assert told("train.py", "broken.py") == {others, ("broken.py", "DDP002", "error")}
-    assert told(".") == {others, ("broken.py", "DDP002", "warning")}
-    assert told(".", "broken.py") == {others, ("broken.py", "DDP002", "error")}
-    assert exit_code(run("."), "error") == 0 and exit_code(run("."), "warning") == 1
-    assert exit_code(run("broken.py"), "never") == 2
+    assert told(lint.run("train.py", "broken.py")) == {others, ("broken.py", "DDP002", "error")}
+    assert told(lint.run(".")) == {others, ("broken.py", "DDP002", "warning")}
+    assert told(lint.run(".", "broken.py")) == {others, ("broken.py", "DDP002", "error")}
+    assert exit_code(lint.run("."), "error") == 0 and exit_code(lint.run("."), "warning") == 1
+    assert exit_code(lint.run("broken.py"), "never") == 2
 
 
-def test_a_file_that_holds_no_text_is_a_warning_where_it_is_met() -> None:
-    Path("data.py").write_bytes(b"torch.distributed \0")
-    assert told(".") == {("data.py", "DDP001", "warning")}
-    assert told("data.py") == {("data.py", "DDP001", "error")}
+def test_a_file_that_holds_no_text_is_a_warning_where_it_is_met(lint: Any) -> None:
+    lint.write(data=b"torch.distributed \0")
+    assert told(lint.run(".")) == {("data.py", "DDP001", "warning")}
+    assert told(lint.run("data.py")) == {("data.py", "DDP001", "error")}
 
 
-def test_a_file_that_may_not_be_opened_is_an_error_wherever_it_is() -> None:
-    Path("locked.py").write_text(BUGGY)
+def test_a_file_that_may_not_be_opened_is_an_error_wherever_it_is(lint: Any) -> None:
+    lint.write(locked=BUGGY)
     os.chmod("locked.py", 0)
     if os.access("locked.py", os.R_OK):
         Path("locked.py").unlink()
         Path("locked.py").symlink_to(Path("locked.py").resolve())  # a loop: cannot be opened by anybody
-        assert told("locked.py") == {("locked.py", "DDP001", "error")}
+        assert told(lint.run("locked.py")) == {("locked.py", "DDP001", "error")}
         return
-    assert told(".") == {("locked.py", "DDP001", "error")}
+    assert told(lint.run(".")) == {("locked.py", "DDP001", "error")}
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="its syntax")
-def test_newer_syntax_is_a_note_with_the_version_also_where_the_file_is_named() -> None:
-    Path("newer.py").write_text(NEWER)
+def test_newer_syntax_is_a_note_with_the_version_also_where_the_file_is_named(lint: Any) -> None:
+    lint.write(newer=NEWER)
     for target in ("newer.py", "."):
-        (finding,) = run(target)
+        (finding,) = lint.run(target)
         assert (finding.code, finding.severity) == ("DDP002", "info")
         assert "needs Python 3.15" in finding.message
         assert exit_code([finding], "error") == 0
@@ -84,58 +65,58 @@ def test_newer_syntax_is_a_note_with_the_version_also_where_the_file_is_named() 
         "print(f'{\"\\n\".join([])}')",
     ],
 )
-def test_f_strings_of_a_newer_python_are_read(line: str) -> None:
-    Path("train.py").write_text(f"group = {{}}\n{line}\n" + BUGGY)
-    (finding,) = run("train.py")
+def test_f_strings_of_a_newer_python_are_read(lint: Any, line: str) -> None:
+    lint.write(train=f"group = {{}}\n{line}\n" + BUGGY)
+    (finding,) = lint.run("train.py")
     assert (finding.code, finding.line, finding.column, finding.confirmed) == ("DDP101", 5, 1, True)
 
 
-def test_a_suppression_holds_beside_newer_f_strings() -> None:
+def test_a_suppression_holds_beside_newer_f_strings(lint: Any) -> None:
     line = BUGGY.rstrip() + "  # noqa: DDP101\n"
-    Path("train.py").write_text('group = {}\nprint(f"{group["x"]}")\n' + line)
-    assert run("train.py") == []
+    lint.write(train='group = {}\nprint(f"{group["x"]}")\n' + line)
+    assert lint.run("train.py") == []
 
 
-def test_a_broken_cell_is_left_out_and_the_others_are_checked() -> None:
-    Path("a.ipynb").write_text(notebook("x = = 1", "y = 2", "z = (", BUGGY))
+def test_a_broken_cell_is_left_out_and_the_others_are_checked(lint: Any) -> None:
+    lint.write({"a.ipynb": lint.notebook("x = = 1", "y = 2", "z = (", BUGGY)})
     for target in (".", "a.ipynb"):
-        problem, defect = run(target)
+        problem, defect = lint.run(target)
         assert (problem.code, problem.cell, problem.severity) == ("DDP002", 1, "info")
         assert "1 more" in problem.message and "left out" in problem.message
         assert (defect.code, defect.cell, defect.line) == ("DDP101", 4, 3)
 
 
-def test_the_cell_that_is_left_out_is_told_again_from_the_cache(tmp_path: Path) -> None:
-    Path("a.ipynb").write_text(notebook("x = = 1", BUGGY))
-    first = run(".", cache_dir=str(tmp_path / "cache"))
+def test_the_cell_that_is_left_out_is_told_again_from_the_cache(lint: Any) -> None:
+    lint.write({"a.ipynb": lint.notebook("x = = 1", BUGGY)})
+    first = lint.run(".", cache_dir="cache")
     assert [finding.code for finding in first] == ["DDP002", "DDP101"]
-    assert run(".", cache_dir=str(tmp_path / "cache")) == first
+    assert lint.run(".", cache_dir="cache") == first
 
 
-def test_ipython_lines_behind_a_blank_are_no_syntax_error() -> None:
-    Path("a.ipynb").write_text(notebook(" !tts --text x \\\n   --out y", " %cd x\n ?", BUGGY))
-    assert [(finding.code, finding.cell) for finding in run(".")] == [("DDP101", 3)]
+def test_ipython_lines_behind_a_blank_are_no_syntax_error(lint: Any) -> None:
+    lint.write({"a.ipynb": lint.notebook(" !tts --text x \\\n   --out y", " %cd x\n ?", BUGGY)})
+    assert [(finding.code, finding.cell) for finding in lint.run(".")] == [("DDP101", 3)]
 
 
-def test_an_empty_notebook_is_a_note() -> None:
-    Path("a.ipynb").write_text("")
-    Path("train.py").write_text("print(1)\n")
-    assert told(".") == {("a.ipynb", "DDP001", "info")}
-    assert exit_code(run("."), "error") == 0
+def test_an_empty_notebook_is_a_note(lint: Any) -> None:
+    lint.write({"a.ipynb": ""})
+    lint.write(train="print(1)\n")
+    assert told(lint.run(".")) == {("a.ipynb", "DDP001", "info")}
+    assert exit_code(lint.run("."), "error") == 0
 
 
-def test_a_launch_file_is_a_note_and_the_others_are_checked() -> None:
-    Path("run.sh").write_text("torchrun --nproc_per_node 8 train.py\n")
-    Path("slurm.yaml").write_text("a: b\n")
-    Path("train").write_text("#!/usr/bin/env python\n" + BUGGY)
-    found = {(finding.path, finding.code): finding for finding in run("run.sh", "slurm.yaml", "train")}
+def test_a_launch_file_is_a_note_and_the_others_are_checked(lint: Any) -> None:
+    lint.write({"run.sh": "torchrun --nproc_per_node 8 train.py\n"})
+    lint.write({"slurm.yaml": "a: b\n"})
+    lint.write({"train": "#!/usr/bin/env python\n" + BUGGY})
+    found = {(finding.path, finding.code): finding for finding in lint.run("run.sh", "slurm.yaml", "train")}
     assert set(found) == {("run.sh", "DDP001"), ("slurm.yaml", "DDP001"), ("train", "DDP101")}
     assert "shell script" in found["run.sh", "DDP001"].message and "not read yet" in found["run.sh", "DDP001"].message
     assert exit_code(list(found.values()), "error") == 0
-    assert told("-", stdin=b"set -e\n", stdin_filename="run.sh") == {("run.sh", "DDP001", "info")}
+    assert told(lint.run("-", stdin=b"set -e\n", stdin_filename="run.sh")) == {("run.sh", "DDP001", "info")}
 
 
-def test_a_file_of_unknown_kind_that_is_no_python_is_a_note_and_broken_python_an_error() -> None:
-    Path("job").write_text("FROM x AS y\n")
-    Path("tool").write_text("#!/usr/bin/python3\nFROM x AS y\n")
-    assert told("job", "tool") == {("job", "DDP001", "info"), ("tool", "DDP002", "error")}
+def test_a_file_of_unknown_kind_that_is_no_python_is_a_note_and_broken_python_an_error(lint: Any) -> None:
+    lint.write({"job": "FROM x AS y\n"})
+    lint.write({"tool": "#!/usr/bin/python3\nFROM x AS y\n"})
+    assert told(lint.run("job", "tool")) == {("job", "DDP001", "info"), ("tool", "DDP002", "error")}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from validate_ddp.console import UsageError
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -37,6 +39,10 @@ _stubs: tuple[Stub, ...] | None = None
 _triggers: dict[Stub, str] = {}
 
 
+class BrokenRule(UsageError):
+    """A rule that cannot be run as it is written. The message, one line, names it."""
+
+
 class Stub(NamedTuple):
     """A rule known by its file only: ``rules/ddpNNN_rule_name.py``."""
 
@@ -54,14 +60,14 @@ def every() -> tuple[Stub, ...]:
 
 
 def trigger(stub: Stub) -> str:
-    """The kind of fact without which the rule has nothing to say; empty for one that reads no facts.
+    """The kind of fact without which the rule has nothing to say, as it declares it; empty for one that reads no facts.
 
     Read from the file: to import all rules takes longer than to check a clean script.
     """
     if stub not in _triggers:
         with open(os.path.join(_RULES, stub.module.rpartition(".")[2] + ".py"), encoding="utf-8") as file:
-            declared = file.read().partition('\nTRIGGER = "')[2]
-        _triggers[stub] = declared.partition('"')[0]
+            declared = file.read().partition("\nTRIGGER = ")[2]
+        _triggers[stub] = declared.partition("\n")[0]
     return _triggers[stub]
 
 
@@ -105,6 +111,8 @@ def reads(stub: Stub) -> bool:
 
 def describe(stub: Stub) -> Rule:
     """The rule's whole entry, from its module. Raises ValueError where the module lacks a part of it."""
+    from validate_ddp.rules.cases import scripts
+
     module = load(stub)
     documentation = (module.__doc__ or "").strip()
     missing = [part for part in ("SEVERITIES", "EVIDENCE", "FIX") if not hasattr(module, part)]
@@ -118,8 +126,8 @@ def describe(stub: Stub) -> Rule:
         fix=module.FIX,
         summary=documentation.splitlines()[0].strip(),
         documentation=documentation,
-        valid=tuple(getattr(module, "VALID", ())),
-        invalid=tuple(getattr(module, "INVALID", ())),
+        valid=scripts(module, "VALID"),
+        invalid=scripts(module, "INVALID"),
     )
 
 

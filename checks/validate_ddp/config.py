@@ -1,48 +1,86 @@
 """Settings: what ``[tool.validate-ddp]`` of a pyproject.toml and the command line say together."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
 
 from validate_ddp import catalogue
 from validate_ddp.findings import SEVERITIES
+from validate_ddp.options import (
+    CACHE,
+    COLORS,
+    FILE,
+    IGNORES,
+    JOBS,
+    PATH,
+    PATHS,
+    PATTERNS,
+    POSITIONAL,
+    SELECTORS,
+    SWITCH,
+    ConfigError,
+    Option,
+    choice,
+    combined,
+    filed,
+)
+from validate_ddp.report import FORMATS
 
-FAIL_ON = (*reversed(SEVERITIES), "never")
+FAIL_ON = choice(*reversed(SEVERITIES), "never")
 ALWAYS_ON = frozenset(("DDP001", "DDP002"))
 """A file that was not checked is always reported; to leave a file out there is ``exclude``."""
-
-
-class ConfigError(ValueError):
-    """Settings that cannot be used; the message is one line which names the key, the file and what is allowed."""
+_RULES = "rules (codes, prefixes such as DDP2, names, or ALL; with commas)"
+_FILES, _REPORT, _FIXES = "files and settings", "report", "fixes"
+Words = tuple[str, ...]
+Ignores = tuple[tuple[str, Words], ...]
 
 
 class Settings(NamedTuple):
-    """What to check and how. Patterns are gitignore-style, relative to ``root``.
+    """The options of ``validate-ddp [check]``: what to check and how. Patterns are relative to ``root``.
 
-    select, ignore, extend_select: selectors as ``catalogue.catalogue.codes_matching`` reads them.
-    fail_on: the least severity that gives exit code 1, or "never".
-    per_file_ignores: pairs of a pattern and selectors.
+    select, ignore, extend_select: selectors as ``catalogue.codes_matching`` reads them.
     exclude: replaces the built-in excludes; None keeps them. extend_exclude adds to either.
     cache_dir: folder of the cache, "" for the user's cache directory, None for no cache.
     jobs: processes; 0 lets the tool choose.
-    root: folder of the pyproject.toml that was read, or the working directory.
-    stdin_filename: path under which the text of ``-`` is reported.
+    root: folder of the pyproject.toml that was read, or the working directory. run: its table of that name.
     """
 
-    select: tuple[str, ...] = ("ALL",)
-    ignore: tuple[str, ...] = ()
-    extend_select: tuple[str, ...] = ()
-    fail_on: str = "error"
-    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    exclude: tuple[str, ...] | None = None
-    extend_exclude: tuple[str, ...] = ()
-    respect_gitignore: bool = True
-    cache_dir: str | None = ""
-    jobs: int = 0
+    paths: Annotated[
+        Words, Option(PATHS, "files and folders (default: .); `-` reads standard input", POSITIONAL, "input")
+    ] = (".",)
+    select: Annotated[
+        Words, Option(SELECTORS, "the rules to enable (default: ALL)", _RULES, clears=("ignore", "extend_select"))
+    ] = ("ALL",)
+    ignore: Annotated[Words, Option(SELECTORS, "rules to leave out", _RULES, adds=True)] = ()
+    extend_select: Annotated[Words, Option(SELECTORS, "rules to enable in addition", _RULES, adds=True)] = ()
+    per_file_ignores: Annotated[Ignores, Option(IGNORES, "left out in some files", _RULES, adds=True)] = ()
+    fail_on: Annotated[str, Option(FAIL_ON, "least severity that gives exit code 1 (default: error)", _RULES)] = "error"
+    exclude: Annotated[Words | None, Option(PATTERNS, "in place of the built-in excludes", _FILES)] = None
+    extend_exclude: Annotated[Words, Option(PATTERNS, "in addition to the excludes", _FILES, adds=True)] = ()
+    respect_gitignore: Annotated[bool, Option(SWITCH, "look at files that .gitignore names too", _FILES)] = True
+    stdin_filename: Annotated[str, Option(PATH, "the name under which `-` is reported", _FILES, "input")] = "stdin.py"
+    config: Annotated[str | None, Option(FILE, "read [tool.validate-ddp] from this file", _FILES, "source")] = None
+    isolated: Annotated[bool, Option(SWITCH, "read no configuration file", _FILES, "source")] = False
+    cache_dir: Annotated[
+        str | None, Option(CACHE, "where results are kept (default: the user's cache directory)", _FILES)
+    ] = ""
+    no_cache: Annotated[bool, Option(SWITCH, "neither read nor write the cache", _FILES, "cache-dir")] = False
+    jobs: Annotated[int, Option(JOBS, "processes (default: chosen by the number of files)", _FILES)] = 0
+    output_format: Annotated[str, Option(choice(*FORMATS), "default: text", _REPORT)] = "text"
+    output_file: Annotated[str | None, Option(FILE, "write the report there", _REPORT, "writes")] = None
+    explain_evidence: Annotated[bool, Option(SWITCH, "show how each finding was derived", _REPORT)] = False
+    statistics: Annotated[bool, Option(SWITCH, "count findings a rule in place of listing them", _REPORT)] = False
+    quiet: Annotated[bool, Option(SWITCH, "findings only, no summary", _REPORT, alias="-q")] = False
+    color: Annotated[str, Option(COLORS, "default: auto; NO_COLOR is honoured")] = "auto"
+    fix: Annotated[bool, Option(SWITCH, "carry out the safe fixes", _FIXES, "writes")] = False
+    unsafe_fixes: Annotated[
+        bool, Option(SWITCH, "with --fix or --diff: the unsafe ones too; they ask for a look", _FIXES, "writes")
+    ] = False
+    diff: Annotated[
+        bool, Option(SWITCH, "print what --fix would change, and change nothing; 1 if it would", _FIXES, "act")
+    ] = False
     root: str = ""
-    stdin_filename: str = "stdin.py"
+    run: Mapping[str, Any] = {}
 
     def enabled(self) -> frozenset[str]:
         """The codes that this run reports. A narrower selector wins over a wider one, and on a tie ``ignore`` does."""
@@ -98,169 +136,65 @@ def read(target: str, *, config: str | None = None, isolated: bool = False) -> S
 
     isolated: no file is read. Raises ConfigError for a table that cannot be used.
     """
-    if isolated:
-        return Settings(root=os.getcwd())
-    if config is not None:
-        table = _table(config, required=True)
-        return _settings(table or {}, config)
-    folder = os.path.abspath(target if target != "-" else ".")
-    if not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    while True:
+    if config is not None and not isolated:
+        table = _table(config)
+        if table is None:
+            raise ConfigError(f"{config}: holds no [tool.validate-ddp] table")
+        return _settings(table, config)
+    folder, below = os.path.abspath(target if target != "-" else "."), ""
+    while folder != below and not isolated:
         path = os.path.join(folder, "pyproject.toml")
-        table = _table(path, required=False)
+        # A pipe of that name would be waited for, for ever.
+        table = _table(path) if os.path.isfile(path) and os.access(path, os.R_OK) else None
         if table is not None:
             return _settings(table, path)
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return Settings(root=os.getcwd())
-        folder = parent
+        folder, below = os.path.dirname(folder), folder
+    return Settings(root=os.getcwd())
 
 
-def _table(path: str, required: bool) -> dict[str, Any] | None:
-    if not required and not os.path.isfile(path):  # a pipe of that name would be waited for, for ever
-        return None
+def _table(path: str) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        if required:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-        return None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if b"validate-ddp" not in data:  # spares the import of a TOML parser in most projects
-        if required:
-            raise ConfigError(f"{path}: holds no [tool.validate-ddp] table")
         return None
-    document = _parse_toml(data, path)
-    tool = document.get("tool")
-    table = tool.get("validate-ddp") if isinstance(tool, dict) else None
-    if table is None and required:
-        raise ConfigError(f"{path}: holds no [tool.validate-ddp] table")
-    if table is not None and not isinstance(table, dict):
-        raise ConfigError(f"{path}: `tool.validate-ddp` must be a table")
-    return table
-
-
-def _parse_toml(data: bytes, path: str) -> dict[str, Any]:
     try:
         import tomllib  # type: ignore[import-not-found,unused-ignore]  # Python 3.11 and newer
     except ModuleNotFoundError:
         import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
     try:
-        document: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+        tool = tomllib.loads(data.decode("utf-8")).get("tool")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{path}: is no valid TOML: {first}") from error
-    return document
-
-
-_KEYS = {
-    "select": "a list of selectors",
-    "ignore": "a list of selectors",
-    "extend-select": "a list of selectors",
-    "fail-on": "one of " + ", ".join(FAIL_ON),
-    "per-file-ignores": "a table of pattern = list of selectors",
-    "exclude": "a list of patterns",
-    "extend-exclude": "a list of patterns",
-    "respect-gitignore": "true or false",
-    "cache-dir": 'a folder, or "off"',
-    "jobs": "a whole number, 0 for automatic",
-}
+    table: Any = tool.get("validate-ddp") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise ConfigError(f"{path}: `tool.validate-ddp` must be a table")
+    return table
 
 
 def _settings(table: Mapping[str, Any], path: str) -> Settings:
-    root = os.path.dirname(os.path.abspath(path))
-    values: dict[str, Any] = {"root": root}
-    for key, value in table.items():
-        if key not in _KEYS:
-            raise ConfigError(f"{path}: unknown key `{key}` in [tool.validate-ddp]: the keys are {', '.join(_KEYS)}")
-        values[key.replace("-", "_")] = _value(key, value, path, root)
-    settings = Settings(**values)
-    check_selectors(settings, path)
-    return settings
+    root, run = os.path.dirname(os.path.abspath(path)), table.get("run", {})
+    if not isinstance(run, dict):
+        raise ConfigError(f"{path}: `tool.validate-ddp.run` must be a table")
+    values = filed(Settings, {key: table[key] for key in table if key != "run"}, path, "tool.validate-ddp")
+    if values.get("cache_dir", "off") != "off":
+        values["cache_dir"] = os.path.join(root, os.path.expanduser(values["cache_dir"]))
+    return override(Settings(root=root, run=run), values, path)
 
 
-def _value(key: str, value: Any, path: str, root: str) -> Any:
-    """One value in the form that ``Settings`` holds. Raises ConfigError for a wrong type."""
-    wrong = ConfigError(f"{path}: `{key}` in [tool.validate-ddp] must be {_KEYS[key]}, not {_shown(value)}")
-    if key == "per-file-ignores":
-        if not isinstance(value, dict) or not all(_is_strings(selectors) for selectors in value.values()):
-            raise wrong
-        return tuple((pattern, tuple(selectors)) for pattern, selectors in value.items())
-    if key == "fail-on":
-        if value not in FAIL_ON:
-            raise wrong
-        return value
-    if key == "respect-gitignore":
-        if not isinstance(value, bool):
-            raise wrong
-        return value
-    if key == "jobs":
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise wrong
-        return value
-    if key == "cache-dir":
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise wrong
-        return None if value == "off" else os.path.join(root, os.path.expanduser(value))
-    if not _is_strings(value):
-        raise wrong
-    return tuple(value)
-
-
-def _is_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _shown(value: Any) -> str:
-    shown = ascii(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def check_selectors(settings: Settings, where: str) -> None:
-    """Raises ConfigError, naming ``where`` and the key, for the first selector that means nothing."""
-    named: list[tuple[str, Iterable[str]]] = [
-        ("select", settings.select),
-        ("ignore", settings.ignore),
-        ("extend-select", settings.extend_select),
-        *(("per-file-ignores", selectors) for _, selectors in settings.per_file_ignores),
-    ]
-    for key, selectors in named:
-        for selector in selectors:
+def override(settings: Settings, above: Mapping[str, Any], where: str = "command line") -> Settings:
+    """The settings with what ``where`` says on top. Raises ConfigError for selectors that mean nothing."""
+    settings = combined(settings, above)
+    if settings.no_cache or settings.cache_dir == "off":
+        settings = settings._replace(cache_dir=None)
+    ignored = [selector for _, selectors in settings.per_file_ignores for selector in selectors]
+    for key in ("select", "ignore", "extend_select", "per_file_ignores"):
+        for selector in ignored if key == "per_file_ignores" else getattr(settings, key):
             try:
                 catalogue.codes_matching(selector)
             except ValueError as error:
-                raise ConfigError(f"{where}: `{key}`: {error}") from error
-
-
-def override(
-    settings: Settings,
-    *,
-    select: Sequence[str] | None = None,
-    ignore: Sequence[str] = (),
-    extend_select: Sequence[str] = (),
-    **rest: Any,
-) -> Settings:
-    """The settings with the command line's on top.
-
-    A ``select`` of the command line starts afresh: what the file selects and ignores no longer counts. Without it,
-    ``ignore`` and ``extend_select`` add to the file's. ``rest``: fields that replace, where not None; except
-    ``per_file_ignores`` and ``extend_exclude``, which add, and ``no_cache``, which switches the cache off. Raises
-    ConfigError for selectors that mean nothing.
-    """
-    if rest.pop("no_cache", False):
-        settings = settings._replace(cache_dir=None)
-        rest["cache_dir"] = None
-    settings = settings._replace(
-        per_file_ignores=(*settings.per_file_ignores, *(rest.pop("per_file_ignores", None) or ())),
-        extend_exclude=(*settings.extend_exclude, *(rest.pop("extend_exclude", None) or ())),
-    )
-    given: dict[str, Any] = {key: value for key, value in rest.items() if value is not None}
-    settings = settings._replace(**given)
-    if select is not None:
-        settings = settings._replace(select=tuple(select), ignore=(), extend_select=())
-    settings = settings._replace(
-        ignore=(*settings.ignore, *ignore), extend_select=(*settings.extend_select, *extend_select)
-    )
-    check_selectors(settings, "command line")
+                raise ConfigError(f"{where}: `{key.replace('_', '-')}`: {error}") from error
     return settings

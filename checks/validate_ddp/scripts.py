@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.catalogue import Stub, every, load, trigger
+from validate_ddp.catalogue import BrokenRule, Stub, every, load, trigger
 from validate_ddp.findings import Proposal
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import Problem
 
 if TYPE_CHECKING:
+    from validate_ddp.interpreter.fact import Fact
     from validate_ddp.interpreter.trace import Program
 
 _BETWEEN_COLLECTIONS = 50
@@ -21,8 +22,6 @@ _MOST_BLOCKS = 6_000_000
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
 _MOST_PROCESSES = 8
-_IN_ONE_PROCESS = frozenset({"data_parallel"})
-"""Kinds of facts that say something of a program which starts no second rank."""
 
 Row = tuple[list[Proposal], list[str], dict[str, Problem]]
 """What a process tells of a script: the proposals, the files of its program, and the problems so far."""
@@ -163,9 +162,8 @@ def _prepare(enabled: frozenset[str]) -> None:
     import validate_ddp.source.lowering
     import validate_ddp.source.parsing  # noqa: F401 - all for their being there
 
-    for stub in every():
-        if stub.code in enabled:
-            load(stub)
+    for stub, _ in _triggered(enabled):
+        load(stub)
 
 
 def _shares(scripts: list[str], count: int) -> list[list[str]]:
@@ -217,15 +215,13 @@ def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str])
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
     from validate_ddp.interpreter.finder import Finder
-    from validate_ddp.interpreter.trace import trace
-    from validate_ddp.models.known import registry
 
     summaries.begin()
     found: list[Proposal] = []
     files: list[str] = []
     try:
         runs = summaries.acts(script) and Finder(summaries, script).starts(script)
-        program = trace(summaries, script, registry()) if runs else None
+        program = _walked(script, summaries) if runs else None
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)
@@ -233,6 +229,8 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
             found = _proposals(program, enabled)
         if program is not None and program.stop is not None:
             found = _of_part(program, found, enabled)
+    except BrokenRule:
+        raise
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
         summaries.problems[script] = _own_fault(summaries.shown(script), error)
         return found, files
@@ -240,8 +238,17 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     return found, files
 
 
+def _walked(script: str, summaries: Summaries) -> Program:
+    from validate_ddp.interpreter.trace import trace  # a script that starts nothing needs no interpreter
+    from validate_ddp.models.known import registry
+
+    return trace(summaries, script, registry())
+
+
 def _proposals(program: Program, enabled: frozenset[str]) -> list[Proposal]:
-    kinds = program.kinds if program.is_distributed else program.kinds & _IN_ONE_PROCESS
+    from validate_ddp.interpreter import facts
+
+    kinds = program.kinds if program.is_distributed else program.kinds & {facts.DataParallel}  # one process is enough
     return [
         proposal._replace(code=stub.code)
         for stub in _rules_for(kinds, enabled)
@@ -267,11 +274,22 @@ def _own_fault(path: str, error: Exception) -> Problem:
     return Problem(path, 1, 1, message, "unreadable", cause="refused")
 
 
-def _rules_for(kinds: frozenset[str], enabled: frozenset[str]) -> list[Stub]:
+def _rules_for(kinds: frozenset[type[Fact]], enabled: frozenset[str]) -> list[Stub]:
     """The rules whose trigger, a kind of fact, the program has."""
-    if not kinds:
-        return []
-    return [stub for stub in every() if stub.code in enabled and trigger(stub) in kinds]
+    return [stub for stub, kind in _triggered(enabled) if kind in kinds] if kinds else []
+
+
+def _triggered(enabled: frozenset[str]) -> Iterator[tuple[Stub, type[Fact]]]:
+    """The rules that read facts, each with its trigger. Raises BrokenRule for a trigger that no program can have."""
+    from validate_ddp.interpreter import facts
+
+    for stub in every():
+        declared = trigger(stub) if stub.code in enabled else ""
+        if not declared:
+            continue
+        if declared not in facts.BY_NAME:
+            raise BrokenRule(f"rule {stub.code} ({stub.name}) has the trigger `{declared}`, which is no kind of fact")
+        yield stub, facts.BY_NAME[declared]
 
 
 def _key(script: str, enabled: frozenset[str]) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from validate_ddp.catalogue import every, load
-from validate_ddp.rehearse.judging import judges
+from validate_ddp.rehearse.judging import observers
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NODES = {
@@ -45,7 +45,7 @@ def pairs() -> list[Path]:
 
 def expected(script: Path) -> set[tuple[str, int]]:
     """Codes and lines that the script's comments name, of rules that a run can show."""
-    shown = set(judges()) - UNSHOWN.get(script.parent.name, set())
+    shown = set(observers()) - UNSHOWN.get(script.parent.name, set())
     marks = [
         (match[1], code.strip(), number)
         for number, line in enumerate(script.read_text(encoding="utf-8").splitlines(), 1)

@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from validate_ddp.edit.apply import Applied, apply, apply_all
+from syntax_nodes import edit, fix, fix_of, nodes, span_of
+from validate_ddp.edit.apply import apply, apply_all
 from validate_ddp.findings import Edit, Fix, Span
-
-
-def span_of(node: Any) -> Span:
-    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-
-
-def nodes(text: str, kind: type[ast.AST]) -> list[Any]:
-    """The nodes of a kind, in the order of the text."""
-    found: list[Any] = [node for node in ast.walk(ast.parse(text)) if isinstance(node, kind)]
-    return sorted(found, key=lambda node: (node.lineno, node.col_offset, -node.end_lineno, -node.end_col_offset))
-
-
-def edit(text: str, kind: str, node: Any, code: str) -> Applied:
-    return apply(text, [fix(kind, node, code)], "x.py")
-
-
-def fix(kind: str, node: Any, code: str, path: str = "x.py") -> Fix:
-    return Fix("t", True, (Edit(kind, path, span_of(node), code),))
-
 
 BEFORE = {
     "in a loop": ("for e in x:\n    f()\n", "for e in x:\n    N\n    f()\n"),
@@ -208,9 +189,7 @@ def test_of_fixes_in_conflict_the_first_is_done_and_the_others_wait() -> None:
 def test_a_fix_is_done_whole_or_not_at_all() -> None:
     text = "f(a)\ng(b)\n"
     first, second = nodes(text, ast.Call)
-    good = Edit("add_argument", "x.py", span_of(first), "k=1")
-    bad = Edit("add_argument", "x.py", span_of(second), "k=")
-    result = apply(text, [Fix("t", True, (good, bad))], "x.py")
+    result = apply(text, [fix_of(("add_argument", first, "k=1"), ("add_argument", second, "k="))], "x.py")
     assert result.texts == {} and len(result.declined) == 1
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syntax_nodes import calls_and_statements, fix, span_of
 from validate_ddp.edit.confirm import confirm
-from validate_ddp.findings import Edit, Fix, Proposal, Span
+from validate_ddp.findings import Proposal, Span
 from validate_ddp.source.text import Cell
 
 pytestmark = pytest.mark.usefixtures("six_rules")
@@ -64,10 +65,6 @@ match = save; match(save(41)); case = {save(42): 1}
 '''
 
 
-def span_of(node: Any) -> Span:
-    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-
-
 def header_of(statement: Any, how: str) -> Span:
     """A statement's span as a caller may give it: its start only, up to its last expression, or whole."""
     if isinstance(statement, ast.match_case):
@@ -85,22 +82,14 @@ def header_of(statement: Any, how: str) -> Span:
 
 
 def proposals_for_calls(text: str, how: str) -> list[tuple[Proposal, str]]:
-    tree = ast.parse(text)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            statement: Any = node
-            while not isinstance(statement, (ast.stmt, ast.ExceptHandler, ast.match_case)):
-                statement = parents[statement]
-            name = {ast.Name: "id", ast.Attribute: "attr"}.get(type(node.func))
-            last = getattr(node.func, name) if name else ""
-            edit = Edit("insert_before", "x.py", span_of(node), "pass")
-            proposal = Proposal(
-                "DDP502", "error", "x.py", span_of(node), header_of(statement, how), "m", ("call", last),
-                fix=Fix("t", True, (edit,)),
-            )  # fmt: skip
-            found.append((proposal, ast.get_source_segment(text, node) or ""))
+    for node, statement in calls_and_statements(text):
+        name = {ast.Name: "id", ast.Attribute: "attr"}.get(type(node.func))
+        expects = ("call", getattr(node.func, name) if name else "")
+        header = header_of(statement, how)
+        proposal = Proposal("DDP502", "error", "x.py", span_of(node), header, "m", expects)
+        proposal = proposal._replace(fix=fix("insert_before", node, "pass"))
+        found.append((proposal, ast.get_source_segment(text, node) or ""))
     return found
 
 

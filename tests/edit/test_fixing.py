@@ -23,7 +23,7 @@ CURED = (
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_lint: ModuleType) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_ins: ModuleType) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -115,7 +115,7 @@ def test_standard_input_comes_back_as_a_change(here: Path) -> None:
     assert fixing.fixed_stdin(clean, b"x = 1\n") == b"x = 1\n"
 
 
-def test_a_fix_that_does_not_cure_is_tried_once(here: Path, fake_lint: Any) -> None:
+def test_a_fix_that_does_not_cure_is_tried_once(here: Path, stand_ins: Any) -> None:
     (here / "a.py").write_text("f()\n")
 
     def stubborn(targets: Any, settings: Any, stdin: Any = None, edited: Any = None) -> Any:
@@ -125,15 +125,15 @@ def test_a_fix_that_does_not_cure_is_tried_once(here: Path, fake_lint: Any) -> N
         finding = Finding(
             "DDP201", "missing-set-epoch", "error", "a.py", line, 1, line, 4, "m", (), Fix("t", True, (edit,))
         )
-        return fake_lint.Outcome((finding,), 1, {"a.py": text}.get)
+        return stand_ins.Outcome((finding,), 1, {"a.py": text}.get)
 
-    fake_lint.check = stubborn
+    stand_ins.check = stubborn
     result = run("a.py")
     assert (here / "a.py").read_text() == "new()\nf()\n"
     assert "did not cure" in result.problems[0]
 
 
-def test_fixes_that_undo_each_other_come_to_an_end(here: Path, fake_lint: Any) -> None:
+def test_fixes_that_undo_each_other_come_to_an_end(here: Path, stand_ins: Any) -> None:
     (here / "a.py").write_text("x = 0\n")
 
     def endless(targets: Any, settings: Any, stdin: Any = None, edited: Any = None) -> Any:
@@ -141,9 +141,9 @@ def test_fixes_that_undo_each_other_come_to_an_end(here: Path, fake_lint: Any) -
         number = text.split()[2]
         edit = Edit("replace", "a.py", Span(1, 4, 1, 4 + len(number)), str(int(number) + 1))
         finding = Finding("DDP201", "missing-set-epoch", "error", "a.py", 1, 1, 1, 2, "m", (), Fix("t", True, (edit,)))
-        return fake_lint.Outcome((finding,), 1, {"a.py": text}.get)
+        return stand_ins.Outcome((finding,), 1, {"a.py": text}.get)
 
-    fake_lint.check = endless
+    stand_ins.check = endless
     run("a.py")
     assert (here / "a.py").read_text() == f"x = {fixing.ROUNDS}\n"
 
@@ -160,16 +160,16 @@ def test_an_unwritable_file_is_reported_and_the_others_are_fixed(here: Path, mon
     assert any(finding.path == "a.py" and finding.code == "DDP201" for finding in result.outcome.findings)
 
 
-def test_a_file_that_changed_meanwhile_is_left_alone(here: Path, fake_lint: Any) -> None:
+def test_a_file_that_changed_meanwhile_is_left_alone(here: Path, stand_ins: Any) -> None:
     (here / "a.py").write_text(BUGGY)
-    check = fake_lint.check
+    check = stand_ins.check
 
     def late(*arguments: Any, **options: Any) -> Any:
         outcome = check(*arguments, **options)
         (here / "a.py").write_text("# new\n" + BUGGY)
         return outcome
 
-    fake_lint.check = late
+    stand_ins.check = late
     result = run("a.py")
     assert (here / "a.py").read_text() == "# new\n" + BUGGY
     assert "changed meanwhile" in result.problems[0] and result.fixed == ()

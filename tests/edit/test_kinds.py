@@ -8,22 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from validate_ddp.edit.apply import Applied, apply
-from validate_ddp.findings import Edit, Fix, Span
-
-
-def span_of(node: Any) -> Span:
-    return Span(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-
-
-def nodes(text: str, kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> list[Any]:
-    """The nodes of a kind, in the order of the text."""
-    found: list[Any] = [node for node in ast.walk(ast.parse(text)) if isinstance(node, kind)]
-    return sorted(found, key=lambda node: (node.lineno, node.col_offset, -node.end_lineno, -node.end_col_offset))
-
-
-def edit(text: str, kind: str, node: Any, code: str) -> Applied:
-    return apply(text, [Fix("t", True, (Edit(kind, "x.py", span_of(node), code),))], "x.py")
+from syntax_nodes import edit, fix, fix_of, nodes
+from validate_ddp.edit.apply import apply
+from validate_ddp.findings import Span
 
 
 def calling(text: str, name: str = "save") -> Any:
@@ -110,10 +97,10 @@ def test_a_guard_goes_with_edits_inside_of_the_statement() -> None:
     text = "import os\n\nf()\nsave(x, y=1)\n"
     statement, call = calling(text), nodes(text, ast.Call)[1]
     fixes = [
-        Fix("g", True, (Edit("guard", "x.py", span_of(statement), "r"),)),
-        Fix("r", True, (Edit("remove_argument", "x.py", span_of(call), "y"),)),
-        Fix("i", True, (Edit("replace", "x.py", span_of(call.args[0]), "z.a"),)),
-        Fix("b", True, (Edit("insert_before", "x.py", span_of(nodes(text, ast.Expr)[0]), "new()"),)),
+        fix("guard", statement, "r"),
+        fix("remove_argument", call, "y"),
+        fix("replace", call.args[0], "z.a"),
+        fix("insert_before", nodes(text, ast.Expr)[0], "new()"),
     ]
     result = apply(text, fixes, "x.py")
     assert result.texts == {"x.py": "import os\n\nnew()\nf()\nif r:\n    save(z.a)\n"}
@@ -122,11 +109,7 @@ def test_a_guard_goes_with_edits_inside_of_the_statement() -> None:
 
 def test_neighbours_under_one_condition_share_it() -> None:
     text = "if a:\n  save(x)\n\n  save(y,\n    z)\n  # c\n  save(z)\n  b()\n"
-    fixes = [
-        Fix("t", True, (Edit("guard", "x.py", span_of(node), "r"),))
-        for node in nodes(text, ast.Expr)
-        if "save" in ast.unparse(node)
-    ]
+    fixes = [fix("guard", node, "r") for node in nodes(text, ast.Expr) if "save" in ast.unparse(node)]
     result = apply(text, fixes, "x.py")
     expected = "if a:\n  if r:\n    save(x)\n\n    save(y,\n      z)\n  # c\n  if r:\n    save(z)\n  b()\n"
     assert result.texts == {"x.py": expected} and result.done == tuple(fixes)
@@ -254,11 +237,8 @@ IMPORTED = {
 def test_add_import(name: str) -> None:
     text, expected = IMPORTED[name]
     (place,) = [node for node in nodes(text, ast.Call) if node.func.id == "use"]
-    edits = (
-        Edit("add_import", "x.py", Span(9, 9, 9, 9), "import os"),
-        Edit("add_argument", "x.py", span_of(place), "a=1"),
-    )
-    result = apply(text, [Fix("t", True, edits)], "x.py")
+    fixed = fix_of(("add_import", Span(9, 9, 9, 9), "import os"), ("add_argument", place, "a=1"))
+    result = apply(text, [fixed], "x.py")
     wanted = text if expected is None else expected
     assert result.texts == {"x.py": wanted.replace("use()", "use(a=1)")}, result.declined
 
@@ -267,22 +247,11 @@ def test_imports_of_several_fixes_come_once_each() -> None:
     text = "import torch\nf(a)\nf(b)\n"
     one, other = nodes(text, ast.Call)
     fixes = [
-        Fix(
-            "1",
-            True,
-            (
-                Edit("replace", "x.py", span_of(one.args[0]), "os.a"),
-                Edit("add_import", "x.py", span_of(one), "import os"),
-            ),
-        ),
-        Fix(
-            "2",
-            True,
-            (
-                Edit("add_import", "x.py", span_of(other), "from datetime import timedelta"),
-                Edit("add_import", "x.py", span_of(other), "import os"),
-                Edit("replace", "x.py", span_of(other.args[0]), "timedelta(os.b)"),
-            ),
+        fix_of(("replace", one.args[0], "os.a"), ("add_import", one, "import os")),
+        fix_of(
+            ("add_import", other, "from datetime import timedelta"),
+            ("add_import", other, "import os"),
+            ("replace", other.args[0], "timedelta(os.b)"),
         ),
     ]
     result = apply(text, fixes, "x.py")
@@ -305,7 +274,7 @@ def test_imports_of_several_fixes_come_once_each() -> None:
     ],
 )
 def test_an_import_takes_no_name_that_means_something_else(text: str, code: str, added: bool) -> None:
-    result = apply(text, [Fix("t", True, (Edit("add_import", "x.py", Span(1, 0, 1, 0), code),))], "x.py")
+    result = apply(text, [fix_of(("add_import", Span(1, 0, 1, 0), code))], "x.py")
     assert bool(result.done) is added
     for changed in result.texts.values():
         ast.parse(changed)
@@ -342,7 +311,7 @@ def test_any_such_edit_keeps_every_other_byte(lines: list[str], newline: str, en
     places = nodes(text, ast.Call if kind == "remove_argument" else ast.stmt)
     assume(places)
     chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=3, unique=True))
-    fixes = [Fix("t", True, (Edit(kind, "x.py", span_of(node), CODES[kind]),)) for node in chosen]
+    fixes = [fix(kind, node, CODES[kind]) for node in chosen]
     result = apply(text, fixes, "x.py")
     assert len(result.done) + len(result.deferred) + len(result.declined) == len(set(fixes))
     after = result.texts.get("x.py", text)

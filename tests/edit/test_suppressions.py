@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import textwrap
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from syntax_nodes import calls_and_statements, span_of
 from validate_ddp.edit.suppressions import suppress
 from validate_ddp.findings import Proposal, Span
 from validate_ddp.source.text import Cell
@@ -20,21 +19,13 @@ ALL = frozenset(("DDP001", "DDP002", "DDP003", "DDP201", "DDP203", "DDP502"))
 
 def propose(text: str, code: str = "DDP502") -> list[Proposal]:
     """A proposal at each call of ``save``."""
-    tree = ast.parse(text)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "save":
-            statement: Any = node
-            while not isinstance(statement, ast.stmt):
-                statement = parents[statement]
-            span = Span(node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
-            end: Any = (statement.end_lineno, statement.end_col_offset)
+    for node, statement in calls_and_statements(text):
+        if getattr(node.func, "id", "") == "save":
+            span, whole = span_of(node), span_of(statement)
             if hasattr(statement, "body"):
-                end = (span.end_line, span.end_column)
-            found.append(
-                Proposal(code, "error", "x.py", span, Span(statement.lineno, statement.col_offset, *end), "m", ("", ""))
-            )
+                whole = whole._replace(end_line=span.end_line, end_column=span.end_column)
+            found.append(Proposal(code, "error", "x.py", span, whole, "m", ("", "")))
     return sorted(found, key=lambda proposal: proposal.span)
 
 
@@ -202,26 +193,7 @@ def test_many_blocks_take_linear_time() -> None:
 
 
 DIRECTIVES = ["# noqa", ": DDP502", "# validate-ddp:", " ignore", "[", "]", "DDP201", ",", "off", " on", "-file", ":"]
-CODE = [
-    "\n",
-    "\r",
-    "\t",
-    "    ",
-    "save()",
-    "'''",
-    '"',
-    "(",
-    ")",
-    "if x:",
-    "\\",
-    "é",
-    "\x0c",
-    "\x00",
-    "f'{",
-    "}",
-    "#",
-    "0x",
-]
+CODE = [*'\n\r\t"()\\é\x0c\x00}#', "    ", "save()", "'''", "if x:", "f'{", "0x"]
 PIECES = st.sampled_from([*DIRECTIVES, *CODE, "\ud800"])
 
 

@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.findings import INFO
-from validate_ddp.lint import check
-
-Codes = Callable[[str], set[str]]
 
 HEAD = """
-import os
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
 dist.init_process_group("nccl")
 model = torch.nn.Linear(1, 1)
 rank = dist.get_rank()
 local_rank = int(os.environ["LOCAL_RANK"])
 """
-TAIL = """
-dist.destroy_process_group()
-"""
 SAVE = 'torch.save(model.state_dict(), "model.pt")'
-
-
-@pytest.fixture
-def codes(tmp_path: Path) -> Codes:
-    """The codes of errors and warnings on a script, which may hold several files behind `# file: NAME` lines."""
-
-    def run(script: str) -> set[str]:
-        name, lines = "train.py", []
-        files: dict[str, list[str]] = {"train.py": lines}
-        for line in script.splitlines():
-            if line.startswith("# file: "):
-                name = line.removeprefix("# file: ")
-                lines = files.setdefault(name, [])
-            else:
-                lines.append(line)
-        for name, content in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text("\n".join(content) + "\n")
-        outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
-        return {finding.code for finding in outcome.findings if finding.severity != INFO}
-
-    return run
 
 
 GUARDED = {
@@ -143,8 +107,8 @@ GUARDED = {
 
 
 @pytest.mark.parametrize("body", GUARDED.values(), ids=GUARDED.keys())
-def test_a_save_on_one_rank_is_left_alone(codes: Codes, body: str) -> None:
-    assert codes(HEAD + body + TAIL) == set()
+def test_a_save_on_one_rank_is_left_alone(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body).serious.codes == set()
 
 
 UNGUARDED = {
@@ -166,8 +130,8 @@ UNGUARDED = {
 
 
 @pytest.mark.parametrize("body", UNGUARDED.values(), ids=UNGUARDED.keys())
-def test_a_save_on_every_rank_is_found(codes: Codes, body: str) -> None:
-    assert codes(HEAD + body + TAIL) == {"DDP502"}
+def test_a_save_on_every_rank_is_found(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body).serious.codes == {"DDP502"}
 
 
 MATCHED = {
@@ -199,8 +163,8 @@ MATCHED = {
 
 
 @pytest.mark.parametrize("body", MATCHED.values(), ids=MATCHED.keys())
-def test_a_collective_that_every_rank_joins_is_left_alone(codes: Codes, body: str) -> None:
-    assert "DDP401" not in codes(HEAD + body + TAIL)
+def test_a_collective_that_every_rank_joins_is_left_alone(lint: Any, body: str) -> None:
+    assert "DDP401" not in lint.body(HEAD + body).serious.codes
 
 
 UNMATCHED = {
@@ -224,26 +188,19 @@ UNMATCHED = {
 
 
 @pytest.mark.parametrize("body", UNMATCHED.values(), ids=UNMATCHED.keys())
-def test_a_collective_that_some_ranks_miss_is_found(codes: Codes, body: str) -> None:
-    assert "DDP401" in codes(HEAD + body + TAIL)
+def test_a_collective_that_some_ranks_miss_is_found(lint: Any, body: str) -> None:
+    assert "DDP401" in lint.body(HEAD + body).serious.codes
 
 
-def test_a_script_matters_for_what_it_imports(codes: Codes) -> None:
-    script = "from engine import run\n\nif __name__ == '__main__':\n    run()\n"
-    engine = "# file: engine.py\nimport torch.distributed as dist\ndef run():\n    dist.init_process_group('gloo')\n"
-    assert codes(script + engine) == {"DDP101"}
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_script_matters_for_what_it_and_its_imports_import(lint: Any, steps: int) -> None:
+    begins = "import torch.distributed as dist\ndef run():\n    dist.init_process_group('gloo')\n"
+    engine = begins if steps == 1 else "from setting_up import run\n"
+    lint.write(engine=engine, setting_up=begins if steps == 2 else "")
+    assert lint("from engine import run\n\nif __name__ == '__main__':\n    run()\n").codes == {"DDP101"}
 
 
-def test_a_script_matters_for_what_its_imports_import(codes: Codes) -> None:
-    script = "from engine import run\n\nif __name__ == '__main__':\n    run()\n"
-    engine = "# file: engine.py\nfrom setting_up import start\ndef run():\n    start()\n"
-    setting_up = (
-        "# file: setting_up.py\nimport torch.distributed as dist\ndef start():\n    dist.init_process_group('gloo')\n"
-    )
-    assert codes(script + engine + setting_up) == {"DDP101"}
-
-
-def test_a_constant_of_a_class_that_setattr_may_override_is_not_taken_for_granted(codes: Codes) -> None:
+def test_a_constant_of_a_class_that_setattr_may_override_is_not_taken_for_granted(lint: Any) -> None:
     script = """
 import torch.distributed as dist
 
@@ -258,21 +215,16 @@ update(config, **vars())
 if config.distributed_run:
     dist.init_process_group("nccl")
 """
-    assert codes(script) == {"DDP101"}
+    assert lint(script).serious.codes == {"DDP101"}
 
 
 @pytest.mark.parametrize("function", ["get_data_parallel_rank", "get_tensor_model_parallel_rank"])
-def test_a_rank_in_a_parallel_group_keeps_ranks_apart(codes: Codes, function: str) -> None:
-    assert not codes(HEAD + f"import mpu\nif mpu.{function}() == 0:\n    {SAVE}" + TAIL)
+def test_a_rank_in_a_parallel_group_keeps_ranks_apart(lint: Any, function: str) -> None:
+    assert not lint.body(HEAD + f"import mpu\nif mpu.{function}() == 0:\n    {SAVE}").serious.codes
 
 
-def test_a_wrapper_that_may_be_taken_off_again_is_no_warning(codes: Codes) -> None:
+def test_a_wrapper_that_may_be_taken_off_again_is_no_warning(lint: Any) -> None:
     script = """
-import argparse
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
 parser = argparse.ArgumentParser()
 parser.add_argument("--horovod", action="store_true")
 args = parser.parse_args()
@@ -285,13 +237,12 @@ if dist.get_rank() == 0:
         model = model.module
     model(torch.ones(2, 4))
 """
-    assert codes(script + TAIL) == set()
+    assert lint.body(script).serious.codes == set()
 
 
-def test_a_loader_of_each_rank_is_split(codes: Codes) -> None:
+def test_a_loader_of_each_rank_is_split(lint: Any) -> None:
     script = """
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, random_split
+from torch.utils.data import random_split
 
 loaders = []
 for part in random_split(torch.ones(8, 1), [4, 4]):
@@ -301,4 +252,4 @@ model = DDP(model)
 for batch in loader:
     model(batch).sum().backward()
 """
-    assert codes(HEAD + script + TAIL) == set()
+    assert lint.body(HEAD + script).serious.codes == set()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 SCRIPT = """
 import argparse
@@ -55,18 +53,11 @@ OF_REPLICAS = [
 ]
 
 
-def found(folder: Path, test: str) -> bool:
-    """Whether the state of a DDP wrapper is saved, as DDP501 has it."""
-    (folder / "train.py").write_text(SCRIPT.replace("TEST", test))
-    settings = Settings(cache_dir=None, root=str(folder), select=("DDP501",))
-    return bool(check([str(folder / "train.py")], settings).findings)
-
-
 @pytest.mark.parametrize("test", OF_OTHERS)
-def test_a_wrapper_of_another_class_does_not_come_in(test: str, tmp_path: Path) -> None:
-    assert not found(tmp_path, test)
+def test_a_wrapper_of_another_class_does_not_come_in(test: str, lint: Any) -> None:
+    assert not lint(SCRIPT.replace("TEST", test), "DDP501")
 
 
 @pytest.mark.parametrize("test", OF_REPLICAS)
-def test_a_wrapper_of_the_class_does(test: str, tmp_path: Path) -> None:
-    assert found(tmp_path, test)
+def test_a_wrapper_of_the_class_does(test: str, lint: Any) -> None:
+    assert lint(SCRIPT.replace("TEST", test), "DDP501")

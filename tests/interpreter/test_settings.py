@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 FIELDS = {
     "ddp": ("bool", False),
@@ -116,11 +114,9 @@ CALLED = {
 STARTED = {"an annotation": "main(engine.load())", "fire": "fire.Fire(main)", "typer": "typer.run(main)"}
 
 
-def findings(folder: Path, **files: str) -> set[tuple[str, str]]:
-    for name, text in files.items():
-        (folder / f"{name}.py").write_text(text)
-    outcome = check([str(folder / "train.py")], Settings(cache_dir=None, root=str(folder), ignore=("DDP101",)))
-    return {(finding.code, finding.severity) for finding in outcome.findings}
+def findings(lint: Any, train: str, **modules: str) -> set[tuple[str, str]]:
+    lint.write(**modules)
+    return set(lint(train, ignore=("DDP101",)).told)
 
 
 EXPECTED = {
@@ -132,35 +128,35 @@ EXPECTED = {
 }
 
 
-def test_options_of_the_command_line_are_unknown(tmp_path: Path) -> None:
-    assert findings(tmp_path, train=ARGPARSE + USE) == EXPECTED
+def test_options_of_the_command_line_are_unknown(lint: Any) -> None:
+    assert findings(lint, ARGPARSE + USE) == EXPECTED
 
 
 @pytest.mark.parametrize("read", READ.values(), ids=READ.keys())
-def test_settings_are_like_options_wherever_they_come_from(tmp_path: Path, read: str) -> None:
-    assert findings(tmp_path, train=read + USE) == EXPECTED
+def test_settings_are_like_options_wherever_they_come_from(lint: Any, read: str) -> None:
+    assert findings(lint, read + USE) == EXPECTED
 
 
 @pytest.mark.parametrize("read", READ.values(), ids=READ.keys())
-def test_settings_of_another_module_are_the_same_settings(tmp_path: Path, read: str) -> None:
-    assert findings(tmp_path, config=read, train="from config import settings\n" + USE) == EXPECTED
+def test_settings_of_another_module_are_the_same_settings(lint: Any, read: str) -> None:
+    assert findings(lint, config=read, train="from config import settings\n" + USE) == EXPECTED
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_arguments_that_something_else_fills_in_are_settings(tmp_path: Path, name: str) -> None:
+def test_arguments_that_something_else_fills_in_are_settings(lint: Any, name: str) -> None:
     script = USE.replace("def main():", CALLED[name])
     script = script.replace("settings.", "") if "settings" not in CALLED[name] else script
     start = STARTED.get(name, "main()")
-    assert findings(tmp_path, train=script.replace("    main()\n", f"    {start}\n")) == EXPECTED
+    assert findings(lint, script.replace("    main()\n", f"    {start}\n")) == EXPECTED
 
 
 @pytest.mark.parametrize("overridden", ["exec(open('configurator.py').read())", "exec(source())"])
-def test_constants_of_a_module_that_executes_a_file_are_settings(tmp_path: Path, overridden: str) -> None:
+def test_constants_of_a_module_that_executes_a_file_are_settings(lint: Any, overridden: str) -> None:
     constants = "".join(f"{name} = {value!r}\n" for name, (_, value) in FIELDS.items())
-    assert findings(tmp_path, train=constants + overridden + USE.replace("settings.", "")) == EXPECTED
+    assert findings(lint, constants + overridden + USE.replace("settings.", "")) == EXPECTED
 
 
-def test_settings_in_a_dictionary_that_a_file_updates_are_unknown(tmp_path: Path) -> None:
+def test_settings_in_a_dictionary_that_a_file_updates_are_unknown(lint: Any) -> None:
     script = USE
     for name in FIELDS:
         script = script.replace(f"settings.{name}", f"settings[{name!r}]")
@@ -169,7 +165,7 @@ def test_settings_in_a_dictionary_that_a_file_updates_are_unknown(tmp_path: Path
         f"import json\nsettings = {{**{MAPPING}, **json.load(open('a.json'))}}\n",
         f"import engine\nsettings = {MAPPING}\nsettings.update(engine.read())\n",
     ):
-        assert findings(tmp_path, train=made + script) == EXPECTED
+        assert findings(lint, made + script) == EXPECTED
 
 
 CONSTANTS = {
@@ -180,8 +176,8 @@ CONSTANTS = {
 
 
 @pytest.mark.parametrize("made", CONSTANTS.values(), ids=CONSTANTS.keys())
-def test_what_nothing_can_override_is_known(tmp_path: Path, made: str) -> None:
-    assert "DDP201" not in {code for code, _ in findings(tmp_path, train=made + USE)}
+def test_what_nothing_can_override_is_known(lint: Any, made: str) -> None:
+    assert "DDP201" not in {code for code, _ in findings(lint, made + USE)}
 
 
 PRESUMED = """
@@ -218,19 +214,19 @@ FLAGS = [
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_what_the_start_of_the_group_hangs_on_is_so_in_a_distributed_launch(tmp_path: Path, flag: str) -> None:
+def test_what_the_start_of_the_group_hangs_on_is_so_in_a_distributed_launch(lint: Any, flag: str) -> None:
     script = PRESUMED.replace("START", flag)
     renamed = flag.removesuffix(" and load()").replace("settings.", "kind.")
     other = renamed.removeprefix("not ") if "not " in renamed else f"not {renamed}"
     write = 'torch.save(model.state_dict(), "model.pt")'
     single = f"if {other}:\n        {write}"
     several = f"if {renamed}:\n        {write}"
-    assert findings(tmp_path, train=script.replace("SAVE", single)) == set()
-    assert findings(tmp_path, train=script.replace("SAVE", several)) == {("DDP502", "error")}
+    assert findings(lint, script.replace("SAVE", single)) == set()
+    assert findings(lint, script.replace("SAVE", several)) == {("DDP502", "error")}
 
 
 @pytest.mark.parametrize("flag", ["settings.test", "settings.run_tests"])
-def test_a_flag_with_a_start_in_either_case_says_nothing(tmp_path: Path, flag: str) -> None:
+def test_a_flag_with_a_start_in_either_case_says_nothing(lint: Any, flag: str) -> None:
     script = PRESUMED.replace(
         "if START:\n        dist.init",
         'if START:\n        dist.init_process_group("gloo")\n    else:\n        dist.init',
@@ -238,4 +234,4 @@ def test_a_flag_with_a_start_in_either_case_says_nothing(tmp_path: Path, flag: s
     script = script.replace("SAVE", f'if not {flag}:\n        torch.save(model.state_dict(), "model.pt")').replace(
         "(kind)", "(settings)"
     )
-    assert findings(tmp_path, train=script.replace("START", flag)) == {("DDP502", "error")}
+    assert findings(lint, script.replace("START", flag)) == {("DDP502", "error")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -148,6 +149,13 @@ def start_torchrun(tmp_path_factory):
 
 
 @pytest.fixture
+def port() -> int:
+    """A port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.fixture
 def start_spawn(tmp_path_factory):
     """The same by torch.multiprocessing.spawn."""
 
@@ -158,3 +166,23 @@ def start_spawn(tmp_path_factory):
         return launched(command, tmp_path_factory.mktemp("job"), deadline, settings)
 
     return start
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory):
+    """A run with checkpoints after steps 1, 2 and 3."""
+    from trainer_runs import opened
+
+    folder = tmp_path_factory.mktemp("original")
+    with opened(folder) as (trainer, checkpoints):
+        for _ in trainer.steps():
+            checkpoints.save(trainer.state)
+            if trainer.state.step == 3:
+                break
+    return folder
+
+
+@pytest.fixture
+def run(original, tmp_path):
+    """A copy of it, to be damaged."""
+    return shutil.copytree(original, tmp_path / "run")

@@ -6,76 +6,22 @@ import json
 import os
 import pickle
 import shutil
-from contextlib import contextmanager
 
 import pytest
 
 torch = pytest.importorskip("torch")
-from reference_trainer.checkpoint import CheckpointError, RunCheckpoints, latest, load  # noqa: E402
+from trainer_runs import one_line, opened, resumed_step  # noqa: E402
+
+from reference_trainer.checkpoint import CheckpointError, latest, load  # noqa: E402
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
 from reference_trainer.checkpoint.manifest import Manifest  # noqa: E402
 from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     CheckpointConfig,
-    ClubConfig,
     Config,
-    DataConfig,
-    DisentangleConfig,
-    EmaConfig,
 )
-from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime
-
-CONFIG = Config(
-    steps=6,
-    global_batch=8,
-    ema=EmaConfig(decay=0.9),
-    club=ClubConfig(inner_steps=1, hidden=(4,)),
-    data=DataConfig(train_samples=40, validation_samples=10),
-    disentangle=DisentangleConfig(hidden=(8,), features=4),
-    checkpoint=CheckpointConfig(keep=3),
-)
-
-
-@contextmanager
-def opened(folder, config=CONFIG):
-    """A trainer and its checkpoints, at the run's beginning."""
-    trainer = Trainer(config, World())
-    with RunCheckpoints(folder, config, trainer.plan, World()) as checkpoints:
-        checkpoints.begin(trainer.state)
-        yield trainer, checkpoints
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """A run with checkpoints after steps 1, 2 and 3."""
-    folder = tmp_path_factory.mktemp("original")
-    with opened(folder) as (trainer, checkpoints):
-        for _ in trainer.steps():
-            checkpoints.save(trainer.state)
-            if trainer.state.step == 3:
-                break
-    return folder
-
-
-@pytest.fixture
-def run(original, tmp_path):
-    """A copy of it, to be damaged."""
-    folder = tmp_path / "run"
-    shutil.copytree(original, folder)
-    return folder
-
-
-def resumed_step(run):
-    """The step that a new job goes on from."""
-    with opened(run) as (trainer, _):
-        return trainer.state.step
-
-
-def one_line(text):
-    return "\n" not in str(text).strip()
 
 
 def test_a_run_goes_on_from_the_latest_checkpoint(run, capfd):

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from trainer_runs import Numbers  # noqa: E402
 from validate_ddp.testing import assert_disjoint_cover  # noqa: E402
 
 from reference_trainer.config import ConfigError, DataConfig  # noqa: E402
@@ -17,17 +18,11 @@ from reference_trainer.plan import Plan  # noqa: E402
 pytestmark = pytest.mark.runtime
 
 
-class Numbers:
-    """A source whose samples are their own positions."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
+class Drawing(Numbers):
+    """Each with a random one beside it."""
 
     def fetch(self, index, epoch):
-        return {"x": index.double(), "noise": torch.rand(len(index))}
+        return {**super().fetch(index, epoch), "noise": torch.rand(len(index))}
 
 
 def plan_of(samples=50, world_size=1, global_batch=8, accumulation=1, **options):
@@ -116,7 +111,7 @@ def test_the_ranks_shares_of_an_epoch_are_disjoint_and_cover_it(world):
 def test_the_loader_gives_what_the_sampler_asks_with_any_number_of_workers(workers):
     plan = plan_of(samples=30, global_batch=12, accumulation=2, steps=4)
     sampler = PlannedBatches(plan, 0, seed=0)
-    fetched = list(loader(Numbers(30), sampler, workers=workers))
+    fetched = list(loader(Drawing(30), sampler, workers=workers))
     assert len(fetched) == len(sampler) == 8
     for batch, request in zip(fetched, sampler, strict=True):
         assert (batch.epoch, batch.step) == (request.epoch, request.step)
@@ -127,7 +122,7 @@ def test_the_loader_gives_what_the_sampler_asks_with_any_number_of_workers(worke
 def test_making_and_reading_a_loader_leaves_the_global_generator_alone(workers):
     before = torch.get_rng_state()
 
-    class Quiet(Numbers):
+    class Quiet(Drawing):
         def fetch(self, index, epoch):
             return {"x": index.double()}
 
@@ -137,7 +132,7 @@ def test_making_and_reading_a_loader_leaves_the_global_generator_alone(workers):
 
 def test_a_batch_moves_to_a_type_in_its_floating_point_data_only():
     plan = plan_of(samples=30, steps=1)
-    batch = next(iter(loader(Numbers(30), PlannedBatches(plan, 0, seed=0)))).to(torch.device("cpu"), torch.float16)
+    batch = next(iter(loader(Drawing(30), PlannedBatches(plan, 0, seed=0)))).to(torch.device("cpu"), torch.float16)
     assert batch.index.dtype == torch.int64 and batch.data["x"].dtype == torch.float16
 
 

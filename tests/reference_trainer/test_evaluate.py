@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from trainer_runs import Numbers  # noqa: E402
 
 from reference_trainer.evaluate import evaluate  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
@@ -15,19 +16,6 @@ from reference_trainer.precision import Precision  # noqa: E402
 pytestmark = pytest.mark.runtime
 
 FLOAT64 = Precision.of("float64")
-
-
-class Numbers:
-    """A source of the numbers 0 .. count-1."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def fetch(self, index, epoch):
-        return {"x": index.double()}
 
 
 class Squares(Objective):

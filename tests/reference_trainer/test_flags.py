@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+from trainer_runs import same  # noqa: E402
+
 from reference_trainer import config as sections  # noqa: E402
 from reference_trainer.config import Config  # noqa: E402
 from reference_trainer.data import PlannedBatches, loader  # noqa: E402
@@ -202,15 +204,6 @@ def observe(config: Config, what: str) -> Any:
         "micro_steps": seen,
         "evaluation_sizes": seen,
     }[what]
-
-
-def same(first: Any, second: Any) -> bool:
-    """Whether two observations are equal."""
-    if isinstance(first, list) and first and isinstance(first[0], torch.Tensor):
-        return len(first) == len(second) and all(
-            a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, second, strict=True)
-        )
-    return first == second
 
 
 def test_every_field_has_an_observable():

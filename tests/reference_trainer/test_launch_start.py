@@ -28,13 +28,6 @@ def environment(rank, port, size=2, host="127.0.0.1"):
     return {name: str(value) for name, value in values.items()}
 
 
-@pytest.fixture
-def port():
-    """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
 def total(world):
     """The sum over ranks of rank + 1."""
     found = torch.tensor(world.rank + 1.0)

@@ -85,12 +85,6 @@ def shown():
         print(f"{launch:<13} {fault:<22} {seen.seconds:7.1f}  {codes:<12}  {said[:150]}")
 
 
-@pytest.fixture
-def port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
 def run(folder, *processes):
     """Starts all and waits. processes: (words after the interpreter, variables)."""
     theirs = ("RANK", "LOCAL_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC", "SLURM_", "ACCELERATE_")

@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from trainer_runs import same  # noqa: E402
+from trainer_runs import trained as go_on  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 import reference_trainer  # noqa: E402
@@ -91,25 +93,7 @@ CONFIG = Config(
 
 
 def trained(config, folder, until=None, seed=0):
-    """Goes on from what is in ``folder``, and saves there; returns the state. Collective: every rank."""
-    world = World.current()
-    trainer = Trainer(config, world, objective=Rebuild(seed))
-    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
-        checkpoints.begin(trainer.state)
-        for _ in trainer.steps():
-            if trainer.state.step == until:
-                break
-        checkpoints.save(trainer.state)
-    return trainer.state.state_dict()
-
-
-def same(a, b):
-    """Bit by bit."""
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+    return go_on(config, folder, until, Trainer(config, World.current(), objective=Rebuild(seed)))
 
 
 # The module.

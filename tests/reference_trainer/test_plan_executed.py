@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
+from trainer_runs import Numbers  # noqa: E402
 
 from reference_trainer.config import Config, OptimConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
@@ -17,19 +18,6 @@ from reference_trainer.schedule import lr_factor  # noqa: E402
 from reference_trainer.trainer import Data, Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime
-
-
-class Numbers:
-    """A source whose samples are nothing but positions."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def fetch(self, index, epoch):
-        return {}
 
 
 class Null(Objective):

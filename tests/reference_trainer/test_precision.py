@@ -10,10 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from trainer_runs import same  # noqa: E402
+from trainer_runs import trained as go_on  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 from reference_trainer import plots  # noqa: E402
-from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
 from reference_trainer.config import ClubConfig, Config, DataConfig, EmaConfig, OptimConfig  # noqa: E402
 from reference_trainer.data import Batch  # noqa: E402
 from reference_trainer.ema import Ema  # noqa: E402
@@ -52,15 +53,6 @@ def tensors(value):
 def floating(value):
     """The types of the floating-point tensors within."""
     return {each.dtype for each in tensors(value) if each.is_floating_point()}
-
-
-def same(a, b):
-    """Bit by bit."""
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
 CALM = 2.0**8
@@ -303,13 +295,7 @@ def run_until(config, folder, until):
     trainer = Trainer(config, world)
     trainer.gate.tell = lambda line: None
     begin_with(trainer.state.scaler, 2.0**20)
-    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
-        checkpoints.begin(trainer.state)
-        for _ in trainer.steps() if trainer.state.step < until else ():
-            if trainer.state.step == until:
-                break
-        checkpoints.save(trainer.state)
-    return trainer.state.state_dict(), trainer.gate.overflows
+    return go_on(config, folder, until, trainer), trainer.gate.overflows
 
 
 @pytest.mark.world_size([3])

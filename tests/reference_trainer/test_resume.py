@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 from torch import nn  # noqa: E402
+from trainer_runs import EIGHT_STEPS as CONFIG  # noqa: E402
+from trainer_runs import same, trained  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 from reference_trainer.buckets import settle_buckets  # noqa: E402
@@ -17,12 +19,7 @@ from reference_trainer.checkpoint import latest  # noqa: E402
 from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
 from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
-    ClubConfig,
-    Config,
-    DataConfig,
     DisentangleConfig,
-    EmaConfig,
-    OptimConfig,
 )
 from reference_trainer.generators import rng_state, seed_generators  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
@@ -30,17 +27,6 @@ from reference_trainer.objectives.disentangle import Disentangle  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime
-
-CONFIG = Config(
-    steps=8,
-    global_batch=12,
-    seed=3,
-    ema=EmaConfig(decay=0.9),
-    optim=OptimConfig(warmup_steps=5, clip=5.0),
-    club=ClubConfig(inner_steps=2, hidden=(8,)),
-    data=DataConfig(train_samples=40, validation_samples=10),  # the epoch ends within the run
-    disentangle=DisentangleConfig(hidden=(16,), features=4),
-)
 
 
 class Noisy(Disentangle):
@@ -60,39 +46,17 @@ def trainer_of(config):
     return Trainer(config, world, objective=objective)
 
 
-def trained(config, folder, until):
-    """Goes on from what is in ``folder``, up to a step, and saves there. Collective: every rank.
-
-    Returns the whole state of this rank, its generators' among it.
-    """
-    world, trainer = World.current(), trainer_of(config)
-    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
-        checkpoints.begin(trainer.state)
-        for _ in trainer.steps() if trainer.state.step < until else ():
-            if trainer.state.step == until:
-                break
-        checkpoints.save(trainer.state)
-    return {**trainer.state.state_dict(), "rng": rng_state(world.device)}
-
-
-def same(a, b):
-    """Bit by bit."""
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
+def noisy(config, folder, until):
+    return trained(config, folder, until, trainer_of(config))
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.world_size([1, 3])
 def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(world, tmp_path, accumulation):
     config = replace(CONFIG, accumulation=accumulation)
-    whole = trained(config, tmp_path / "whole", 8)
+    whole = noisy(config, tmp_path / "whole", 8)
     for until in (2, 5, 8):
-        last = trained(config, tmp_path / "parts", until)
+        last = noisy(config, tmp_path / "parts", until)
     assert last["step"] == 8 and same(last, whole)
     assert_replicas_equal({name: last[name] for name in ("model", "ema", "optimizer", "objective")})
 
@@ -101,9 +65,9 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(world, tmp_path, accu
 def test_the_first_step_after_a_wrap_rounds_as_the_others_do(world, tmp_path):
     # A module of more than one bucket, whose gradients come in another order than its parameters.
     config = replace(CONFIG, disentangle=DisentangleConfig(hidden=(1024, 512), features=4), steps=2)
-    whole = trained(config, tmp_path / "whole", 2)
-    trained(config, tmp_path / "parts", 1)
-    assert same(trained(config, tmp_path / "parts", 2)["model"], whole["model"])
+    whole = noisy(config, tmp_path / "whole", 2)
+    noisy(config, tmp_path / "parts", 1)
+    assert same(noisy(config, tmp_path / "parts", 2)["model"], whole["model"])
 
 
 @pytest.mark.world_size([2])
@@ -148,27 +112,14 @@ def test_a_run_goes_on_with_another_number_of_ranks_up_to_rounding(worlds, tmp_p
     # Without noise of the ranks' own, which no other number of ranks can have.
     parts = [(before, 4), (after, 8)]
     for size, until in parts:
-        last = worlds.run(plain_trained, config, tmp_path / "parts", until, world_size=size)[0]
-    whole = worlds.run(plain_trained, config, tmp_path / "whole", 8, world_size=1)[0]
+        last = worlds.run(trained, config, tmp_path / "parts", until, world_size=size)[0]
+    whole = worlds.run(trained, config, tmp_path / "whole", 8, world_size=1)[0]
     for name, weight in whole["model"].items():
         torch.testing.assert_close(last["model"][name], weight, rtol=0, atol=1e-12)
 
 
-def plain_trained(config, folder, until):
-    """As ``trained``, with the objective as it is."""
-    world = World.current()
-    trainer = Trainer(config, world)
-    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
-        checkpoints.begin(trainer.state)
-        for _ in trainer.steps():
-            if trainer.state.step == until:
-                break
-        checkpoints.save(trainer.state)
-    return trainer.state.state_dict()
-
-
 def test_ranks_that_did_not_exist_get_new_generators_and_it_is_said(worlds, tmp_path):
-    worlds.run(trained, CONFIG, tmp_path, 2, world_size=2)
+    worlds.run(noisy, CONFIG, tmp_path, 2, world_size=2)
     said = worlds.run(resumed_generators, CONFIG, tmp_path, world_size=3)
     assert (
         "saved by 2 ranks, goes on with 3: equal but for rounding; the random numbers of ranks 2 to 2 begin"
@@ -194,9 +145,9 @@ def test_the_number_of_threads_is_put_back_because_sums_depend_on_it(tmp_path, c
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        trained(CONFIG, tmp_path, 1)
+        noisy(CONFIG, tmp_path, 1)
         torch.set_num_threads(1)
-        trained(CONFIG, tmp_path, 2)
+        noisy(CONFIG, tmp_path, 2)
         assert torch.get_num_threads() == 2 and "2 threads a rank, as it was saved" in capsys.readouterr().err
     finally:
         torch.set_num_threads(threads)

@@ -8,66 +8,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from trainer_runs import EIGHT_STEPS as CONFIG  # noqa: E402
+from trainer_runs import same, trained  # noqa: E402
+
 from reference_trainer.checkpoint import CheckpointError, latest  # noqa: E402
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
 from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
 from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     CheckpointConfig,
-    ClubConfig,
-    Config,
-    DataConfig,
-    DisentangleConfig,
     EmaConfig,
     OptimConfig,
 )
-from reference_trainer.generators import rng_state  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.objectives.disentangle import Disentangle  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime
-
-CONFIG = Config(
-    steps=8,
-    global_batch=12,
-    seed=3,
-    ema=EmaConfig(decay=0.9),
-    optim=OptimConfig(warmup_steps=5, clip=5.0),
-    club=ClubConfig(inner_steps=2, hidden=(8,)),
-    data=DataConfig(train_samples=40, validation_samples=10),  # the epoch ends within the run
-    disentangle=DisentangleConfig(hidden=(16,), features=4),
-)
-
-
-def trainer_of(config):
-    return Trainer(config, World.current())
-
-
-def trained(config, folder, until):
-    """Goes on from what is in ``folder``, up to a step, and saves there. Collective: every rank.
-
-    Returns the whole state of this rank, its generators' among it.
-    """
-    world, trainer = World.current(), trainer_of(config)
-    with RunCheckpoints(folder, config, trainer.plan, world) as checkpoints:
-        checkpoints.begin(trainer.state)
-        for _ in trainer.steps() if trainer.state.step < until else ():
-            if trainer.state.step == until:
-                break
-        checkpoints.save(trainer.state)
-    return {**trainer.state.state_dict(), "rng": rng_state(world.device)}
-
-
-def same(a, b):
-    """Bit by bit."""
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
 
 
 REFUSED = {
@@ -92,7 +49,7 @@ ACCEPTED = {
 
 def begun(config, folder):
     """Begins a run; returns its state."""
-    trainer = trainer_of(config)
+    trainer = Trainer(config, World.current())
     with RunCheckpoints(folder, config, trainer.plan, World()) as checkpoints:
         checkpoints.begin(trainer.state)
     return trainer.state
@@ -187,7 +144,7 @@ def test_the_best_checkpoint_is_kept_and_survives_a_resume(tmp_path):
     config = replace(CONFIG, eval_every=1, checkpoint=CheckpointConfig(keep=1, best="score", best_mode="max"))
     scores = iter([0.1, 0.9, float("nan"), 0.5])
     for _ in range(2):
-        trainer = trainer_of(config)
+        trainer = Trainer(config, World.current())
         with RunCheckpoints(tmp_path, config, trainer.plan, World()) as checkpoints:
             checkpoints.begin(trainer.state)
             until = trainer.state.step + 2
@@ -218,7 +175,7 @@ def test_checkpoints_come_as_often_as_is_asked(tmp_path, monkeypatch, save_every
 @pytest.mark.parametrize(("mode", "best"), [("min", 2), ("max", 3)])
 def test_the_least_or_the_greatest_value_is_best(tmp_path, mode, best):
     config = replace(CONFIG, eval_every=1, checkpoint=CheckpointConfig(best="score", best_mode=mode))
-    trainer = trainer_of(config)
+    trainer = Trainer(config, World.current())
     with RunCheckpoints(tmp_path, config, trainer.plan, World()) as checkpoints:
         for step, score in enumerate([0.5, 0.1, 0.9], start=1):
             trainer.state.step = step

@@ -8,44 +8,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from trainer_runs import EIGHT_STEPS as CONFIG  # noqa: E402
+from trainer_runs import same  # noqa: E402
 
 from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
-from reference_trainer.config import (  # noqa: E402
-    ClubConfig,
-    Config,
-    DataConfig,
-    DisentangleConfig,
-    EmaConfig,
-    OptimConfig,
-)
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.objectives.disentangle import Disentangle  # noqa: E402
 from reference_trainer.state import TrainState  # noqa: E402
 from reference_trainer.trainer import Trainer, build_state, make_plan  # noqa: E402
 
 pytestmark = pytest.mark.runtime
-
-CONFIG = Config(
-    steps=8,
-    global_batch=12,
-    seed=3,
-    ema=EmaConfig(decay=0.9),
-    optim=OptimConfig(warmup_steps=5, clip=5.0),
-    club=ClubConfig(inner_steps=2, hidden=(8,)),
-    data=DataConfig(train_samples=40, validation_samples=10),  # the epoch ends within the run
-    disentangle=DisentangleConfig(hidden=(16,), features=4),
-)
-
-
-def same(a, b):
-    """Bit by bit."""
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a == b
 
 
 def stateful(value, where="trainer", seen=None):

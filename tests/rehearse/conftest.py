@@ -109,14 +109,33 @@ class Recorded:
         if options.get("step", True):
             self.step(rank, **options)
 
-    def epochs(self, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
-        """Two epochs on every rank; ``first`` and ``second`` hold each rank's indices."""
-        for turn, indices in enumerate((first, second)):
-            self.every("iteration", loader=0, turn=turn, site=self.site(19))
+    def trains(self, **loader: Any) -> None:
+        """What training takes, on every rank: a wrapper, a loader, an optimizer."""
+        self.wrapper()
+        self.loader(**loader)
+        self.optimizer()
+
+    def train(self, **options: Any) -> None:
+        """``train_on`` on every rank."""
+        for rank in range(self.world_size):
+            self.train_on(rank, **options)
+
+    def begin(self, turn: int = 0, loader: int = 0) -> None:
+        """Every rank begins an iteration of a loader."""
+        self.every("iteration", loader=loader, turn=turn, site=self.site(19))
+
+    def end(self, batches: int = 1, turn: int = 0, loader: int = 0) -> None:
+        """Every rank has drawn all batches of it."""
+        self.every("iterated", loader=loader, turn=turn, batches=batches, exhausted=True)
+
+    def epochs(self, *orders: list[list[int]], **options: Any) -> None:
+        """Epochs of one batch on every rank; each order holds each rank's indices."""
+        for turn, indices in enumerate(orders):
+            self.begin(turn)
             for rank in range(self.world_size):
                 self.batch(rank, turn, 0, indices[rank], **options)
-                self.train_on(rank)
-            self.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+                self.train_on(rank, grads=[turn, 1])
+            self.end(1, turn)
 
     def backward(self, rank: int, armed: bool = True, line: int = 25, done: bool = True) -> None:
         """A backward, which reduces gradients where ``armed``."""
@@ -181,6 +200,16 @@ class Recorded:
         """Codes and lines of all findings."""
         return {(finding.code, finding.line) for finding in self.judged().findings}
 
+    def rated(self) -> list[tuple[str, int, str]]:
+        """Codes, lines and severities of all findings."""
+        return [(finding.code, finding.line, finding.severity) for finding in self.judged().findings]
+
+    def word(self, code: str) -> str:
+        """What is said of a rule in a run in which nothing is found."""
+        judged = self.judged()
+        assert not judged.findings
+        return judged.verdicts[code].word
+
 
 @pytest.fixture
 def recorded() -> Recorded:
@@ -197,7 +226,5 @@ def record() -> type[Recorded]:
 @pytest.fixture
 def training(recorded: Any) -> Any:
     """A recorded run in which ranks train: a wrapper, a loader, an optimizer."""
-    recorded.wrapper()
-    recorded.loader()
-    recorded.optimizer()
+    recorded.trains()
     return recorded

@@ -51,7 +51,7 @@ def test_what_is_said_of_something_else_is_left_alone(text: str) -> None:
 
 def train(run: Any, accumulation: int = 1, batches: int = 4) -> None:
     """An epoch of batches of 4 rows on every rank, with a step every ``accumulation`` batches."""
-    run.every("iteration", loader=0, turn=0, site=run.site(19))
+    run.begin()
     for rank in range(run.world_size):
         for count in range(batches):
             run.batch(rank, 0, count, [count * 8 + rank * 4 + each for each in range(4)])

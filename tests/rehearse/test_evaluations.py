@@ -35,7 +35,7 @@ class Evaluating:
         for rank in range(self.run.world_size):
             self.run.batch(rank, turn, 0, [[3, 1, 2, 5], [0, 4, 7, 6]][rank] if turn else [rank])
             self.run.train_on(rank)
-        self.run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+        self.run.end(1, turn)
 
     def reduce(self, given: list[list[float]], got: list[float], line: int = 45, **fields: Any) -> None:
         """A reduction of a few numbers by all ranks."""
@@ -194,15 +194,14 @@ NOTHING = "'NoneType' object has no attribute 'write'"
 
 @pytest.mark.parametrize("message", [NOTHING, "name 'writer' is not defined"])
 def test_ranks_that_want_what_rank_zero_has(training: Any, message: str) -> None:
-    for rank in range(2):
-        training.train_on(rank)
+    training.train()
     fails(training, 1, message)
     assert ("DDP405", 33) in training.found()
 
 
 def test_what_is_wanting_everywhere_is_another_defect(training: Any) -> None:
+    training.train()
     for rank in range(2):
-        training.train_on(rank)
         fails(training, rank, NOTHING)
     assert training.judged().verdicts["DDP405"].word == "not observed"
 
@@ -214,7 +213,6 @@ def test_a_rank_zero_that_has_not_come_so_far_proves_nothing(training: Any) -> N
 
 
 def test_another_error_of_one_rank_is_its_own(training: Any) -> None:
-    for rank in range(2):
-        training.train_on(rank)
+    training.train()
     fails(training, 1, "out of range", kind="IndexError")
     assert training.judged().verdicts["DDP405"].word == "not observed"

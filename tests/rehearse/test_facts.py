@@ -14,31 +14,23 @@ def takes(run: Any, count: int, indices: list[int], turn: int = 0, **fields: Any
         run.batch(rank, turn, count, indices, **fields)
 
 
-def begins(run: Any, turn: int = 0) -> None:
-    run.every("iteration", loader=0, turn=turn, site=run.site(19))
-
-
-def ends(run: Any, batches: int, turn: int = 0) -> None:
-    run.every("iterated", loader=0, turn=turn, batches=batches, exhausted=True)
-
-
 def test_two_networks_that_step_in_turn_do_not_accumulate(training: Any) -> None:
     training.optimizer(number=1, names=((1, "weight"), (1, "bias")))
-    begins(training)
+    training.begin()
     for count in range(3):
         takes(training, count, [0, 1, 2, 3])
         for rank in (0, 1):
             for number, line in ((0, 25), (1, 35)):
                 training.backward(rank, line=line)
                 training.step(rank, optimizer=number)
-    ends(training, 3)
+    training.end(3)
     facts = training.judged().facts
     assert (facts["accumulation"], facts["effective_batch_size"], facts["reductions_per_step"]) == (1, 8, 1)
     assert (facts["optimizer_steps"], facts["optimizer_steps_per_epoch"]) == (3, 3)
 
 
 def test_two_backwards_of_one_batch_do_not_double_the_effective_batch(training: Any) -> None:
-    begins(training)
+    training.begin()
     for count in range(3):
         takes(training, count, [0, 1, 2, 3])
         for rank in (0, 1):
@@ -50,11 +42,10 @@ def test_two_backwards_of_one_batch_do_not_double_the_effective_batch(training: 
 
 
 def test_a_step_of_several_batches_is_as_large_as_they_are_together(training: Any) -> None:
-    begins(training)
+    training.begin()
     for count in range(6):
         takes(training, count, [0, 1, 2, 3])
-        for rank in (0, 1):
-            training.train_on(rank, sync=count % 3 == 2, step=count % 3 == 2)
+        training.train(sync=count % 3 == 2, step=count % 3 == 2)
     facts = training.judged().facts
     assert (facts["accumulation"], facts["effective_batch_size"], facts["reductions_per_step"]) == (3, 24, 1)
 
@@ -81,11 +72,11 @@ def test_parts_of_one_data_set_are_counted_as_the_whole(recorded: Any) -> None:
             rank, "loader", loader=0, site=recorded.site(12), length=4, batches=1, batch_size=4, numbered=None,
             sampler="RandomSampler", iterable=False, drop_last=False, workers=0, dataset="Subset", part=rank, whole=9,
         )  # fmt: skip
-    begins(recorded)
+    recorded.begin()
     for rank in (0, 1):
         recorded.batch(rank, 0, 0, [0, 1, 2, 3], whole=[each * 2 + rank for each in (0, 1, 2, 3)])
         recorded.train_on(rank)
-    ends(recorded, 1)
+    recorded.end(1)
     assert recorded.judged().facts["samples"] == {"in_data_set": 9, "seen": 8, "repeated": 0, "missed": 1}
 
 
@@ -93,19 +84,18 @@ def test_parts_of_one_data_set_are_counted_as_the_whole(recorded: Any) -> None:
 def test_equal_indices_of_other_samples_are_not_counted(recorded: Any, apart: bool) -> None:
     recorded.wrapper()
     recorded.loader(shuffle=None, length=4)
-    begins(recorded)
+    recorded.begin()
     for rank in (0, 1):
         recorded.batch(rank, 0, 0, [0, 1, 2, 3], rows=[[each + 10 * rank * apart for each in range(4)]])
         recorded.train_on(rank)
-    ends(recorded, 1)
+    recorded.end(1)
     repeated = {"in_data_set": 4, "seen": 4, "repeated": 4, "missed": 0}
     assert recorded.judged().facts["samples"] == (None if apart else repeated)
 
 
 def test_without_a_wrapper_reductions_are_not_known(recorded: Any) -> None:
     recorded.optimizer()
-    for rank in (0, 1):
-        recorded.train_on(rank, armed=False)
+    recorded.train(armed=False)
     facts = recorded.judged().facts
     assert facts["accumulation"] == 1 and facts["reductions_per_step"] is None
 
@@ -121,7 +111,7 @@ def test_checkpoints_have_the_name_that_they_end_with(recorded: Any) -> None:
 
 
 def test_a_loader_that_takes_batches_ahead_makes_no_step_larger(training: Any) -> None:
-    begins(training)
+    training.begin()
     for count in range(8):
         takes(training, count, [0, 1, 2, 3])
         for rank in (0, 1):
@@ -129,7 +119,7 @@ def test_a_loader_that_takes_batches_ahead_makes_no_step_larger(training: Any) -
                 training.train_on(rank, sync=count == 4, step=count == 4)
     for rank in (0, 1):
         training.train_on(rank)
-    ends(training, 8)
+    training.end(8)
     facts = training.judged().facts
     assert (facts["accumulation"], facts["effective_batch_size"]) == (4, 32)
 
@@ -147,7 +137,7 @@ def test_replicas_that_are_averaged_by_hand_are_compared_too(recorded: Any, seco
 def test_an_iteration_is_whole_after_its_last_batch(
     training: Any, batches: int, missed: int | None, steps: int | None
 ) -> None:
-    begins(training)
+    training.begin()
     for count in range(batches):
         for rank in (0, 1):
             training.batch(rank, 0, count, [4 * rank + 2 * count, 4 * rank + 2 * count + 1])
@@ -165,10 +155,8 @@ def test_a_failure_after_loaders_were_cut_may_be_due_to_that(record: Any, limit:
 
 def test_models_of_several_groups_are_not_compared_with_each_other(record: Any) -> None:
     run = record(world_size=4)
-    run.wrapper()
-    run.loader(length=4)
-    run.optimizer()
-    begins(run)
+    run.trains(length=4)
+    run.begin()
     for rank in range(4):
         group = [0, 1] if rank < 2 else [2, 3]
         common = {"group": str(group), "ranks": group, "waits": False, "rows": 2}
@@ -176,7 +164,7 @@ def test_models_of_several_groups_are_not_compared_with_each_other(record: Any) 
         run.add(rank, "forward", n=900, ddp=0, grad=True, sync=True, training=True, site=run.site(22), **common)
         run.add(rank, "backward", n=901, armed=[0], sync=True, site=run.site(25), **common)
         run.step(rank, params=[group[0], 7])
-    ends(run, 1)
+    run.end(1)
     judged = run.judged()
     assert not judged.findings and judged.facts["replicas"]["equal"] is True
     assert judged.facts["effective_batch_size"] == 4

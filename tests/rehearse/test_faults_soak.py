@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from process_marks import bearing_after, shared_memory
 
 pytestmark = [pytest.mark.runtime, pytest.mark.soak]
 
@@ -77,37 +78,9 @@ dist.destroy_process_group()
 fault("end")
 """
 KINDS = ("SIGKILL", "SIGSEGV", "SIGABRT", "_exit", "exit", "raise", "return", "sleep", "SIGSTOP", "spin", "interrupt")
-PLACES = (
-    "start",
-    "import",
-    "joined",
-    "forward 0",
-    "step 0",
-    "forward 3",
-    "step 5",
-    "forward 7",
-    "step 7",
-    "barrier",
-    "end",
+PLACES = tuple(
+    "start, import, joined, forward 0, step 0, forward 3, step 5, forward 7, step 7, barrier, end".split(", ")
 )
-
-
-def left_over(mark: str) -> list[int]:
-    """Processes with the mark in their environment."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if mark.encode() in Path(f"/proc/{name}/environ").read_bytes():
-                    found.append(int(name))
-            except OSError:
-                continue
-    return found
-
-
-def shared_memory() -> set[str]:
-    """What torch holds in shared memory."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith("torch_")}
 
 
 def expected(kind: str, place: str) -> set[tuple[int, str]]:
@@ -161,10 +134,7 @@ def test_every_fault_has_a_verdict_and_leaves_nothing(tmp_path: Path) -> None:
         assert finished_first or verdict in expected(kind, place), f"{verdict}: {told}"
         if verdict == (3, "failed") and kind != "return":
             assert document["failure"]["rank"] == rank, f"{document['failure']}: {told}"
-        deadline = time.monotonic() + 5
-        while left_over(mark) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not left_over(mark), told
+        assert not bearing_after(5, mark), told
         assert not list(scratch.glob("validate-ddp-*")), told
         assert shared_memory() <= before, told
         seen[f"{kind}: {verdict[1] or 'interrupted'}"] += 1

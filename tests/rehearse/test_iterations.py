@@ -31,17 +31,17 @@ def test_a_look_at_the_first_batch_is_no_epoch(training: Any) -> None:
 
 def test_an_evaluation_of_the_training_data_is_no_epoch(training: Any) -> None:
     for turn, trains in enumerate((True, False, True, False)):
-        training.every("iteration", loader=0, turn=turn, site=training.site(19))
+        training.begin(turn)
         for rank in range(2):
             training.batch(rank, turn, 0, [turn // 2, 1 + 4 * rank, 2, 3])
             if trains:
                 training.train_on(rank)
-        training.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+        training.end(1, turn)
     assert not training.judged().findings
 
 
 def test_a_batch_that_is_fetched_ahead_is_trained_on_after_the_end(training: Any) -> None:
-    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    training.begin()
     for rank in range(2):
         training.batch(rank, 0, 0, [8 * rank])
         training.batch(rank, 0, 1, [8 * rank + 1])
@@ -81,25 +81,21 @@ def test_a_loader_that_is_taken_up_again_after_its_cut_begins_no_epoch(
 ) -> None:
     """A script that counts the batches of an epoch itself takes up the loader whenever ``--max-steps`` has ended it."""
     run = record(max_steps=1)
-    run.wrapper()
-    run.loader()
-    run.optimizer()
+    run.trains()
     for turn, epoch in enumerate((0, 0, 1)):
         if turn != 1 or set_between:
             run.every("set_epoch", sampler=0, epoch=epoch)
-        run.every("iteration", loader=0, turn=turn, site=run.site(19))
+        run.begin(turn)
         for rank in range(2):
             run.batch(rank, turn, 0, [[0, 2, 4, 6], [8, 1, 5, 3]][epoch] if rank else [7, 9, 10 + epoch, 12])
             run.train_on(rank)
-        run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+        run.end(1, turn)
     assert (("DDP201", 11) in run.found()) is named
 
 
 def test_an_epoch_that_is_set_once_for_all_is_named(record: Any) -> None:
     run = record(max_steps=1)
-    run.wrapper()
-    run.loader()
-    run.optimizer()
+    run.trains()
     run.every("set_epoch", sampler=0, epoch=0)
     run.epochs([[3, 1, 2, 5], [0, 4, 7, 6]], [[3, 1, 2, 5], [0, 4, 7, 6]])
     assert run.found() == {("DDP201", 11)}

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-
-def epochs(run: Any, *orders: list[list[int]]) -> None:
-    """Epochs on every rank; each holds each rank's indices."""
-    for turn, indices in enumerate(orders):
-        run.every("iteration", loader=0, turn=turn, site=run.site(19))
-        for rank in range(run.world_size):
-            run.batch(rank, turn, 0, indices[rank])
-            run.train_on(rank, grads=[turn, 1])
-        run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
-
-
-@pytest.fixture
-def training(recorded: Any) -> Any:
-    recorded.wrapper()
-    recorded.loader()
-    recorded.optimizer()
-    return recorded
-
-
 SAME, OTHER = [[3, 1, 2, 5], [0, 4, 7, 6]], [[0, 1, 6, 5], [3, 4, 7, 2]]
 
 
 def test_one_code_at_one_place_is_one_finding_of_both_kinds(training: Any) -> None:
     training.read("DDP201", 11)
-    epochs(training, SAME, SAME)
+    training.epochs(SAME, SAME)
     (reported,) = training.judged().reported
     assert reported.kinds == ("static", "rehearsal") and reported.said == "confirmed"
     assert reported.read == "read DDP201" and "epochs 0 and 1" in reported.finding.message
@@ -38,7 +17,7 @@ def test_one_code_at_one_place_is_one_finding_of_both_kinds(training: Any) -> No
 
 def test_a_place_that_held_contradicts_what_reading_says_of_it(training: Any) -> None:
     training.read("DDP201", 11)
-    epochs(training, SAME, OTHER)
+    training.epochs(SAME, OTHER)
     judged = training.judged()
     assert [(each.said, each.kinds) for each in judged.reported] == [("contradicted", ("static",))]
     assert judged.findings == ()  # it does not count
@@ -47,19 +26,19 @@ def test_a_place_that_held_contradicts_what_reading_says_of_it(training: Any) ->
 def test_a_place_that_the_run_did_not_come_to_is_not_observed(training: Any) -> None:
     training.read("DDP201", 40)
     training.read("DDP504", 11)
-    epochs(training, SAME, OTHER)
+    training.epochs(SAME, OTHER)
     assert training.said() == {("DDP201", 40): "not observed", ("DDP504", 11): "not observed"}
     assert len(training.judged().findings) == 2
 
 
 def test_one_epoch_alone_contradicts_nothing(training: Any) -> None:
     training.read("DDP201", 11)
-    epochs(training, SAME)
+    training.epochs(SAME)
     assert training.said() == {("DDP201", 11): "not observed"}
 
 
 def test_without_a_static_check_everything_is_the_runs(training: Any) -> None:
-    epochs(training, SAME, SAME)
+    training.epochs(SAME, SAME)
     assert training.said() == {("DDP201", 11): "found"}
 
 
@@ -111,18 +90,17 @@ def test_a_collective_that_every_rank_calls_is_contradicted_only_where_the_run_c
 
 def test_equal_gradients_of_equal_samples_contradict_nothing(training: Any) -> None:
     training.read("DDP301", 23)
-    for rank in (0, 1):
-        training.train_on(rank, forward=False, bypass=True)
+    training.train(forward=False, bypass=True)
     assert training.said() == {("DDP301", 23): "not observed"}
 
 
 def test_gradients_averaged_by_hand_contradict_a_bypass(training: Any) -> None:
     training.read("DDP301", 23)
-    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    training.begin()
     for rank, indices in enumerate(SAME):
         training.batch(rank, 0, 0, indices, rows=[[10 * each for each in indices]])
         training.train_on(rank, forward=False, bypass=True)
-    training.every("iterated", loader=0, turn=0, batches=1, exhausted=True)
+    training.end()
     said = training.said()
     assert said["DDP301", 23] == "contradicted"
 

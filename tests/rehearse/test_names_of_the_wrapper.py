@@ -34,8 +34,7 @@ def test_it_is_meant_so_where_the_run_loads_into_a_wrapper(recorded: Any) -> Non
 
 def test_two_dictionaries_of_the_same_side_are_held(recorded: Any) -> None:
     save(recorded, [["ema", False, "model", False, 4]], wrapped=0)
-    judged = recorded.judged()
-    assert not judged.findings and judged.verdicts["DDP310"].word == "held"
+    assert recorded.word("DDP310") == "held"
 
 
 @pytest.mark.parametrize("twins", [[], None])  # None: a log from before it was looked at

@@ -12,7 +12,7 @@ from validate_ddp.report import Options
 
 def leaves(run: Any, batches: int = 3) -> None:
     """Rank 1 leaves the loop after its first batch, and waits in a barrier; rank 0 waits for its reduction."""
-    run.every("iteration", loader=0, turn=0, site=run.site(19))
+    run.begin()
     for count in range(batches):
         run.batch(0, 0, count, [8 * count])
         if count == 0:
@@ -158,7 +158,7 @@ def leaves_the_loop(run: Any, joined: bool) -> None:
     """Rank 1 takes one batch less than rank 0, and ends."""
     if joined:
         run.every("join", entered=True)
-    run.every("iteration", loader=0, turn=0, site=run.site(19))
+    run.begin()
     for rank in (0, 1):
         for count in range(3 - rank):
             run.batch(rank, 0, count, [rank * 8 + count])
@@ -172,8 +172,6 @@ def leaves_the_loop(run: Any, joined: bool) -> None:
 def test_a_rank_that_leaves_the_loop_is_a_divergent_exit_but_within_join(record: Any) -> None:
     for joined, expected in ((False, {"DDP404"}), (True, set())):
         run = record()
-        run.wrapper()
-        run.loader()
-        run.optimizer()
+        run.trains()
         leaves_the_loop(run, joined)
         assert {code for code, _ in run.found()} & {"DDP404", "DDP408"} == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.rehearse.judging import judges
+from validate_ddp.rehearse.judging import observers
 
 
 def level(rank: int, kind: str = "DistributedSampler", **fields: Any) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def epoch(run: Any, read: list[list[int]], levels: list[list[dict[str, Any]]], t
         values = {name: value(rank, indices) for name, value in fields.items()}
         run.batch(rank, turn, 0, indices, **values)
         run.train_on(rank)
-    run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+    run.end(1, turn)
 
 
 def samples(rank: int, indices: list[int]) -> list[list[int]]:
@@ -35,9 +35,7 @@ def messages(run: Any, code: str) -> list[str]:
 
 @pytest.fixture
 def training(recorded: Any) -> Any:
-    recorded.wrapper()
-    recorded.loader(length=8)
-    recorded.optimizer()
+    recorded.trains(length=8)
     return recorded
 
 
@@ -54,18 +52,13 @@ def test_a_sample_that_fills_up_the_last_batch_is_no_finding(training: Any) -> N
 
 
 def test_data_of_fewer_samples_than_ranks_is_repeated_by_the_padding_alone(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(length=1)
-    recorded.optimizer()
+    recorded.trains(length=1)
     epoch(recorded, [[0], [0]], [[level(0)], [level(1)]], rows=samples)
-    judged = recorded.judged()
-    assert not judged.findings and judged.verdicts["DDP202"].word == "not observed"
+    assert recorded.word("DDP202") == "not observed"
 
 
 def test_shares_that_are_one_are_no_padding(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(length=2)
-    recorded.optimizer()
+    recorded.trains(length=2)
     epoch(recorded, [[0], [0]], [[level(0)], [level(0)]], rows=samples)
     assert recorded.found() == {("DDP209", 11)}
 
@@ -168,9 +161,7 @@ def test_lists_by_rank_are_told_from_augmented_samples(training: Any, constant: 
 
 @pytest.mark.parametrize(("shift", "found"), [(20, set()), (17, set()), (10, {("DDP209", 12)})])
 def test_orders_that_differ_without_a_known_reason_are_named(recorded: Any, shift: int, found: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=None, length=40 if shift == 20 else 20 + shift)
-    recorded.optimizer()
+    recorded.trains(shuffle=None, length=40 if shift == 20 else 20 + shift)
     order = {"kind": "RandomSampler", "known": True, "replacement": False}
     for rank in (0, 1):
         levels = [level(rank, "BatchSamplerShard"), order]
@@ -185,28 +176,21 @@ def test_orders_that_differ_without_a_known_reason_are_named(recorded: Any, shif
 
 @pytest.mark.parametrize("kind", ["WeightedRandomSampler", "SubsetRandomSampler", "OwnSampler"])
 def test_samplers_that_choose_may_leave_out_and_repeat(recorded: Any, kind: str) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=None, length=40)
-    recorded.optimizer()
+    recorded.trains(shuffle=None, length=40)
     levels = [[{"kind": kind, "known": kind != "OwnSampler", "replicas": 2, "rank": rank}] for rank in (0, 1)]
     epoch(recorded, [[0, 1, 2, 3], [2, 7, 7, 5]], levels, rows=samples)
     assert "DDP209" not in {code for code, _ in recorded.found()}
 
 
 def test_a_sampler_for_repeated_augmentation_gives_ranks_the_same_samples(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=None, length=40)
-    recorded.optimizer()
+    recorded.trains(shuffle=None, length=40)
     levels = [[{"kind": "RASampler", "known": False, "replicas": 2, "rank": rank}] for rank in (0, 1)]
     epoch(recorded, [[0, 1, 2, 3], [0, 1, 2, 3]], levels, rows=samples)
-    judged = recorded.judged()
-    assert not judged.findings and judged.verdicts["DDP202"].word == "not observed"
+    assert recorded.word("DDP202") == "not observed"
 
 
 def test_batches_taken_in_turn_are_each_ranks_own(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=None, length=40)
-    recorded.optimizer()
+    recorded.trains(shuffle=None, length=40)
     for rank in (0, 1):
         recorded.add(rank, "iteration", loader=0, turn=0, site=recorded.site(19), samplers=[])
         for count in range(10):
@@ -219,7 +203,7 @@ def test_batches_taken_in_turn_are_each_ranks_own(recorded: Any) -> None:
 
 
 def test_a_split_that_differs_explains_what_is_missed(recorded: Any) -> None:
-    assert "DDP204" in judges()
+    assert "DDP204" in observers()
     for rank in (0, 1):
         recorded.add(rank, "split", digests=[rank], lengths=[4], site=recorded.site(9))
     recorded.wrapper()

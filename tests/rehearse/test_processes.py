@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from process_marks import alive_after
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process groups and /proc")
 
@@ -34,19 +35,8 @@ class Rehearse:
 
     def command(self, script: str, *options: str) -> list[str]:
         (self.folder / "train.py").write_text(script)
-        report = str(self.folder / "report.json")
-        return [
-            sys.executable,
-            "-m",
-            "validate_ddp",
-            "run",
-            "--timeout",
-            "20",
-            "--report",
-            report,
-            *options,
-            "train.py",
-        ]
+        ours = ["--timeout", "20", "--report", str(self.folder / "report.json")]
+        return [sys.executable, "-m", "validate_ddp", "run", *ours, *options, "train.py"]
 
     def __call__(self, script: str, *options: str) -> Ran:
         command = self.command(script, *options)
@@ -59,14 +49,6 @@ class Rehearse:
 @pytest.fixture
 def rehearse(tmp_path: Path) -> Rehearse:
     return Rehearse(tmp_path)
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_every_rank_runs_the_script_as_main_with_its_environment(rehearse: Rehearse) -> None:
@@ -131,10 +113,7 @@ def test_the_deadline_ends_a_run_with_all_it_started(rehearse: Rehearse, tmp_pat
     )  # fmt: skip
     assert ran.code == 3 and ran.report["outcome"] == "timeout"
     pids = [int(text) for text in (tmp_path / "pids").read_text().split()]
-    deadline = time.monotonic() + 3
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert len(pids) == 6 and not [pid for pid in pids if alive(pid)]
+    assert len(pids) == 6 and not alive_after(3, *pids)
 
 
 def test_an_interrupt_leaves_nothing(rehearse: Rehearse, tmp_path: Path) -> None:
@@ -147,7 +126,7 @@ def test_an_interrupt_leaves_nothing(rehearse: Rehearse, tmp_path: Path) -> None
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
     pids = [int(file.read_text()) for file in files]
-    assert not [pid for pid in pids if alive(pid)]
+    assert not alive_after(0, *pids)
 
 
 def test_a_folder_for_temporary_files_may_have_any_name(rehearse: Rehearse, tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from process_marks import alive_after
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 
@@ -70,14 +70,4 @@ def test_an_observer_that_raises_is_an_event_and_nothing_else(twice: Twice) -> N
 
 
 def test_a_daemon_does_not_outlive_the_rehearsal(twice: Twice) -> None:
-    deadline = time.monotonic() + 5
-    while _alive(twice.daemon) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _alive(twice.daemon)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert not alive_after(5, twice.daemon)

@@ -6,17 +6,7 @@ from typing import Any
 
 import pytest
 from validate_ddp.catalogue import every, load
-from validate_ddp.rehearse.judging import judges
-
-
-def epochs(run: Any, first: list[list[int]], second: list[list[int]], **options: Any) -> None:
-    """Two epochs on every rank; ``first`` and ``second`` hold each rank's indices."""
-    for turn, indices in enumerate((first, second)):
-        run.every("iteration", loader=0, turn=turn, site=run.site(19))
-        for rank in range(run.world_size):
-            run.batch(rank, turn, 0, indices[rank], **options)
-            run.train_on(rank)
-        run.every("iterated", loader=0, turn=turn, batches=1, exhausted=True)
+from validate_ddp.rehearse.judging import observers
 
 
 def test_every_rule_says_not_observed_of_an_empty_run(recorded: Any) -> None:
@@ -24,57 +14,48 @@ def test_every_rule_says_not_observed_of_an_empty_run(recorded: Any) -> None:
     assert {verdict.word for verdict in recorded.judged().verdicts.values()} == {"not observed"}
 
 
-def test_rules_are_in_the_catalogue_as_ones_that_a_run_shows() -> None:
-    evidence = {stub.code: load(stub).EVIDENCE for stub in every()}
-    assert {code: evidence[code] for code in judges() if "R" not in evidence[code]} == {}
+def test_rules_that_look_at_a_run_are_in_the_catalogue_as_ones_that_a_run_shows() -> None:
+    looking = {stub.code for stub in every() if hasattr(load(stub), "observe")}
+    assert looking == {stub.code for stub in every() if "R" in load(stub).EVIDENCE} == set(observers())
 
 
 def test_an_order_that_repeats_is_a_missing_set_epoch(training: Any) -> None:
-    epochs(training, [[3, 1, 2, 5], [0, 4, 7, 6]], [[3, 1, 2, 5], [0, 4, 7, 6]])
+    training.epochs([[3, 1, 2, 5], [0, 4, 7, 6]], [[3, 1, 2, 5], [0, 4, 7, 6]])
     assert training.found() == {("DDP201", 11)}
 
 
 def test_another_order_is_held(training: Any) -> None:
-    epochs(training, [[3, 1, 2, 5], [0, 4, 7, 6]], [[0, 1, 6, 5], [3, 4, 7, 2]])
-    judged = training.judged()
-    assert not judged.findings and judged.verdicts["DDP201"].word == "held"
+    training.epochs([[3, 1, 2, 5], [0, 4, 7, 6]], [[0, 1, 6, 5], [3, 4, 7, 2]])
+    assert training.word("DDP201") == "held"
 
 
 def test_a_sampler_that_does_not_shuffle_may_repeat(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=False)
-    recorded.optimizer()
-    epochs(recorded, [[0, 2, 4, 6], [1, 3, 5, 7]], [[0, 2, 4, 6], [1, 3, 5, 7]])
+    recorded.trains(shuffle=False)
+    recorded.epochs([[0, 2, 4, 6], [1, 3, 5, 7]], [[0, 2, 4, 6], [1, 3, 5, 7]])
     assert not recorded.judged().findings
 
 
 def test_ranks_that_read_the_same_samples_are_named(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=None, length=8)
-    recorded.optimizer()
-    epochs(recorded, [[3, 1, 2, 5]] * 2, [[0, 1, 6, 5]] * 2, rows=[[10, 11, 12, 13]])
+    recorded.trains(shuffle=None, length=8)
+    recorded.epochs([[3, 1, 2, 5]] * 2, [[0, 1, 6, 5]] * 2, rows=[[10, 11, 12, 13]])
     assert recorded.found() == {("DDP202", 12)}
 
 
 def test_a_data_set_cut_by_rank_has_equal_indices_of_other_samples(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=None, length=8)
-    recorded.optimizer()
-    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    recorded.trains(shuffle=None, length=8)
+    recorded.begin()
     for rank in (0, 1):
         recorded.batch(rank, 0, 0, [3, 1, 2, 5], rows=[[rank * 100 + each for each in range(4)]])
         recorded.train_on(rank)
-    recorded.every("iterated", loader=0, turn=0, batches=1, exhausted=True)
+    recorded.end()
     judged = recorded.judged()
     assert not judged.findings and judged.verdicts["DDP202"].word == "held"
     assert judged.facts["samples"] is None
 
 
 def test_equal_iterable_batches_are_named(recorded: Any) -> None:
-    recorded.wrapper()
-    recorded.loader(shuffle=None, iterable=True)
-    recorded.optimizer()
-    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    recorded.trains(shuffle=None, iterable=True)
+    recorded.begin()
     for rank in (0, 1):
         recorded.add(
             rank, "batch", loader=0, turn=0, count=0, indices=None, size=4, site=recorded.site(20), rows=[[1, 2, 3, 4]]
@@ -84,7 +65,7 @@ def test_equal_iterable_batches_are_named(recorded: Any) -> None:
 
 
 def test_a_rank_with_a_batch_more_is_uneven(training: Any) -> None:
-    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    training.begin()
     for rank in (0, 1):
         for count in range(2 + rank):
             training.batch(rank, 0, count, [rank * 8 + count])
@@ -94,7 +75,7 @@ def test_a_rank_with_a_batch_more_is_uneven(training: Any) -> None:
 
 
 def test_a_skipped_backward_is_a_divergent_exit(training: Any) -> None:
-    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    training.begin()
     for rank in (0, 1):
         for count in range(3):
             training.batch(rank, 0, count, [rank * 8 + count])
@@ -111,8 +92,7 @@ def test_a_forward_round_the_wrapper_is_named_where_gradients_differ(training: A
 
 
 def test_gradients_averaged_by_hand_are_left_alone(training: Any) -> None:
-    for rank in (0, 1):
-        training.train_on(rank, forward=False, bypass=True)
+    training.train(forward=False, bypass=True)
     assert not training.judged().findings
 
 
@@ -121,15 +101,13 @@ def test_parameters_outside_the_wrapper_that_drift_are_named(recorded: Any) -> N
     recorded.optimizer(names=((0, "weight"), None))
     for rank in (0, 1):
         recorded.train_on(rank, grads=[1, rank], params=[2, 20 + rank])
-    found = recorded.judged().findings
-    assert [(each.code, each.line, each.severity) for each in found] == [("DDP303", 14, "error")]
+    assert recorded.rated() == [("DDP303", 14, "error")]
 
 
 def test_parameters_outside_the_wrapper_that_stay_equal_are_left_alone(recorded: Any) -> None:
     recorded.wrapper()
     recorded.optimizer(names=((0, "weight"), None))
-    for rank in (0, 1):
-        recorded.train_on(rank)
+    recorded.train()
     assert not recorded.judged().findings
 
 
@@ -171,8 +149,7 @@ def test_micro_batches_under_no_sync_and_the_last_one_outside_are_right(training
         for count in range(4):
             last = count % 2 == 1
             training.train_on(rank, sync=last, step=last)
-    judged = training.judged()
-    assert not judged.findings and judged.verdicts["DDP305"].word == "held"
+    assert training.word("DDP305") == "held"
 
 
 def test_gradients_zeroed_between_micro_batches_are_named(training: Any) -> None:
@@ -203,8 +180,7 @@ def test_the_same_noise_on_every_rank_is_named_at_its_seed(training: Any) -> Non
 def test_noise_of_each_rank_its_own_is_held(training: Any) -> None:
     for rank in (0, 1):
         training.add(rank, "draw", function="randn_like", count=1, digest=rank, numel=64, site=training.site(24))
-    judged = training.judged()
-    assert not judged.findings and judged.verdicts["DDP205"].word == "held"
+    assert training.word("DDP205") == "held"
 
 
 def test_splits_that_differ_are_named(recorded: Any) -> None:
@@ -288,8 +264,7 @@ def test_clipping_of_scaled_gradients_is_named(recorded: Any) -> None:
 
 
 def test_parameters_without_a_gradient_are_named(training: Any) -> None:
-    for rank in (0, 1):
-        training.train_on(rank, grads=[1, None])
+    training.train(grads=[1, None])
     judged = training.judged()
     assert [(each.code, each.line) for each in judged.findings] == [("DDP315", 10)]
     assert "bias" in judged.findings[0].message
@@ -303,7 +278,7 @@ def test_a_gather_is_named_in_the_function_that_trains(recorded: Any) -> None:
 
 
 def test_facts_are_counted(training: Any) -> None:
-    epochs(training, [[0, 1, 2, 3], [4, 5, 6, 0]], [[3, 1, 2, 0], [5, 4, 0, 6]])
+    training.epochs([[0, 1, 2, 3], [4, 5, 6, 0]], [[3, 1, 2, 0], [5, 4, 0, 6]])
     facts = training.judged().facts
     assert (facts["world_size"], facts["batch_size"], facts["effective_batch_size"]) == (2, 4, 8)
     assert facts["optimizer_steps"] == 2 and facts["optimizer_steps_per_epoch"] == 1
@@ -322,13 +297,13 @@ def test_the_seed_that_is_named_is_the_last_one_before_the_draw(training: Any) -
 def test_a_schedule_for_one_process_may_be_rounded(training: Any, steps: int, found: bool) -> None:
     training.every("schedule", schedule=0, kind="OneCycleLR", steps=steps, site=training.site(16))
     for turn in (0, 1):
-        training.every("iteration", loader=0, turn=turn, site=training.site(19))
+        training.begin(turn)
         for count in range(5):
             for rank in (0, 1):
                 training.batch(rank, turn, count, [turn, count, rank])
                 training.train_on(rank)
                 training.add(rank, "scheduled", schedule=0)
-        training.every("iterated", loader=0, turn=turn, batches=5, exhausted=True)
+        training.end(5, turn)
     assert (("DDP602", 16) in training.found()) is found
 
 
@@ -336,7 +311,7 @@ def test_a_schedule_for_one_process_may_be_rounded(training: Any, steps: int, fo
 def test_ranks_may_run_out_one_after_the_other_within_join(training: Any, joined: bool) -> None:
     if joined:
         training.every("join", entered=True)
-    training.every("iteration", loader=0, turn=0, site=training.site(19))
+    training.begin()
     for rank, batches in ((0, 1), (1, 2)):
         for count in range(batches):
             training.batch(rank, 0, count, [4 * rank + count])

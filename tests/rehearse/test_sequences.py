@@ -281,7 +281,7 @@ def test_a_rank_that_ends_while_another_goes_on_is_named_where_it_broke_out(
 ) -> None:
     recorded.wrapper()
     recorded.loader()
-    recorded.every("iteration", loader=0, turn=0, site=recorded.site(19))
+    recorded.begin()
     for rank, count in ((0, batches), (1, 2)):
         for number in range(count):
             recorded.batch(rank, 0, number, [rank, number])

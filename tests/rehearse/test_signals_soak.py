@@ -16,8 +16,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))
+from process_marks import bearing_after, shared_memory
 from restless_scripts import SCRIPTS
 
 pytestmark = [pytest.mark.runtime, pytest.mark.soak]
@@ -27,24 +26,6 @@ SEED = int(os.environ.get("VALIDATE_DDP_SOAK_SEED", "8"))
 SIGNALS = ("SIGTERM", "SIGHUP", "SIGINT", "SIGKILL")
 BOUND = 15
 """Seconds in which the command has to end, and then all that it has started."""
-
-
-def left_over(*marks: str) -> list[str]:
-    """Processes with one of these on their command line or in their environment."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes()
-                if any(mark.encode() in words + Path(f"/proc/{name}/environ").read_bytes() for mark in marks):
-                    found.append(f"{name} {words.decode(errors='replace')}")
-            except OSError:
-                continue
-    return found
-
-
-def shared_memory() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("torch_", "sem.mp-", "psm_"))}
 
 
 def ended(kind: str, code: int, errors: str, began: bool) -> str:
@@ -88,8 +69,7 @@ def test_nothing_outlives_a_command_that_is_signalled(tmp_path: Path) -> None:
             sent = time.monotonic()
             _, errors = process.communicate(timeout=BOUND)
         told = f"run {number}: {kind} to {script} after {moment:.3f} s: code {process.returncode}\n{errors}"
-        while (left := left_over(token, str(scratch))) and time.monotonic() < sent + BOUND:
-            time.sleep(0.01)
+        left = bearing_after(sent + BOUND - time.monotonic(), token, str(scratch))
         longest[kind] = max(longest[kind], time.monotonic() - sent)
         began, deep = (list(tmp_path.glob(f"{what}-{token}*")) for what in ("began", "deep"))
         how = ended(kind, process.returncode, errors, bool(began))

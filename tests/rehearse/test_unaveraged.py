@@ -43,14 +43,10 @@ def unwrapped(recorded: Any) -> Any:
     return recorded
 
 
-def findings(run: Any) -> list[tuple[str, int, str]]:
-    return [(each.code, each.line, each.severity) for each in run.judged().findings]
-
-
 def test_gradients_that_nothing_averages_are_named_at_the_step(unwrapped: Any) -> None:
     shares(unwrapped)
     steps(unwrapped, **ALL_APART)
-    assert findings(unwrapped) == [("DDP303", 27, "error")]
+    assert unwrapped.rated() == [("DDP303", 27, "error")]
     (finding,) = unwrapped.judged().findings
     assert "gradients are never averaged" in finding.message and "from step 1 on" in finding.message
     assert [place.span.line for place in finding.evidence] == [11]  # the sampler that shares the data out
@@ -61,13 +57,13 @@ def test_a_run_that_was_cut_short_may_not_have_come_to_an_average(record: Any) -
     run.optimizer(names=(None, None))
     shares(run)
     steps(run, **ALL_APART)
-    assert findings(run) == [("DDP303", 27, "warning")]
+    assert run.rated() == [("DDP303", 27, "warning")]
 
 
 def test_metrics_that_are_averaged_are_no_gradients(unwrapped: Any) -> None:
     shares(unwrapped)
     steps(unwrapped, **ALL_APART, before=lambda rank: unwrapped.call(rank, "all_reduce", 40, shape=[], dtype="float32"))
-    assert findings(unwrapped) == [("DDP303", 27, "error")]
+    assert unwrapped.rated() == [("DDP303", 27, "error")]
 
 
 def test_parameters_that_are_summed_up_once_in_the_end_may_be_averaged(unwrapped: Any) -> None:
@@ -85,7 +81,7 @@ def test_what_compares_the_ranks_in_the_end_averages_nothing(unwrapped: Any, fie
     steps(unwrapped, **ALL_APART)
     for rank in (0, 1, 0, 1):
         unwrapped.call(rank, "all_reduce", 40, **{"shape": [2], "dtype": "float32", "reduce": "SUM", **fields})
-    assert findings(unwrapped) == [("DDP303", 27, "error")]
+    assert unwrapped.rated() == [("DDP303", 27, "error")]
 
 
 def test_gradients_that_are_averaged_after_their_step_are_told(unwrapped: Any) -> None:
@@ -102,7 +98,7 @@ def test_gradients_that_are_averaged_after_their_step_are_told(unwrapped: Any) -
 def test_a_parameter_that_is_left_out_is_named(unwrapped: Any) -> None:
     shares(unwrapped)
     steps(unwrapped, **APART, before=reduces(unwrapped), norms=lambda rank: [1.0, 1.0 + rank])
-    assert findings(unwrapped) == [("DDP303", 27, "error")]
+    assert unwrapped.rated() == [("DDP303", 27, "error")]
     assert "the gradients of 1 of 2 parameters ((2,)) are not averaged" in unwrapped.judged().findings[0].message
 
 
@@ -112,7 +108,7 @@ def test_gradients_that_are_sent_and_differ_all_the_same(unwrapped: Any, norm: A
     shares(unwrapped)
     norms = (lambda rank: None) if norm is None else (lambda rank: [1.0, norm if rank else 1.0])
     steps(unwrapped, **ALL_APART, before=reduces(unwrapped), norms=norms)
-    assert findings(unwrapped) == ([("DDP303", 27, severity)] if severity else [])
+    assert unwrapped.rated() == ([("DDP303", 27, severity)] if severity else [])
 
 
 def test_equal_replicas_are_held_and_replicas_that_differ_by_design_are_not(unwrapped: Any) -> None:
@@ -120,8 +116,7 @@ def test_equal_replicas_are_held_and_replicas_that_differ_by_design_are_not(unwr
     steps(unwrapped, lambda rank: [4, 5], lambda rank: [7, 8], before=reduces(unwrapped))
     assert unwrapped.judged().verdicts["DDP303"].word == "held"
     steps(unwrapped, **ALL_APART, rewritten=lambda rank: True)
-    judged = unwrapped.judged()
-    assert not judged.findings and judged.verdicts["DDP303"].word == "not observed"
+    assert unwrapped.word("DDP303") == "not observed"
 
 
 def test_parameters_averaged_now_and_then_are_local_sgd(unwrapped: Any) -> None:
@@ -130,7 +125,7 @@ def test_parameters_averaged_now_and_then_are_local_sgd(unwrapped: Any) -> None:
         steps(unwrapped, **ALL_APART, rewritten=lambda rank: True)
         for rank in (0, 1):
             reduces(unwrapped)(rank)
-    assert not findings(unwrapped)
+    assert not unwrapped.rated()
 
 
 def test_models_sent_as_objects_are_federated(unwrapped: Any) -> None:
@@ -139,27 +134,27 @@ def test_models_sent_as_objects_are_federated(unwrapped: Any) -> None:
         steps(unwrapped, **ALL_APART, rewritten=lambda rank: True)
         for rank in (0, 1):
             unwrapped.call(rank, "all_gather_object", 30)
-    assert not findings(unwrapped)
+    assert not unwrapped.rated()
 
 
 @pytest.mark.parametrize("op", ["all_to_all_single", "send"])
 def test_models_that_lie_on_several_ranks_are_left_alone(unwrapped: Any, op: str) -> None:
     shares(unwrapped)
     steps(unwrapped, **APART, before=lambda rank: unwrapped.call(rank, op, 30, sequence=op != "send"))
-    assert not findings(unwrapped)
+    assert not unwrapped.rated()
 
 
 def test_sharded_parameters_are_left_alone(unwrapped: Any) -> None:
     shares(unwrapped)
     unwrapped.every("sharded", kind="FullyShardedDataParallel", site=unwrapped.site(12))
     steps(unwrapped, **ALL_APART)
-    assert not findings(unwrapped) and unwrapped.judged().facts["replicas"] is None
+    assert not unwrapped.rated() and unwrapped.judged().facts["replicas"] is None
 
 
 def test_parameters_without_a_gradient_on_some_ranks_are_theirs(unwrapped: Any) -> None:
     shares(unwrapped)
     steps(unwrapped, lambda rank: [4 if rank else None, None if rank else 5], lambda rank: [7 + rank, 8 + rank])
-    assert not findings(unwrapped)
+    assert not unwrapped.rated()
 
 
 @pytest.mark.parametrize(("differ", "found"), [(True, [("DDP303", 27, "warning")]), (False, [])])
@@ -168,7 +163,7 @@ def test_ranks_without_a_sampler_that_read_other_samples_are_warned_of(
 ) -> None:
     shares(unwrapped, sampler=False, rows=lambda rank: [[each + 50 * rank * differ for each in range(4)]])
     steps(unwrapped, **ALL_APART)
-    assert findings(unwrapped) == found
+    assert unwrapped.rated() == found
 
 
 def test_the_rate_that_moves_equal_gradients_apart_is_named(unwrapped: Any) -> None:

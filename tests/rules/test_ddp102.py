@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 HEAD = """
-import os
-import torch
-import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.nn.parallel import DistributedDataParallel as DDP
 
 cuda = torch.cuda.is_available()
 """
-
-
-def found(folder: Path, body: str) -> list[str]:
-    (folder / "train.py").write_text(HEAD + body + "\ndist.destroy_process_group()\n")
-    outcome = check([str(folder / "train.py")], Settings(cache_dir=None, root=str(folder), select=("DDP102",)))
-    return [finding.severity for finding in outcome.findings]
 
 
 START = "if cuda:\n    pass\ndist.init_process_group('nccl')\ndevice = torch.device('cuda')\n"
@@ -42,17 +30,18 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize("body", NEVER.values(), ids=NEVER.keys())
-def test_no_rank_chooses(tmp_path: Path, body: str) -> None:
-    assert found(tmp_path, body) == ["warning"]
+def test_no_rank_chooses(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP102").severities == ["warning"]
 
 
 @pytest.mark.parametrize("body", CHOSEN.values(), ids=CHOSEN.keys())
-def test_some_sign_of_a_device_is_enough(tmp_path: Path, body: str) -> None:
-    assert found(tmp_path, body) == []
+def test_some_sign_of_a_device_is_enough(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP102").severities == []
 
 
-def test_a_device_made_before_the_barrier_is_not_chosen_yet(tmp_path: Path) -> None:
+def test_a_device_made_before_the_barrier_is_not_chosen_yet(lint: Any) -> None:
     made = "dist.init_process_group('nccl')\ndevice = torch.device(f\"cuda:{os.environ['LOCAL_RANK']}\")\n"
-    wrap = "\nDDP(torch.nn.Linear(1, 1).to(device))"
-    assert found(tmp_path, made + "dist.barrier()\ntorch.cuda.set_device(device)" + wrap) == ["warning"]
-    assert found(tmp_path, made + "torch.cuda.set_device(device)\ndist.barrier()" + wrap) == []
+    early, late = "dist.barrier()\ntorch.cuda.set_device(device)\n", "torch.cuda.set_device(device)\ndist.barrier()\n"
+    for order, severities in ((early, ["warning"]), (late, [])):
+        script = HEAD + made + order + "DDP(torch.nn.Linear(1, 1).to(device))"
+        assert lint.body(script, "DDP102").severities == severities

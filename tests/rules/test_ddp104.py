@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 HEAD = """
-import argparse
-import os
-import torch
-import torch.distributed as dist
 from somewhere import envs
 """
-
-
-def found(folder: Path, body: str) -> list[str]:
-    (folder / "train.py").write_text(HEAD + body + "\ndist.destroy_process_group()\n")
-    outcome = check([str(folder / "train.py")], Settings(cache_dir=None, root=str(folder), select=("DDP104",)))
-    return [finding.severity for finding in outcome.findings]
 
 
 NAMES = "local_rank, rank, world_size = envs()\ndist.init_process_group('nccl', rank={}, world_size={})"
@@ -39,22 +27,27 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("body", MIXED.values(), ids=MIXED.keys())
-def test_a_local_rank_with_a_global_one_beside_it(tmp_path: Path, body: str) -> None:
-    assert found(tmp_path, body) == ["warning"]
+def test_a_local_rank_with_a_global_one_beside_it(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP104").severities == ["warning"]
 
 
 @pytest.mark.parametrize("body", RIGHT.values(), ids=RIGHT.keys())
-def test_what_may_be_the_rank_is_left_alone(tmp_path: Path, body: str) -> None:
-    assert found(tmp_path, body) == []
+def test_what_may_be_the_rank_is_left_alone(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP104").severities == []
 
 
-def test_a_command_line_for_one_node_is_no_evidence_of_several(tmp_path: Path) -> None:
+def test_a_command_line_for_one_node_is_no_evidence_of_several(lint: Any) -> None:
     body = "rank = int(os.environ['LOCAL_RANK'])\nsize = int(os.environ['WORLD_SIZE'])\n" + START.format("rank", "size")
-    assert found(tmp_path, "# torchrun --nnodes=2\n" + body) == ["error"]
-    assert found(tmp_path, "# torchrun --standalone --nnodes=1\n" + body) == ["warning"]
+    for usage, severity in (
+        ("# torchrun --nnodes=2\n", "error"),
+        ('"""torchrun --nnodes=12 --nproc_per_node=2 train.py"""\n', "error"),
+        ("# torchrun --standalone --nnodes=1\n", "warning"),
+        ('"""torchrun --standalone --nnodes=1 --nproc_per_node=2 train.py"""\n', "warning"),
+    ):
+        assert lint.body(HEAD + usage + body, "DDP104").severities == [severity]
 
 
-def test_a_list_of_nodes_is_evidence_of_several(tmp_path: Path) -> None:
+def test_a_list_of_nodes_is_evidence_of_several(lint: Any) -> None:
     body = "nodes = os.environ['SLURM_JOB_NODELIST']\nrank = int(os.environ['RANK'])\n"
-    assert found(tmp_path, body + START.format("rank", "torch.cuda.device_count()")) == ["error"]
-    assert found(tmp_path, body + START.format("rank", "int(os.environ['WORLD_SIZE'])")) == []
+    assert lint.body(HEAD + body + START.format("rank", "torch.cuda.device_count()"), "DDP104").severities == ["error"]
+    assert lint.body(HEAD + body + START.format("rank", "int(os.environ['WORLD_SIZE'])"), "DDP104").severities == []

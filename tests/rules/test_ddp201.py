@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
 from validate_ddp.findings import ERROR, WARNING
-from validate_ddp.lint import check
 
 HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler
-
 dist.init_process_group("gloo")
 model = DDP(torch.nn.Linear(1, 1))
 """
@@ -46,15 +39,6 @@ for turn in range(3):
     for batch in loader:
         model(batch).sum().backward()
 """
-TAIL = """
-dist.destroy_process_group()
-"""
-
-
-def found(folder: Path, script: str) -> list[str]:
-    (folder / "train.py").write_text(HEAD + script + TAIL)
-    outcome = check([str(folder / "train.py")], Settings(cache_dir=None, root=str(folder), select=("DDP201",)))
-    return [finding.severity for finding in outcome.findings]
 
 
 NO_TRAINING = {
@@ -74,18 +58,19 @@ NO_TRAINING = {
 
 
 @pytest.mark.parametrize("script", NO_TRAINING.values(), ids=NO_TRAINING.keys())
-def test_a_sampler_that_feeds_no_training_is_left_alone(tmp_path: Path, script: str) -> None:
-    assert found(tmp_path, script) == []
+def test_a_sampler_that_feeds_no_training_is_left_alone(lint: Any, script: str) -> None:
+    assert lint.body(HEAD + script, "DDP201").severities == []
 
 
-def test_a_sampler_that_feeds_a_loop_with_a_backward_is_an_error(tmp_path: Path) -> None:
-    assert found(tmp_path, TRAINED + "    for batch in loader:\n        model(batch).sum().backward()\n") == [ERROR]
+def test_a_sampler_that_feeds_a_loop_with_a_backward_is_an_error(lint: Any) -> None:
+    script = HEAD + TRAINED + "    for batch in loader:\n        model(batch).sum().backward()\n"
+    assert lint.body(script, "DDP201").severities == [ERROR]
 
 
 @pytest.mark.parametrize("mode", ["", "    model.eval()\n    model.train()\n"], ids=["plain", "back in training mode"])
-def test_a_loop_whose_backward_is_out_of_sight_is_a_warning(tmp_path: Path, mode: str) -> None:
+def test_a_loop_whose_backward_is_out_of_sight_is_a_warning(lint: Any, mode: str) -> None:
     loop = "    for batch in loader:\n        engine.step(model, batch)\n"
-    assert found(tmp_path, UNSEEN + mode + loop) == [WARNING]
+    assert lint.body(HEAD + UNSEEN + mode + loop, "DDP201").severities == [WARNING]
 
 
 INDICES = "    def indices(self):\n        return torch.randperm(8, generator=self.generator)"
@@ -107,13 +92,13 @@ OF_THE_EPOCH = {
 
 
 @pytest.mark.parametrize("methods", OWN_ORDER.values(), ids=OWN_ORDER.keys())
-def test_an_iterator_of_its_own_has_no_epoch(tmp_path: Path, methods: str) -> None:
-    assert found(tmp_path, OWN.replace("METHODS", methods)) == []
+def test_an_iterator_of_its_own_has_no_epoch(lint: Any, methods: str) -> None:
+    assert lint.body(HEAD + OWN.replace("METHODS", methods), "DDP201").severities == []
 
 
 @pytest.mark.parametrize("methods", OF_THE_EPOCH.values(), ids=OF_THE_EPOCH.keys())
-def test_an_iterator_that_goes_by_the_epoch_needs_it_set(tmp_path: Path, methods: str) -> None:
-    assert found(tmp_path, OWN.replace("METHODS", methods)) == [ERROR]
+def test_an_iterator_that_goes_by_the_epoch_needs_it_set(lint: Any, methods: str) -> None:
+    assert lint.body(HEAD + OWN.replace("METHODS", methods), "DDP201").severities == [ERROR]
 
 
 SET_OTHERWISE = """
@@ -145,14 +130,15 @@ SETTER = """def set_part(self, epoch, part):
 
 
 @pytest.mark.parametrize(("method", "severities"), [("set_part", []), ("describe", [ERROR])])
-def test_a_method_of_the_samplers_own_may_set_its_epoch(tmp_path: Path, method: str, severities: list[str]) -> None:
-    assert found(tmp_path, SET_OTHERWISE.replace("PARTS", SETTER).replace("METHOD", method)) == severities
+def test_a_method_of_the_samplers_own_may_set_its_epoch(lint: Any, method: str, severities: list[str]) -> None:
+    script = SET_OTHERWISE.replace("PARTS", SETTER).replace("METHOD", method)
+    assert lint.body(HEAD + script, "DDP201").severities == severities
 
 
 @pytest.mark.parametrize(
     ("statement", "severities"), [("sampler.epoch = epoch", []), ("loader.epoch = epoch", [ERROR])]
 )
-def test_the_epoch_is_a_field_that_may_be_written(tmp_path: Path, statement: str, severities: list[str]) -> None:
+def test_the_epoch_is_a_field_that_may_be_written(lint: Any, statement: str, severities: list[str]) -> None:
     script = f"""
 sampler = DistributedSampler(range(8))
 loader = DataLoader(range(8), sampler=sampler)
@@ -161,4 +147,4 @@ for epoch in range(3):
     for batch in loader:
         model(batch).sum().backward()
 """
-    assert found(tmp_path, script) == severities
+    assert lint.body(HEAD + script, "DDP201").severities == severities

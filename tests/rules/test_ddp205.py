@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
-HEAD = """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel as DDP
-"""
 TRAIN = """
 def train(generator=None):
     model = DDP(torch.nn.Linear(1, 1))
@@ -24,17 +16,7 @@ def train(generator=None):
 START = """
 dist.init_process_group("gloo")
 """
-END = """
-train()
-dist.destroy_process_group()
-"""
-
-
-def _severities(script: str, folder: Path) -> list[str]:
-    file = folder / "train.py"
-    file.write_text(script)
-    outcome = check([str(file)], Settings(cache_dir=None, root=str(folder)))
-    return [finding.severity for finding in outcome.findings if finding.code == "DDP205"]
+END = "\ntrain()\n"
 
 
 LEFT_ALONE = {
@@ -52,8 +34,8 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize("body", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
-def test_ranks_that_may_draw_differently_are_left_alone(body: str, tmp_path: Path) -> None:
-    assert _severities(HEAD + TRAIN + START + body + END, tmp_path) == []
+def test_ranks_that_may_draw_differently_are_left_alone(body: str, lint: Any) -> None:
+    assert lint.body(TRAIN + START + body + END).of("DDP205").severities == []
 
 
 FOUND = {
@@ -65,17 +47,17 @@ FOUND = {
 
 
 @pytest.mark.parametrize("body", FOUND.values(), ids=FOUND.keys())
-def test_ranks_seeded_alike_are_found(body: str, tmp_path: Path) -> None:
-    assert _severities(HEAD + TRAIN + START + body + END, tmp_path) == ["warning"]
+def test_ranks_seeded_alike_are_found(body: str, lint: Any) -> None:
+    assert lint.body(TRAIN + START + body + END).of("DDP205").severities == ["warning"]
 
 
-def test_a_seed_that_hangs_on_an_option_is_advice(tmp_path: Path) -> None:
+def test_a_seed_that_hangs_on_an_option_is_advice(lint: Any) -> None:
     parsed = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
     body = f"{parsed}if args.seed:\n    torch.manual_seed(args.seed)"
-    assert _severities(HEAD + TRAIN + START + body + END, tmp_path) == ["info"]
+    assert lint.body(TRAIN + START + body + END).of("DDP205").severities == ["info"]
 
 
-def test_a_seed_of_the_parent_is_not_one_of_the_ranks(tmp_path: Path) -> None:
+def test_a_seed_of_the_parent_is_not_one_of_the_ranks(lint: Any) -> None:
     script = """
 def worker(rank):
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -86,21 +68,21 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     mp.spawn(worker, nprocs=2)
 """
-    assert _severities(HEAD + TRAIN + script, tmp_path) == []
+    assert lint(lint.imports + TRAIN + script).of("DDP205").severities == []
     seeded = script.replace("    train()", "    torch.manual_seed(0)\n    train()")
-    assert _severities(HEAD + TRAIN + seeded, tmp_path) == ["warning"]
+    assert lint(lint.imports + TRAIN + seeded).of("DDP205").severities == ["warning"]
 
 
-def test_a_step_that_seeds_itself_means_to_be_repeated(tmp_path: Path) -> None:
+def test_a_step_that_seeds_itself_means_to_be_repeated(lint: Any) -> None:
     step = TRAIN.replace("        noise =", "        torch.manual_seed(0)\n        noise =")
-    assert _severities(HEAD + step + START + END, tmp_path) == []
+    assert lint.body(step + START + END).of("DDP205").severities == []
 
 
 @pytest.mark.parametrize("options", ["worker_init_fn=seed_worker", "generator=generator", "**options"])
-def test_workers_seeded_in_their_own_way_are_left_alone(options: str, tmp_path: Path) -> None:
+def test_workers_seeded_in_their_own_way_are_left_alone(options: str, lint: Any) -> None:
     script = f"""
 import random
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import Dataset
 from somewhere import generator, options, seed_worker
 
 class Shifted(Dataset):
@@ -114,18 +96,12 @@ loader = DataLoader(data, sampler=DistributedSampler(data, shuffle=False), {opti
 model = DDP(torch.nn.Linear(1, 1))
 for batch in loader:
     model(batch).sum().backward()
-dist.destroy_process_group()
 """
-    assert _severities(HEAD + script, tmp_path) == []
-    assert _severities(HEAD + script.replace(options, "num_workers=2"), tmp_path) == ["warning"]
+    assert lint.body(script).of("DDP205").severities == []
+    assert lint.body(script.replace(options, "num_workers=2")).of("DDP205").severities == ["warning"]
 
 
 PIPELINE = """
-import argparse
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler
 from somewhere import Pictures, MultiCropPictures, make_transforms, AugmentedTexts
 from functools import partial
 import numpy
@@ -143,7 +119,6 @@ loader = DataLoader(data, sampler=DistributedSampler(data, shuffle=False), OPTIO
 model = DDP(torch.nn.Linear(1, 1))
 for batch in loader:
     model(batch).sum().backward()
-dist.destroy_process_group()
 """
 
 
@@ -173,25 +148,28 @@ TOLD = {
 
 @pytest.mark.parametrize(("data", "severities"), TOLD.values(), ids=TOLD.keys())
 def test_data_sets_out_of_sight_say_by_parameters_that_they_augment(
-    data: str, severities: list[str], tmp_path: Path
+    data: str, severities: list[str], lint: Any
 ) -> None:
-    assert _severities(_pipeline(data), tmp_path) == severities
-    assert _severities(_pipeline(data, seeding="torch.manual_seed(args.seed + dist.get_rank())"), tmp_path) == []
+    assert lint.body(_pipeline(data)).of("DDP205").severities == severities
+    assert (
+        lint.body(_pipeline(data, seeding="torch.manual_seed(args.seed + dist.get_rank())")).of("DDP205").severities
+        == []
+    )
 
 
-def test_what_augments_other_data_says_nothing(tmp_path: Path) -> None:
+def test_what_augments_other_data_says_nothing(lint: Any) -> None:
     more = "other = Pictures(flip=True, augment=True)"
-    assert _severities(_pipeline("Pictures('train')", more=more), tmp_path) == []
+    assert lint.body(_pipeline("Pictures('train')", more=more)).of("DDP205").severities == []
 
 
-def test_a_transform_handed_to_torchvisions_base_class_is_the_data_sets(tmp_path: Path) -> None:
+def test_a_transform_handed_to_torchvisions_base_class_is_the_data_sets(lint: Any) -> None:
     more = """
 class Folder(torchvision.datasets.ImageFolder):
     def __init__(self, root, transform=None):
         super().__init__(root=root, transform=transform)
 """
     data = "Folder('x', transform=make_transforms(hflip=args.h, color_jitter=args.c))"
-    assert _severities(_pipeline(data, more=more), tmp_path) == ["warning"]
+    assert lint.body(_pipeline(data, more=more)).of("DDP205").severities == ["warning"]
 
 
 CONDITIONS = {
@@ -203,11 +181,11 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_seed_that_is_set_by_default_is_no_advice(condition: str, tmp_path: Path) -> None:
+def test_a_seed_that_is_set_by_default_is_no_advice(condition: str, lint: Any) -> None:
     for default, severity in CONDITIONS[condition]:
         seeding = f"{condition}\n    torch.manual_seed(args.seed)"
         script = _pipeline("MultiCropPictures('x')", seed=default, seeding=seeding)
-        assert _severities(script, tmp_path) == [severity]
+        assert lint.body(script).of("DDP205").severities == [severity]
 
 
 WORKERS = {
@@ -224,28 +202,29 @@ WORKERS = {
 
 
 @pytest.mark.parametrize(("body", "severities"), WORKERS.values(), ids=WORKERS.keys())
-def test_workers_that_seed_themselves_alike_on_all_ranks(body: str, severities: list[str], tmp_path: Path) -> None:
+def test_workers_that_seed_themselves_alike_on_all_ranks(body: str, severities: list[str], lint: Any) -> None:
     more = f"def seed_worker(worker):\n    {body}"
     for seeding in ("pass", "torch.manual_seed(args.seed + dist.get_rank())"):
         script = _pipeline("Pictures()", "worker_init_fn=seed_worker", more=more, seeding=seeding)
-        assert _severities(script, tmp_path) == severities
+        assert lint.body(script).of("DDP205").severities == severities
 
 
-def test_workers_seeded_as_a_habit_draw_nothing(tmp_path: Path) -> None:
+def test_workers_seeded_as_a_habit_draw_nothing(lint: Any) -> None:
     more = "from datasets import load_dataset\ndef seed_worker(worker):\n    random.seed(12 + worker)"
-    data = "load_dataset('texts').map(tokenize)"
-    assert _severities(_pipeline(data, "worker_init_fn=seed_worker", more=more, seeding="pass"), tmp_path) == []
     still = "class Still(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return torch.ones(i)\n"
-    script = _pipeline("Still()", "worker_init_fn=seed_worker", more=f"{still}{more}", seeding="pass")
-    assert _severities(script, tmp_path) == []
+    for data, made in (("load_dataset('texts').map(tokenize)", more), ("Still()", still + more)):
+        script = _pipeline(data, "worker_init_fn=seed_worker", more=made, seeding="pass")
+        assert lint.body(script).of("DDP205").severities == []
 
 
-def test_what_partial_binds_is_the_workers_seed(tmp_path: Path) -> None:
+def test_what_partial_binds_is_the_workers_seed(lint: Any) -> None:
     more = "def seed_worker(worker, seed=0):\n    if seed is not None:\n        random.seed(seed + worker)"
     seeds = {"666": ["warning"], "666 if args.fix else None": ["warning"], "dist.get_rank()": []}
     for bound, severities in seeds.items():
         options = f"worker_init_fn=partial(seed_worker, seed={bound})"
-        assert _severities(_pipeline("Pictures()", options, more=more, seeding="pass"), tmp_path) == severities
+        assert (
+            lint.body(_pipeline("Pictures()", options, more=more, seeding="pass")).of("DDP205").severities == severities
+        )
 
 
 GENERATORS = {
@@ -256,7 +235,7 @@ GENERATORS = {
 
 
 @pytest.mark.parametrize(("seed", "drawn", "severities"), GENERATORS.values(), ids=GENERATORS.keys())
-def test_a_generator_of_the_scripts_own(seed: str, drawn: str, severities: list[str], tmp_path: Path) -> None:
+def test_a_generator_of_the_scripts_own(seed: str, drawn: str, severities: list[str], lint: Any) -> None:
     script = _pipeline("Pictures()", seeding=f"generator = torch.Generator().manual_seed({seed})")
     script = script.replace("model(batch)", f"model(batch + {drawn})")
-    assert _severities(script, tmp_path) == severities
+    assert lint.body(script).of("DDP205").severities == severities

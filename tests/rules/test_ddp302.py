@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 HEAD = """
-import torch
-import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -26,15 +21,6 @@ def gather(tensor):
     return torch.cat(parts)
 
 """
-TAIL = """
-dist.destroy_process_group()
-"""
-
-
-def severities(folder: Path, body: str) -> list[str]:
-    (folder / "train.py").write_text(HEAD + body + TAIL)
-    outcome = check([str(folder / "train.py")], Settings(cache_dir=None, root=str(folder), select=("DDP302",)))
-    return [finding.severity for finding in outcome.findings]
 
 
 ERRORS = {
@@ -159,20 +145,20 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("body", ERRORS.values(), ids=ERRORS.keys())
-def test_a_loss_that_trains_nothing_is_an_error(tmp_path: Path, body: str) -> None:
-    assert severities(tmp_path, body) == ["error"]
+def test_a_loss_that_trains_nothing_is_an_error(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP302").severities == ["error"]
 
 
 @pytest.mark.parametrize("body", WARNINGS.values(), ids=WARNINGS.keys())
-def test_a_gradient_of_which_a_share_is_lost_is_a_warning(tmp_path: Path, body: str) -> None:
-    assert set(severities(tmp_path, body)) == {"warning"}
+def test_a_gradient_of_which_a_share_is_lost_is_a_warning(lint: Any, body: str) -> None:
+    assert set(lint.body(HEAD + body, "DDP302").severities) == {"warning"}
 
 
 @pytest.mark.parametrize("body", ADVICE.values(), ids=ADVICE.keys())
-def test_a_gradient_of_the_wrong_size_is_advice(tmp_path: Path, body: str) -> None:
-    assert set(severities(tmp_path, body)) == {"info"}
+def test_a_gradient_of_the_wrong_size_is_advice(lint: Any, body: str) -> None:
+    assert set(lint.body(HEAD + body, "DDP302").severities) == {"info"}
 
 
 @pytest.mark.parametrize("body", RIGHT.values(), ids=RIGHT.keys())
-def test_what_needs_no_gradient_is_left_alone(tmp_path: Path, body: str) -> None:
-    assert severities(tmp_path, body) == []
+def test_what_needs_no_gradient_is_left_alone(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP302").severities == []

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 HEAD = """
-import torch
-import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 head = nn.Linear(4, 1)
@@ -32,7 +27,6 @@ optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.par
 for step in range(3):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
-dist.destroy_process_group()
 """
 INSIDE = {
     "constructor": "model = DDP(Net(head))",
@@ -57,22 +51,10 @@ INSIDE = {
 }
 
 
-@pytest.fixture
-def codes(tmp_path: Path):  # type: ignore[no-untyped-def]
-    """The codes on a script."""
-
-    def run(script: str) -> set[str]:
-        (tmp_path / "train.py").write_text(script)
-        outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
-        return {finding.code for finding in outcome.findings}
-
-    return run
-
-
 @pytest.mark.parametrize("body", INSIDE.values(), ids=INSIDE.keys())
-def test_a_module_inside_a_wrapper_is_left_alone(codes, body: str) -> None:  # type: ignore[no-untyped-def]
-    assert "DDP303" not in codes(HEAD + body + TAIL)
+def test_a_module_inside_a_wrapper_is_left_alone(lint: Any, body: str) -> None:
+    assert "DDP303" not in lint.body(HEAD + body + TAIL).codes
 
 
-def test_a_module_outside_is_found(codes) -> None:  # type: ignore[no-untyped-def]
-    assert "DDP303" in codes(HEAD + "model = DDP(Net())" + TAIL)
+def test_a_module_outside_is_found(lint: Any) -> None:
+    assert "DDP303" in lint.body(HEAD + "model = DDP(Net())" + TAIL).codes

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
+from typing import Any
 
 SCRIPT = """
 import argparse
@@ -37,8 +34,6 @@ dist.destroy_process_group()
 """
 
 
-def test_the_backward_of_an_engine_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
-    lines = [finding.line for finding in outcome.findings if finding.code == "DDP304"]
+def test_the_backward_of_an_engine_is_left_alone(lint: Any) -> None:
+    lines = [finding.line for finding in lint(SCRIPT).of("DDP304")]
     assert lines == [SCRIPT[: SCRIPT.index("# here")].count("\n") + 1]

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 HEAD = """
-import sys
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 model = DDP(torch.nn.Linear(4, 4))
 x = torch.ones(8, 4)
 """
-TAIL = """
-dist.destroy_process_group()
-"""
-
-
-def severities(folder: Path, body: str, head: str = HEAD) -> list[str]:
-    (folder / "train.py").write_text(head + body + TAIL)
-    outcome = check([str(folder / "train.py")], Settings(cache_dir=None, root=str(folder), select=("DDP403",)))
-    return [finding.severity for finding in outcome.findings]
 
 
 SWALLOWED = {
@@ -83,19 +67,18 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize("body", SWALLOWED.values(), ids=SWALLOWED.keys())
-def test_a_failure_of_one_rank_is_found(tmp_path: Path, body: str) -> None:
-    assert severities(tmp_path, body) == ["warning"]
+def test_a_failure_of_one_rank_is_found(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP403").severities == ["warning"]
 
 
 @pytest.mark.parametrize("body", LEFT_ALONE.values(), ids=LEFT_ALONE.keys())
-def test_what_ends_the_rank_or_happens_on_all_is_left_alone(tmp_path: Path, body: str) -> None:
-    assert severities(tmp_path, body) == []
+def test_what_ends_the_rank_or_happens_on_all_is_left_alone(lint: Any, body: str) -> None:
+    assert lint.body(HEAD + body, "DDP403").severities == []
 
 
-def test_a_try_around_the_whole_program_is_advice(tmp_path: Path) -> None:
-    head = "import torch\nimport torch.distributed as dist\n"
+def test_a_try_around_the_whole_program_is_advice(lint: Any) -> None:
     body = (
         "def main():\n    try:\n        dist.init_process_group('gloo')\n        x = torch.ones(1)\n"
         "        dist.all_reduce(x)\n    except Exception as error:\n        print(error)\nmain()"
     )
-    assert severities(tmp_path, body, head) == ["info"]
+    assert lint.body(body, "DDP403").severities == ["info"]

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.findings import Finding
-from validate_ddp.lint import check
 
 HEAD = """
-import argparse
-import json
-import os
-import sys
 import time
 import uuid
 from datetime import datetime
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out")
@@ -58,19 +45,6 @@ class Checkpoints:
 Checkpoints().save(torch.nn.Linear(2, 2), args.out)
 """
 STATE = "model.module.state_dict()"
-Found = Callable[..., list[Finding]]
-
-
-@pytest.fixture
-def found(tmp_path: Path) -> Found:
-    """The findings of DDP502 on a script."""
-
-    def run(script: str, head: str = HEAD) -> list[Finding]:
-        (tmp_path / "train.py").write_text(head + script + "\ndist.destroy_process_group()\n")
-        outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
-        return [finding for finding in outcome.findings if finding.code == "DDP502"]
-
-    return run
 
 
 def _save(path: str, before: str = "") -> str:
@@ -111,8 +85,8 @@ ONE_PATH = {
 
 
 @pytest.mark.parametrize("case", ONE_PATH)
-def test_a_path_that_is_equal_on_every_rank_is_an_error(case: str, found: Found) -> None:
-    (finding,) = found(ONE_PATH[case])
+def test_a_path_that_is_equal_on_every_rank_is_an_error(case: str, lint: Any) -> None:
+    (finding,) = lint.body(HEAD + ONE_PATH[case]).of("DDP502")
     assert finding.severity == "error" and "to the same path" in finding.message, finding.message
 
 
@@ -172,8 +146,8 @@ RANKS_OWN = {
 
 
 @pytest.mark.parametrize("case", RANKS_OWN)
-def test_a_save_of_the_ranks_own_is_left_alone(case: str, found: Found) -> None:
-    assert found(RANKS_OWN[case]) == []
+def test_a_save_of_the_ranks_own_is_left_alone(case: str, lint: Any) -> None:
+    assert lint.body(HEAD + RANKS_OWN[case]).of("DDP502") == []
 
 
 UNSURE = {
@@ -225,8 +199,8 @@ UNSURE = {
 
 
 @pytest.mark.parametrize("case", UNSURE)
-def test_what_is_not_known_is_no_error_and_has_no_safe_fix(case: str, found: Found) -> None:
-    (finding,) = found(UNSURE[case])
+def test_what_is_not_known_is_no_error_and_has_no_safe_fix(case: str, lint: Any) -> None:
+    (finding,) = lint.body(HEAD + UNSURE[case]).of("DDP502")
     assert finding.severity == "warning" and not (finding.fix and finding.fix.safe), finding
 
 
@@ -234,18 +208,20 @@ PARTS = ("sharded", "sharded in place", "parallel layers", "stages", "parts of g
 
 
 @pytest.mark.parametrize("case", PARTS)
-def test_where_each_rank_may_hold_a_part_no_guard_is_offered(case: str, found: Found) -> None:
-    (finding,) = found(UNSURE[case])
+def test_where_each_rank_may_hold_a_part_no_guard_is_offered(case: str, lint: Any) -> None:
+    (finding,) = lint.body(HEAD + UNSURE[case]).of("DDP502")
     assert finding.fix is None and "guard it" not in finding.message, finding
 
 
-def test_a_replica_is_whole_in_a_program_that_also_makes_groups(found: Found) -> None:
-    (finding,) = found(_save("'model.pt'", "nodes = dist.new_group([0, 1])"))
+def test_a_replica_is_whole_in_a_program_that_also_makes_groups(lint: Any) -> None:
+    (finding,) = lint.body(HEAD + _save("'model.pt'", "nodes = dist.new_group([0, 1])")).of("DDP502")
     assert finding.severity == "error" and finding.fix is not None and finding.fix.safe
 
 
-def test_a_batch_is_no_checkpoint(found: Found) -> None:
-    (finding,) = found("for batch in loader:\n    output = model(batch)\n    torch.save(output, 'batch.pt')\n")
+def test_a_batch_is_no_checkpoint(lint: Any) -> None:
+    (finding,) = lint.body(
+        HEAD + "for batch in loader:\n    output = model(batch)\n    torch.save(output, 'batch.pt')\n"
+    ).of("DDP502")
     assert finding.severity == "warning" and "this file" in finding.message
 
 
@@ -258,8 +234,8 @@ OTHER
 """
 
 
-def test_a_guard_in_a_function_is_safe_where_all_its_callers_write_one_path(found: Found) -> None:
-    (finding,) = found(SAVER.replace("OTHER", "save(model.module.state_dict(), 'last.pt')"))
+def test_a_guard_in_a_function_is_safe_where_all_its_callers_write_one_path(lint: Any) -> None:
+    (finding,) = lint.body(HEAD + SAVER.replace("OTHER", "save(model.module.state_dict(), 'last.pt')")).of("DDP502")
     assert finding.severity == "error" and finding.fix is not None and finding.fix.safe
 
 
@@ -270,15 +246,15 @@ def test_a_guard_in_a_function_is_safe_where_all_its_callers_write_one_path(foun
         "if dist.get_rank() == 1:\n    save({'seen': 1}, 'second.pt')",
     ],
 )
-def test_no_guard_is_put_round_a_save_that_another_caller_makes_the_ranks_own(other: str, found: Found) -> None:
-    (finding,) = found(SAVER.replace("OTHER", other))
+def test_no_guard_is_put_round_a_save_that_another_caller_makes_the_ranks_own(other: str, lint: Any) -> None:
+    (finding,) = lint.body(HEAD + SAVER.replace("OTHER", other)).of("DDP502")
     assert finding.severity == "error" and finding.fix is None
 
 
-def test_a_guard_is_not_safe_where_calls_were_left_unwalked(found: Found) -> None:
+def test_a_guard_is_not_safe_where_calls_were_left_unwalked(lint: Any) -> None:
     long = SAVER.replace("    torch.save", "    print(1)\n    print(2)\n    print(3)\n    print(4)\n    torch.save")
     others = "\n".join(f"save(model.module.state_dict(), 'model{number}.pt')" for number in range(8))
-    (finding,) = found(long.replace("OTHER", others))
+    (finding,) = lint.body(HEAD + long.replace("OTHER", others)).of("DDP502")
     assert finding.fix is not None and not finding.fix.safe
 
 
@@ -293,15 +269,15 @@ def named(name):
 """
 
 
-def test_a_path_made_by_a_function_that_is_walked_no_more_keeps_its_rank(found: Found) -> None:
+def test_a_path_made_by_a_function_that_is_walked_no_more_keeps_its_rank(lint: Any) -> None:
     calls = "".join(f"print(named('{letter}'))\n" for letter in "abcdefg")
-    assert found(NAMED + calls + _save("named(f'{dist.get_rank()}')")) == []
-    (finding,) = found(NAMED + calls + _save("named(time.ctime())"))
+    assert lint.body(HEAD + NAMED + calls + _save("named(f'{dist.get_rank()}')")).of("DDP502") == []
+    (finding,) = lint.body(HEAD + NAMED + calls + _save("named(time.ctime())")).of("DDP502")
     assert finding.severity == "warning"
 
 
-def test_lines_that_each_rank_appends_are_not_left_to_one(found: Found) -> None:
-    (finding,) = found("with open('log.txt', 'a') as file:\n    file.write('x')\n")
+def test_lines_that_each_rank_appends_are_not_left_to_one(lint: Any) -> None:
+    (finding,) = lint.body(HEAD + "with open('log.txt', 'a') as file:\n    file.write('x')\n").of("DDP502")
     assert finding.fix is None
 
 
@@ -324,14 +300,13 @@ ONE_PROCESS = {
         "launch(1, 1)",
     ),
 }
-IMPORTS = "import os\nimport torch\nimport torch.distributed as dist\n"
 
 
 @pytest.mark.parametrize("case", ONE_PROCESS)
-def test_one_process_is_no_several_ranks(case: str, found: Found) -> None:
+def test_one_process_is_no_several_ranks(case: str, lint: Any) -> None:
     before, start = ONE_PROCESS[case]
     save = "\ntorch.save(torch.nn.Linear(2, 2).state_dict(), 'model.pt')\n"
-    assert found(f"{before}\n{start}{save}", head=IMPORTS) == []
+    assert lint.body(f"{before}\n{start}{save}").of("DDP502") == []
 
 
 SEVERAL = {
@@ -347,10 +322,10 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("case", SEVERAL)
-def test_what_may_be_several_ranks_is_reported(case: str, found: Found) -> None:
+def test_what_may_be_several_ranks_is_reported(case: str, lint: Any) -> None:
     spawned = "mp.spawn" in SEVERAL[case]
     save = "" if spawned else "\ntorch.save(torch.nn.Linear(2, 2).state_dict(), 'model.pt')\n"
-    assert len(found(SEVERAL[case] + save, head=IMPORTS)) == 1
+    assert len(lint.body(SEVERAL[case] + save).of("DDP502")) == 1
 
 
 TRAINED = """
@@ -371,9 +346,6 @@ NOTEBOOKS = {
 
 
 @pytest.mark.parametrize("call", NOTEBOOKS)
-def test_a_notebook_is_one_process_but_for_what_it_launches(call: str, tmp_path: Path) -> None:
-    cells = [{"cell_type": "code", "source": source, "metadata": {}} for source in (TRAINED, call)]
-    book = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    (tmp_path / "train.ipynb").write_text(json.dumps(book))
-    outcome = check([str(tmp_path / "train.ipynb")], Settings(cache_dir=None, root=str(tmp_path)))
-    assert len([finding for finding in outcome.findings if finding.code == "DDP502"]) == NOTEBOOKS[call]
+def test_a_notebook_is_one_process_but_for_what_it_launches(call: str, lint: Any) -> None:
+    lint.write({"train.ipynb": lint.notebook(TRAINED, call)})
+    assert len(lint.run("train.ipynb").of("DDP502")) == NOTEBOOKS[call]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 SCRIPT = """
 import torch
@@ -35,32 +33,30 @@ dist.destroy_process_group()
 """
 
 
-def found(folder: Path, options: str, shard: str = "fully_shard(model)", skip: str = "pass") -> list[tuple[str, str]]:
+def found(lint: Any, options: str, shard: str = "fully_shard(model)", skip: str = "pass") -> list[tuple[str, str]]:
     script = SCRIPT.replace("SHARD", shard).replace("OPTIONS", options).replace("SKIP", skip)
-    (folder / "train.py").write_text(script)
-    settings = Settings(cache_dir=None, root=str(folder), select=("DDP404", "DDP506"))
-    return [(finding.code, finding.severity) for finding in check([str(folder / "train.py")], settings).findings]
+    return lint(script, "DDP404", "DDP506").told
 
 
-def test_the_whole_state_needs_every_rank(tmp_path: Path) -> None:
-    assert found(tmp_path, "StateDictOptions(full_state_dict=True)") == [("DDP506", "error")]
+def test_the_whole_state_needs_every_rank(lint: Any) -> None:
+    assert found(lint, "StateDictOptions(full_state_dict=True)") == [("DDP506", "error")]
 
 
-def test_an_optional_sharding_is_advice(tmp_path: Path) -> None:
+def test_an_optional_sharding_is_advice(lint: Any) -> None:
     shard = "import sys\nif sys.argv[1]:\n    fully_shard(model)"
-    assert found(tmp_path, "StateDictOptions(full_state_dict=True)", shard) == [("DDP506", "info")]
+    assert found(lint, "StateDictOptions(full_state_dict=True)", shard) == [("DDP506", "info")]
 
 
 @pytest.mark.parametrize("given", ["", "cpu_offload=True", "full_state_dict=unknown"])
-def test_shards_alone_need_nobody_else(tmp_path: Path, given: str) -> None:
-    assert found(tmp_path, f"StateDictOptions({given})") == []
+def test_shards_alone_need_nobody_else(lint: Any, given: str) -> None:
+    assert found(lint, f"StateDictOptions({given})") == []
 
 
-def test_a_model_that_is_not_sharded_has_its_state(tmp_path: Path) -> None:
-    assert found(tmp_path, "StateDictOptions(full_state_dict=True)", "pass") == []
+def test_a_model_that_is_not_sharded_has_its_state(lint: Any) -> None:
+    assert found(lint, "StateDictOptions(full_state_dict=True)", "pass") == []
 
 
-def test_a_rank_that_skips_a_step_of_a_sharded_model(tmp_path: Path) -> None:
+def test_a_rank_that_skips_a_step_of_a_sharded_model(lint: Any) -> None:
     skip = "if torch.isnan(loss):\n        continue"
-    assert found(tmp_path, "None", skip=skip) == [("DDP404", "error")]
-    assert found(tmp_path, "None", "pass", skip) == []
+    assert found(lint, "None", skip=skip) == [("DDP404", "error")]
+    assert found(lint, "None", "pass", skip) == []

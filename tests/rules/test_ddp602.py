@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
 
 SCRIPT = """
 import torch
@@ -32,21 +30,19 @@ for x in loader:
 """
 
 
-def found(folder: Path, steps: str, prepare: str = "") -> list[str]:
-    (folder / "train.py").write_text(SCRIPT.replace("STEPS", steps).replace("PREPARE", prepare))
-    settings = Settings(cache_dir=None, root=str(folder), select=("DDP602",))
-    return [finding.severity for finding in check([str(folder / "train.py")], settings).findings]
+def found(lint: Any, steps: str, prepare: str = "") -> list[str]:
+    return lint(SCRIPT.replace("STEPS", steps).replace("PREPARE", prepare), "DDP602").severities
 
 
 @pytest.mark.parametrize("steps", ["len(dataset) // batch_size", "len(loader.dataset) // loader.batch_size"])
-def test_the_data_set_by_the_batch_of_one_rank(tmp_path: Path, steps: str) -> None:
-    assert found(tmp_path, steps) == ["warning"]
-    assert found(tmp_path, steps, "scheduler = accelerator.prepare(scheduler)") == []  # stepped num_processes times
+def test_the_data_set_by_the_batch_of_one_rank(lint: Any, steps: str) -> None:
+    assert found(lint, steps) == ["warning"]
+    assert found(lint, steps, "scheduler = accelerator.prepare(scheduler)") == []  # stepped num_processes times
 
 
 @pytest.mark.parametrize(
     "steps",
     ["len(loader)", "1000", "len(dataset) // (batch_size * accelerator.num_processes)", "len(dataset) // 64"],
 )
-def test_steps_of_one_rank_are_right(tmp_path: Path, steps: str) -> None:
-    assert found(tmp_path, steps) == []
+def test_steps_of_one_rank_are_right(lint: Any, steps: str) -> None:
+    assert found(lint, steps) == []

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
+from typing import Any
 
 HEAD = """import torch
 import torch.distributed as dist
@@ -14,17 +10,12 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 """
 
 
-def derived(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> tuple[str, ...]:
-    (folder / "train.py").write_text(HEAD + script)
-    monkeypatch.chdir(folder)
-    outcome = check(["train.py"], Settings(cache_dir=None, root=str(folder)))
-    (found,) = [finding for finding in outcome.findings if finding.code == code]
-    return found.derivation
+def derived(lint: Any, script: str, code: str) -> tuple[str, ...]:
+    (found,) = lint(HEAD + script).of(code)
+    return tuple(found.derivation)
 
 
-def test_calls_loops_and_conditions_come_in_the_order_of_the_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_loops_and_conditions_come_in_the_order_of_the_way(lint: Any) -> None:
     script = """
 def save(model, epoch):
     if dist.get_rank() == 0:
@@ -40,7 +31,7 @@ def main(args):
 
 main(parse())
 """
-    assert derived(script, tmp_path, monkeypatch, "DDP501") == (
+    assert derived(lint, script, "DDP501") == (
         "train.py is the script: every rank runs it",
         "train.py:17 `main(parse())` is called",
         "train.py:12 in main() `for epoch in range(3)` goes round, as epochs or steps do",
@@ -53,7 +44,7 @@ main(parse())
     )
 
 
-def test_processes_that_the_script_starts_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_the_script_starts_are_told_of(lint: Any) -> None:
     script = """import torch.multiprocessing as mp
 
 def worker(rank, path):
@@ -64,7 +55,7 @@ def worker(rank, path):
 
 mp.spawn(worker, args=("model.pt",), nprocs=2)
 """
-    steps = derived(script, tmp_path, monkeypatch, "DDP502")
+    steps = derived(lint, script, "DDP502")
     assert steps[0] == "train.py is the script"
     assert steps[1].endswith("nprocs=2)` starts a process for each rank")
     assert "is reached on every rank, and taken as a write" in steps[2]

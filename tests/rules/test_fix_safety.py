@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.lint import check
-
-HEAD = """import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-"""
 
 
-def is_safe(folder: Path, script: str, code: str) -> bool:
+def is_safe(lint: Any, script: str, code: str) -> bool:
     """Whether the fix of the one finding of a rule is called safe."""
-    (folder / "train.py").write_text(HEAD + script)
-    settings = Settings(cache_dir=None, root=str(folder), select=(code,))
-    (finding,) = check([str(folder / "train.py")], settings).findings
+    (finding,) = lint(lint.imports + script, code)
     assert finding.fix is not None
     return finding.fix.safe
 
@@ -42,9 +33,9 @@ GOES_ON = {
 
 
 @pytest.mark.parametrize("what", GOES_ON)
-def test_a_group_is_destroyed_safely_only_where_nothing_goes_on(tmp_path: Path, what: str) -> None:
+def test_a_group_is_destroyed_safely_only_where_nothing_goes_on(lint: Any, what: str) -> None:
     before, behind, safe = GOES_ON[what]
-    assert is_safe(tmp_path, TRAINED.replace("BEFORE", before) + behind, "DDP101") is safe
+    assert is_safe(lint, TRAINED.replace("BEFORE", before) + behind, "DDP101") is safe
 
 
 READ_AGAIN = {
@@ -56,7 +47,7 @@ READ_AGAIN = {
 
 
 @pytest.mark.parametrize("when", READ_AGAIN)
-def test_a_save_is_guarded_safely_only_where_no_rank_reads_it(tmp_path: Path, when: str) -> None:
+def test_a_save_is_guarded_safely_only_where_no_rank_reads_it(lint: Any, when: str) -> None:
     before, within, safe = READ_AGAIN[when]
     script = f"""
 dist.init_process_group("gloo")
@@ -67,13 +58,13 @@ for epoch in range(3):
     model(torch.ones(1, 2)).sum().backward()
     torch.save(model.module.state_dict(), "last.pt")
 """
-    assert is_safe(tmp_path, script, "DDP502") is safe
+    assert is_safe(lint, script, "DDP502") is safe
 
 
 @pytest.mark.parametrize(
     ("value", "safe"), [("float(loss.item())", True), ("meters.average(loss)", False), ("meter.mean()", False)]
 )
-def test_a_use_is_guarded_safely_only_where_nothing_unknown_is_called(tmp_path: Path, value: str, safe: bool) -> None:
+def test_a_use_is_guarded_safely_only_where_nothing_unknown_is_called(lint: Any, value: str, safe: bool) -> None:
     script = f"""
 import meters
 from torch.utils.tensorboard import SummaryWriter
@@ -84,4 +75,4 @@ loss = model(torch.ones(1, 2)).sum()
 loss.backward()
 writer.add_scalar("loss", {value}, 1)
 """
-    assert is_safe(tmp_path, script, "DDP405") is safe
+    assert is_safe(lint, script, "DDP405") is safe

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from validate_ddp.config import Settings
 from validate_ddp.edit import fixing
 from validate_ddp.findings import Fix
-from validate_ddp.lint import check
-
-HEAD = """import os
-import sys
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler
-"""
-
-
-@pytest.fixture
-def fixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Proposed]:
-    monkeypatch.chdir(tmp_path)
-    return Proposed
 
 
 class Proposed:
-    """The findings of one rule on a script, and the script after all fixes of all rules."""
+    """The findings of one rule on a script, and the script after all its fixes."""
 
-    def __init__(self, script: str, code: str, head: str = HEAD) -> None:
-        self.script = head + script
-        Path("train.py").write_text(self.script)
-        settings = Settings(cache_dir=None, root=".")
-        self.findings = [found for found in check(["train.py"], settings).findings if found.code == code]
-        chosen = settings._replace(select=(code,))
-        result = fixing.fix(["train.py"], chosen, None, unsafe=True, write=False)
-        self.after = result.changes[0].after.decode() if result.changes else self.script
+    def __init__(self, lint: Any, script: str, code: str, head: str | None = None) -> None:
+        script = (lint.imports if head is None else head) + script
+        self.findings = lint(script).of(code)
+        settings = Settings(**lint.settings, select=(code,))
+        result = fixing.fix(["train.py"], settings, None, unsafe=True, write=False)
+        self.after = result.changes[0].after.decode() if result.changes else script
         self.left = [found for found in result.outcome.findings if found.code == code and found.fix]
 
     @property
     def fix(self) -> Fix | None:
         (finding,) = self.findings
         return finding.fix
+
+
+@pytest.fixture
+def fixes(lint: Any) -> Any:
+    return partial(Proposed, lint)
 
 
 RANK_ZERO = {
@@ -78,7 +68,7 @@ SAVE
 }
 
 
-def test_a_single_process_whose_rank_is_minus_one_goes_on_to_write(fixes: type[Proposed]) -> None:
+def test_a_single_process_whose_rank_is_minus_one_goes_on_to_write(fixes: Any) -> None:
     script = (
         'rank = int(os.getenv("RANK", -1))\nmodel = torch.nn.Linear(2, 2)\n'
         'if rank != -1:\n    dist.init_process_group("gloo")\n    model = DDP(model)\n'
@@ -89,12 +79,12 @@ def test_a_single_process_whose_rank_is_minus_one_goes_on_to_write(fixes: type[P
 
 
 @pytest.mark.parametrize("condition", RANK_ZERO)
-def test_a_write_is_guarded_by_what_the_program_has(condition: str, fixes: type[Proposed]) -> None:
+def test_a_write_is_guarded_by_what_the_program_has(condition: str, fixes: Any) -> None:
     made = fixes(RANK_ZERO[condition].replace("SAVE", 'torch.save({"model": 1}, "model.pt")'), "DDP502")
     assert made.fix is not None and condition in made.after and not made.left, made.after
 
 
-def test_a_name_of_the_main_block_is_not_counted_on_in_a_function(fixes: type[Proposed]) -> None:
+def test_a_name_of_the_main_block_is_not_counted_on_in_a_function(fixes: Any) -> None:
     script = """
 def save(model):
     torch.save(model.module.state_dict(), "model.pt")
@@ -107,7 +97,7 @@ if __name__ == "__main__":
     assert "if dist.get_rank() == 0:" in fixes(script, "DDP502").after
 
 
-def test_no_rank_is_asked_for_before_there_is_a_group(fixes: type[Proposed]) -> None:
+def test_no_rank_is_asked_for_before_there_is_a_group(fixes: Any) -> None:
     made = fixes('torch.save({"model": 1}, "model.pt")\ndist.init_process_group("gloo")\n', "DDP502")
     assert made.fix is None
 
@@ -136,7 +126,7 @@ SAFETY = {
 
 
 @pytest.mark.parametrize("case", SAFETY)
-def test_a_guard_is_safe_only_where_nobody_would_notice(case: str, fixes: type[Proposed]) -> None:
+def test_a_guard_is_safe_only_where_nobody_would_notice(case: str, fixes: Any) -> None:
     body, rest, safe = SAFETY[case]
     script = "def gathered(model):\n    dist.barrier()\n    return model.module.state_dict()\n" + SAVING
     made = fixes(script.replace("BODY", body).replace("REST", rest), "DDP502")
@@ -150,13 +140,13 @@ UNWRAPPED = {
 
 
 @pytest.mark.parametrize("expected", UNWRAPPED)
-def test_a_model_is_unwrapped_where_it_may_be_bare_too(expected: str, fixes: type[Proposed]) -> None:
+def test_a_model_is_unwrapped_where_it_may_be_bare_too(expected: str, fixes: Any) -> None:
     script = 'dist.init_process_group("gloo")\nnet = torch.nn.Linear(2, 2)\n' + UNWRAPPED[expected]
     made = fixes(script + 'torch.save({"a": 1, "model": model.state_dict()}, f"m{dist.get_rank()}.pt")\n', "DDP501")
     assert made.fix is not None and not made.fix.safe and expected in made.after and not made.left, made.after
 
 
-def test_an_early_return_leaves_a_model_bare(fixes: type[Proposed]) -> None:
+def test_an_early_return_leaves_a_model_bare(fixes: Any) -> None:
     script = """
 def wrapped(net):
     if not dist.is_initialized():
@@ -222,7 +212,7 @@ ENDED = {
 
 
 @pytest.mark.parametrize("case", ENDED)
-def test_a_group_is_destroyed_at_the_end_of_the_normal_path(case: str, fixes: type[Proposed]) -> None:
+def test_a_group_is_destroyed_at_the_end_of_the_normal_path(case: str, fixes: Any) -> None:
     script, expected, safe = ENDED[case]
     made = fixes(script, "DDP101")
     assert (made.fix and made.fix.safe) is safe
@@ -230,7 +220,7 @@ def test_a_group_is_destroyed_at_the_end_of_the_normal_path(case: str, fixes: ty
     assert expected is None or expected in made.after
 
 
-def test_torch_distributed_is_imported_where_the_script_has_no_name_for_it(fixes: type[Proposed]) -> None:
+def test_torch_distributed_is_imported_where_the_script_has_no_name_for_it(fixes: Any) -> None:
     Path("setup_ranks.py").write_text(
         "import torch.distributed as dist\ndef go():\n    dist.init_process_group('gloo')\n"
     )
@@ -253,7 +243,7 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("expected", LOADERS)
-def test_a_loader_with_a_sampler_does_not_shuffle(expected: str, fixes: type[Proposed]) -> None:
+def test_a_loader_with_a_sampler_does_not_shuffle(expected: str, fixes: Any) -> None:
     made = fixes("dist.init_process_group('gloo')\ndata = range(8)\n" + LOADERS[expected], "DDP203")
     assert expected in made.after and (made.fix is None or made.fix.safe)
 
@@ -266,7 +256,7 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("expected", SPLIT)
-def test_a_training_loader_is_split(expected: str, fixes: type[Proposed]) -> None:
+def test_a_training_loader_is_split(expected: str, fixes: Any) -> None:
     script = f"""import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader
@@ -295,13 +285,13 @@ DEVICES = {
 
 
 @pytest.mark.parametrize("expected", DEVICES)
-def test_a_device_is_chosen_by_the_local_rank(expected: str, fixes: type[Proposed]) -> None:
+def test_a_device_is_chosen_by_the_local_rank(expected: str, fixes: Any) -> None:
     made = fixes("dist.init_process_group('nccl')\nrank = dist.get_rank()\n" + DEVICES[expected], "DDP103")
     assert expected in made.after
     assert made.fix is None or not made.fix.safe
 
 
-def test_a_local_rank_that_is_needed_often_gets_a_name(fixes: type[Proposed]) -> None:
+def test_a_local_rank_that_is_needed_often_gets_a_name(fixes: Any) -> None:
     script = """
 def main():
     dist.init_process_group("nccl")
@@ -322,7 +312,7 @@ main()
     )
 
 
-def test_the_wrapper_is_called(fixes: type[Proposed]) -> None:
+def test_the_wrapper_is_called(fixes: Any) -> None:
     script = """
 class Net(torch.nn.Module):
     def forward(self, x):

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
-from validate_ddp.config import Settings
-from validate_ddp.findings import INFO
-from validate_ddp.lint import check
 
-HEAD = """
-import argparse
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-"""
 CASES = {
     "a switch that is on by default": """
 parser = argparse.ArgumentParser()
@@ -95,35 +83,6 @@ with model.join():
         model(x).sum().backward()
 dist.destroy_process_group()
 """,
-    "a prepared loader sets the epoch of its sampler": """
-from accelerate import Accelerator
-
-accelerator = Accelerator()
-data = torch.ones(8, 1)
-loader = DataLoader(data, sampler=DistributedSampler(data))
-model, loader = accelerator.prepare(torch.nn.Linear(1, 1), loader)
-for epoch in range(3):
-    for batch in loader:
-        accelerator.backward(model(batch).sum())
-""",
-    "a context of the program lets rank zero go first": """
-from contextlib import contextmanager
-
-@contextmanager
-def zero_goes_first(rank):
-    if rank > 0:
-        dist.barrier()
-    yield
-    if rank == 0:
-        dist.barrier()
-
-dist.init_process_group("gloo")
-with zero_goes_first(dist.get_rank()):
-    if os.path.exists("index.txt") is False:
-        with open("index.txt", "w") as file:
-            file.write("index")
-dist.destroy_process_group()
-""",
     "an optimizer that calls its closure on rank zero": """
 dist.init_process_group("gloo")
 model = DDP(torch.nn.BatchNorm1d(4))
@@ -163,13 +122,11 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("script", CASES.values(), ids=CASES.keys())
-def test_it_is_left_alone(script: str, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HEAD + script)
-    outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
-    assert [finding for finding in outcome.findings if finding.severity != INFO] == []
+def test_it_is_left_alone(script: str, lint: Any) -> None:
+    assert lint(lint.imports + script).serious == []
 
 
-def test_what_a_getter_gives_hangs_on_its_arguments_each_time(tmp_path: Path) -> None:
+def test_what_a_getter_gives_hangs_on_its_arguments_each_time(lint: Any) -> None:
     script = """
 def is_first(args, local=False):
     return args.local_rank == 0 if local else args.rank == 0
@@ -191,6 +148,4 @@ if is_first(args):
     torch.save(torch.nn.Linear(2, 2).state_dict(), "last.pt")
 dist.destroy_process_group()
 """
-    (tmp_path / "train.py").write_text(HEAD + script)
-    outcome = check([str(tmp_path / "train.py")], Settings(cache_dir=None, root=str(tmp_path)))
-    assert not outcome.findings
+    assert lint(lint.imports + script) == []

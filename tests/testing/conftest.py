@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
-import sys
-import time
 from collections.abc import Callable, Iterator
-from types import ModuleType
 
 import pytest
 from validate_ddp.testing import Pool, World
 
 
+@pytest.fixture(scope="session")
 def plugin_options() -> list[str]:
-    """Loads the plugin where no installation does it."""
+    """They load the plugin where no installation does it."""
     installed = any(
         each.value == "validate_ddp.testing.plugin" for each in importlib.metadata.entry_points(group="pytest11")
     )
@@ -22,7 +19,9 @@ def plugin_options() -> list[str]:
 
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
+def suite(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, plugin_options: list[str]
+) -> Callable[..., pytest.RunResult]:
     """``suite(source, *options)``: the result of pytest on it, with a mark of its own in the environment."""
     monkeypatch.setenv("WORLDS_TEST_MARK", pytester.path.name)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
@@ -30,7 +29,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callabl
     def run(source: str = "", *options: str) -> pytest.RunResult:
         if source:
             pytester.makepyfile(test_it="import os, pytest\n" + source)
-        return pytester.runpytest_subprocess(*plugin_options(), *options)
+        return pytester.runpytest_subprocess(*plugin_options, *options)
 
     return run
 
@@ -47,30 +46,3 @@ def pool() -> Iterator[Pool]:
 def two(pool: Pool) -> World:
     """A world of two ranks."""
     return World(2, pool=pool)
-
-
-@pytest.fixture
-def processes() -> ModuleType:
-    """This module: test files are imported in a way that cannot name it."""
-    return sys.modules[__name__]
-
-
-def marked_processes(mark: str) -> list[int]:
-    """Processes whose environment had the mark when they were started."""
-    found = []
-    for name in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if f"WORLDS_TEST_MARK={mark}\0".encode() in file.read() + b"\0" and int(name) != os.getpid():
-                    found.append(int(name))
-        except (OSError, ValueError):
-            continue
-    return found
-
-
-def wait_until_gone(mark: str, seconds: float = 5.0) -> list[int]:
-    """The marked processes that are left after so long."""
-    deadline = time.monotonic() + seconds
-    while (left := marked_processes(mark)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return left

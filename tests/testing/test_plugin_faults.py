@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from process_marks import bearing, bearing_after
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]
@@ -104,7 +105,7 @@ def test_faults_cost_one_test_and_say_where_the_ranks_are(suite):
     ("number", "options"),
     [("SIGINT", []), pytest.param("SIGKILL", [], marks=pytest.mark.soak), ("SIGKILL", ["-n", "2"])],
 )
-def test_an_interrupted_pytest_leaves_nothing(pytester, monkeypatch, processes, number, options):
+def test_an_interrupted_pytest_leaves_nothing(pytester, monkeypatch, plugin_options, number, options):
     mark = f"{pytester.path}"
     monkeypatch.setenv("WORLDS_TEST_MARK", mark)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
@@ -112,15 +113,15 @@ def test_an_interrupted_pytest_leaves_nothing(pytester, monkeypatch, processes, 
         test_it="import pytest, time, pathlib\n@pytest.mark.world_size(2)\n@pytest.mark.parametrize('i', range(4))\n"
         "def test_slow(world, i):\n    pathlib.Path(f'begun{i}.{world.rank}').touch()\n    time.sleep(25)\n"
     )
-    command = [sys.executable, "-m", "pytest", *processes.plugin_options(), *options]
+    command = [sys.executable, "-m", "pytest", *plugin_options, *options]
     pytest_process = subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while len(list(pytester.path.glob("begun*"))) < (4 if options else 2) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert len(processes.marked_processes(mark)) >= 5
+    assert len(bearing(f"WORLDS_TEST_MARK={mark}\0")) >= 5
     pytest_process.send_signal(getattr(signal, number))
     pytest_process.wait(20)
-    assert processes.wait_until_gone(mark, 20) == []
+    assert bearing_after(20, f"WORLDS_TEST_MARK={mark}\0") == []
 
 
 DAEMON = """
@@ -148,7 +149,7 @@ def pytest_collection_finish(session):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc and sub-reapers")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL", "early"])
-def test_a_pytest_that_is_killed_leaves_no_daemon_of_a_rank_and_no_folder(pytester, monkeypatch, processes, name):
+def test_a_pytest_that_is_killed_leaves_no_daemon_of_a_rank_and_no_folder(pytester, monkeypatch, plugin_options, name):
     scratch = pytester.mkdir("scratch")
     monkeypatch.setenv("WORLDS_TEST_MARK", f"{pytester.path}")
     monkeypatch.setenv("TMPDIR", str(scratch))
@@ -156,7 +157,7 @@ def test_a_pytest_that_is_killed_leaves_no_daemon_of_a_rank_and_no_folder(pytest
     pytester.makepyfile(test_it="import os, pytest\n" + DAEMON)
     if name == "early":
         pytester.makeconftest(KILLED_EARLY)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *processes.plugin_options()]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin_options]
     with subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.DEVNULL) as process:
         daemons = [pytester.path / f"daemon{rank}" for rank in (0, 1)]
         deadline = time.monotonic() + 60
@@ -165,7 +166,7 @@ def test_a_pytest_that_is_killed_leaves_no_daemon_of_a_rank_and_no_folder(pytest
             time.sleep(0.02)
         if name != "early":
             process.send_signal(getattr(signal, name))
-    assert processes.wait_until_gone(f"{pytester.path}", 30) == []
+    assert bearing_after(30, f"WORLDS_TEST_MARK={pytester.path}\0") == []
     pids = [int(path.read_text()) for path in daemons if path.exists()]
     assert len(pids) == (0 if name == "early" else 2)
     while left := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from process_marks import bearing_after, shared_memory
 
 TESTS = int(os.environ.get("VALIDATE_DDP_SOAK", "1000"))
 pytestmark = [pytest.mark.runtime, pytest.mark.soak]
@@ -105,10 +106,10 @@ def temporary(monkeypatch):
         yield Path(folder)
 
 
-def test_faults_cost_no_other_test_and_nothing_is_left(suite, pytester, temporary, processes):
+def test_faults_cost_no_other_test_and_nothing_is_left(suite, pytester, temporary):
     seed = int(os.environ.get("VALIDATE_DDP_SEED", time.time_ns() % 100_000))
     write_suite(pytester.path, random.Random(seed))
-    shared_memory = {name for name in os.listdir("/dev/shm") if name.startswith("torch_")}
+    before = shared_memory()
     start = time.monotonic()
     result = suite("", "-n", "2", "-q", "--tb=short", "--junitxml=report.xml", "-p", "no:cacheprovider", "test_soak.py")
     seconds = time.monotonic() - start
@@ -121,8 +122,8 @@ def test_faults_cost_no_other_test_and_nothing_is_left(suite, pytester, temporar
     assert wrong == [], f"seed {seed}"
     assert len(times) == TESTS - max(1, TESTS // 20)
     assert "worlds that were lost" not in result.stdout.str()
-    assert processes.wait_until_gone(pytester.path.name, 10) == []
-    assert {name for name in os.listdir("/dev/shm") if name.startswith("torch_")} <= shared_memory
+    assert bearing_after(10, f"WORLDS_TEST_MARK={pytester.path.name}\0") == []
+    assert shared_memory() <= before
     assert [
         each.name for each in temporary.iterdir() if not each.name.startswith(("pytest-of-", "torchinductor_"))
     ] == []

@@ -17,6 +17,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from process_marks import alive_after  # noqa: E402
 from validate_ddp.testing import World, WorldError  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -242,10 +243,7 @@ def test_nothing_is_left(tmp_path, how):
         pids += [grandchild for child in children_of(process.pid) for grandchild in children_of(child)]
         process.send_signal(getattr(signal, how))
     process.wait(30)
-    deadline = time.monotonic() + 5
-    while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert left == []
+    assert not alive_after(5, *pids)
     assert [name for name in os.listdir("/dev/shm") if any(str(pid) in name for pid in pids)] == []
     assert os.listdir(tmp_path) == ["script.py"]
 
@@ -253,11 +251,3 @@ def test_nothing_is_left(tmp_path, how):
 def children_of(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(each) for each in file.read().split()]
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from validate_ddp.interpreter.facts import Fact, Loop
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag, Loop
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP
 from validate_ddp.interpreter.turns import ONCE
-from validate_ddp.interpreter.values import Opaque, Resource, Site, Value, bare, reaching
+from validate_ddp.interpreter.values import Opaque, Site, Value, bare, reaching
 
 
 class Accumulation(NamedTuple):
     """Gradients of several turns of ``loop`` are summed: ``backward`` runs in each of them, ``step`` in the last or
     after all."""
 
-    backward: Fact
-    step: Fact
+    backward: facts.Backward
+    step: facts.Step
     loop: Loop
 
 
 def accumulations(program: Program) -> list[Accumulation]:
     """Every backward with the step that comes once for several of its turns."""
-    steps = program.facts("step")
+    steps = program.facts(facts.Step)
     found = []
     # DeepSpeed's engine knows by itself when to reduce; the model may be a wrapper in another launch of the same line.
-    engines = {fact.site for fact in program.facts("backward") if fact.name == "engine"}
-    for backward in program.facts("backward"):
-        if not backward.loops or "no_grad" in backward.flags or backward.site in engines:
+    engines = {fact.site for fact in program.facts(facts.Backward) if fact.name == "engine"}
+    for backward in program.facts(facts.Backward):
+        if not backward.loops or Flag.NO_GRAD in backward.flags or backward.site in engines:
             continue
         loop = backward.loops[-1]
         inside = [fact for fact in steps if any(outer.serial == loop.serial for outer in fact.loops)]
@@ -36,7 +39,7 @@ def accumulations(program: Program) -> list[Accumulation]:
     return found
 
 
-def _by_condition(backward: Fact, inside: list[Fact]) -> Fact | None:
+def _by_condition(backward: Fact, inside: list[facts.Step]) -> facts.Step | None:
     """``if (i + 1) % k == 0: optimizer.step()``, where no other step follows the backward."""
     if any(guard.every for guard in backward.guards):
         return None
@@ -46,7 +49,7 @@ def _by_condition(backward: Fact, inside: list[Fact]) -> Fact | None:
     return following[0]
 
 
-def _after_loop(program: Program, backward: Fact, steps: list[Fact]) -> Fact | None:
+def _after_loop(program: Program, backward: Fact, steps: list[facts.Step]) -> facts.Step | None:
     """``for _ in range(k): loss.backward()``, then ``optimizer.step()``, with nothing zeroed in between."""
     loop, around = backward.loops[-1], backward.loops[:-1]
     if loop.once or not around:
@@ -58,7 +61,7 @@ def _after_loop(program: Program, backward: Fact, steps: list[Fact]) -> Fact | N
     if not following:
         return None
     step = following[0]
-    between = program.facts("zero_grad", "backward")
+    between = program.facts(facts.ZeroGrad, facts.Backward)
     if any(backward.order < fact.order < step.order and not _shares(fact, loop) for fact in between):
         return None
     return step
@@ -71,37 +74,37 @@ def _shares(fact: Fact, loop: Loop) -> bool:
 def wrapped_forward(program: Program, backward: Fact) -> Fact | None:
     """The training forward of a DistributedDataParallel model in the innermost loop of ``backward``."""
     loop = backward.loops[-1]
-    for fact in program.facts("forward"):
-        if fact.name == "ddp" and "no_grad" not in fact.flags and _shares(fact, loop):
+    for fact in program.facts(facts.Forward):
+        if fact.name == "ddp" and Flag.NO_GRAD not in fact.flags and _shares(fact, loop):
             return fact
     return None
 
 
-def wrappers_behind(backward: Fact) -> list[Resource]:
+def wrappers_behind(backward: facts.Backward) -> list[DDP]:
     """The DistributedDataParallel models whose output the loss was computed from."""
     return [
         model
-        for part in reaching(backward.value("loss"))
-        if isinstance(part, Resource) and part.kind == "output"
-        for model in bare(part.get("model"))
-        if isinstance(model, Resource) and model.kind == "ddp"
+        for part in reaching(backward.loss)
+        if isinstance(part, Output)
+        for model in bare(part.model)
+        if isinstance(model, DDP)
     ]
 
 
 def zeroed_every_turn(program: Program, found: Accumulation) -> Fact | None:
     """The ``zero_grad`` that throws away, in every turn, what the turns before have summed."""
     conditions = {guard.site for guard in found.backward.guards}
-    for fact in program.facts("zero_grad"):
+    for fact in program.facts(facts.ZeroGrad):
         if not fact.loops or fact.loops[-1].serial != found.loop.serial:
             continue
         if any(not guard.exact and guard.site not in conditions for guard in fact.guards) or any(
             guard.every for guard in fact.guards
         ):
             continue
-        if _same_optimizer(fact.value("target"), found.step.value("optimizer")):
+        if _same_optimizer(fact.target, found.step.optimizer):
             return fact
         held = wrappers_behind(found.backward)
-        if any(target is wrapper for target in bare(fact.value("target")) for wrapper in held):
+        if any(target is wrapper for target in bare(fact.target) for wrapper in held):
             return fact
     return None
 
@@ -132,7 +135,7 @@ def gradients_reduced_by_hand(program: Program) -> bool:
         fact.name.lstrip("_").startswith(("all_reduce", "allreduce", "reduce"))
         and any(
             getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads", "grads")
-            for atom in bare(fact.value("arguments"))
+            for atom in bare(fact.arguments)
         )
-        for fact in program.facts("collective")
+        for fact in program.facts(facts.Collective)
     )

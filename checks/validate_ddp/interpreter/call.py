@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter.values import Site, Value
+from validate_ddp.source import syntax
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.machine import Frame
-
-Node = list[Any]
 
 
 class Call:
@@ -27,14 +26,14 @@ class Call:
         args: list[Value],
         keywords: dict[str, Value],
         site: Site | None,
-        place: tuple[Frame, list[int], Any] | None = None,
+        place: tuple[Frame, syntax.Extent, syntax.Extent] | None = None,
     ) -> None:
         self.name = name
         self.receiver: Value = ()
         self.args = args
         self.keywords = keywords
         self.open = False
-        self.node: Node = []
+        self.node: syntax.Call | None = None
         self.parameters: Parameters = {}
         self._site = site
         self._place = place

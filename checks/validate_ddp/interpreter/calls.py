@@ -7,6 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import (
     attributes,
     configuration,
+    facts,
     gradients,
     lengths,
     metrics,
@@ -17,7 +18,10 @@ from validate_ddp.interpreter import (
     worth,
 )
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
+from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import (
     NONE,
     UNKNOWN,
@@ -38,8 +42,8 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
+from validate_ddp.source import syntax
 
-Node = list[Any]
 _DEEPEST = 40
 """Frames, those of modules and of arguments included. What is called deeper is not walked, which can lose a finding:
 it is said (DDP004)."""
@@ -48,40 +52,40 @@ _MOST_GIVEN = 60
 on one of sixty arguments of an unread function would be a guess anyway, so it is not said."""
 
 
-def call_node(machine: Machine, node: Node) -> Value:
-    _, function, arguments, keywords, span = node
+def call_node(machine: Machine, node: syntax.Call) -> Value:
+    function = node.func
     frame = machine.frames[-1]
-    call = Call("", [], {}, None, (frame, span, frame.statement))
+    call = Call("", [], {}, None, (frame, node.span, frame.statement))
     call.node = node
     who, sure = presence.EVERY_RANK
-    if function[0] == "attr":
-        call.name = function[2]
-        call.receiver = machine.evaluate(function[1])
+    if isinstance(function, syntax.Attribute):
+        call.name = function.attr
+        call.receiver = machine.evaluate(function.value)
         if presence.marked(call.receiver):
-            who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
+            who, sure = presence.note(machine, function.value, call.receiver, call.name, node.span)
         if call.name in machine.epoch_setters:
-            machine.record("set_epoch", call.name, call.site, target=call.receiver)
+            machine.record(facts.SetEpoch(call.name, target=call.receiver), call.site)
         targets: list[Any] = []
     else:
-        call.name = function[1] if function[0] == "name" else ""
+        call.name = function.id if isinstance(function, syntax.Name) else ""
         targets = bare(machine.evaluate(function))
-    for argument in arguments:
-        if argument[0] == "star":
+    for argument in node.args:
+        if isinstance(argument, syntax.Starred):
             call.open = True
-            call.args.extend(_spread(machine.evaluate(argument[1])))
+            call.args.extend(_spread(machine.evaluate(argument.value)))
         else:
             call.args.append(machine.evaluate(argument))
-    for name, value_node in keywords:
-        value = machine.evaluate(value_node)
-        if name is not None:
-            call.keywords[name] = value
+    for keyword in node.keywords:
+        value = machine.evaluate(keyword.value)
+        if keyword.arg is not None:
+            call.keywords[keyword.arg] = value
             continue
         call.open = True
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace", "settings"):
+            if isinstance(atom, Mapping):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
-    if function[0] == "attr":
+    if isinstance(function, syntax.Attribute):
         with machine.guarded(who, sure=sure):
             for atom in bare(call.receiver):
                 result = join(result, call_method(machine, atom, call))
@@ -92,7 +96,7 @@ def call_node(machine: Machine, node: Node) -> Value:
 
 def _spread(value: Value) -> list[Value]:
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+        if isinstance(atom, Sequence) and "*" not in atom.fields:
             return list(atom.fields.values())
     return []
 
@@ -182,64 +186,59 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
                 break
     member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:
-        instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
-    if member is None:
-        instance.given = (*instance.given, *configuration.filled(cls, call))
+        instance.given = (*carried_by(call.given), *([Open(call.site)] if call.open else []))
     if member is not None:
         for target in bare(attributes.bound(member, instance)):
             call_atom(machine, target, call)
     else:  # a dataclass, or a plain holder: keyword arguments become fields
+        instance.given = (*instance.given, *configuration.filled(cls, call))
         instance.fields.update(call.keywords)
     return (instance,)
 
 
 def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
-    rows, vararg, kwarg, positional = function.node[3] if function.node[0] == "def" else function.node[1]
+    given = function.node.args
     filled = roles.FILLED in function.marks and not call.args and not call.keywords
     args = list(call.args)
     if function.bound is not None:
         args.insert(0, (function.bound,))
     names: dict[str, Value] = {}
-    for index, (name, default, annotation) in enumerate(rows):
-        if index < positional and index < len(args):
+    for index, (name, default, annotation) in enumerate(given.parameters):
+        if index < given.positional and index < len(args):
             names[name] = _received(machine, name, args[index], annotation)
         elif name in call.keywords:
             names[name] = _received(machine, name, call.keywords[name], annotation)
         elif default is not None and not call.open and not filled:
-            value = machine.evaluate(default)
-            names[name] = value
+            names[name] = machine.evaluate(default)
         else:
             names[name] = roles.suggested(name, alike=filled)
             if annotation is not None:
                 names[name] = machine.registry.annotated(machine, annotation, name)
-    if vararg:
-        fields = {str(i): value for i, value in enumerate(args[positional:])}
-        names[vararg] = (Resource("tuple", call.site, fields),)
-    if kwarg:
-        known = {row[0] for row in rows}
+    if given.vararg:
+        fields = {str(i): value for i, value in enumerate(args[given.positional :])}
+        names[given.vararg] = (Tuple(call.site, fields),)
+    if given.kwarg:
+        known = {parameter.name for parameter in given.parameters}
         fields = {name: value for name, value in call.keywords.items() if name not in known}
-        names[kwarg] = (Resource("dict", call.site, fields),)
+        names[given.kwarg] = (Dict(call.site, fields),)
     return names
 
 
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
     key = id(function.node)
-    if function.node[0] == "def" and "schedul" in function.node[2]:
+    if "schedul" in function.name:
         lengths.note_schedule(machine, function.name, None, call)
-    who = "all"
-    if "rank-zero" in function.marks:
-        who = "zero"
-    elif "local-zero" in function.marks:
-        who = "local-zero"
+    who: ranks.Who = "all"
+    if "rank-zero" in function.marks or "local-zero" in function.marks:
+        who = "zero" if "rank-zero" in function.marks else "local-zero"
     active = sum(1 for frame in machine.frames if frame.function is not None and frame.function.node is function.node)
     if not worth.is_worth_walking(machine, function, call):
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
-        configuration.passed_on(
-            machine, function.node[7], (*call.given, *([function.bound] if function.bound is not None else []))
-        )
+        own = () if function.bound is None else (function.bound,)
+        configuration.passed_on(machine, function.node.words, (*call.given, *own))
         if carried and function.bound is not None:
             metrics.taken_in(machine, function.bound, carried)
         if carried:
@@ -250,7 +249,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     if len(machine.frames) > _DEEPEST:
         machine.stop(f"calls are nested more than {_DEEPEST} deep: what is called deeper is not looked at")
     # A function within itself, twice over, meets what it has met: its results so far stand for it; that is not said.
-    here = (key, machine.who, not machine.loops, "spawned" in machine.flags)
+    here = (key, machine.who, not machine.loops, Flag.SPAWNED in machine.flags)
     enough = here in machine.fruitless and machine.walked.get(key, 0) >= worth.most_walks(function)
     if active > 1 or len(machine.frames) > _DEEPEST or enough:
         machine.unseen.add((function.module.path, function.name))
@@ -278,8 +277,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     machine.results[key] = join(machine.results.get(key, ()), value)
     machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
-            atom.fields["asked_for"] = (Resource("call", call.site),)
+        if isinstance(atom, Sampler) and atom.site.function == function.name:
+            atom.asked_for = (Asked(call.site),)
     return value
 
 
@@ -302,11 +301,11 @@ def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:
         holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
 
 
-def _received(machine: Machine, name: str, value: Value, annotation: Node | None) -> Value:
+def _received(machine: Machine, name: str, value: Value, annotation: syntax.Expression | None) -> Value:
     """An argument under its parameter's name: an unknown one is what the name or the annotation says."""
     if not all(isinstance(atom, Opaque) for atom in value):
         return value
-    if annotation is not None and annotation[0] in ("name", "attr"):
+    if isinstance(annotation, (syntax.Name, syntax.Attribute)):
         annotated = machine.registry.annotated(machine, annotation, name)
         if not isinstance(annotated[0], Opaque):
             return annotated
@@ -325,17 +324,18 @@ def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Valu
 
 
 def _run(machine: Machine, function: Function, frame: Frame) -> Value:
-    if function.node[0] == "lambda":
-        return machine.evaluate(function.node[2])
-    flags = ["no_grad"] if "no_grad" in function.marks else []
-    if function.node[6]:
-        flags.append("generator")
+    node = function.node
+    if isinstance(node, syntax.Lambda):
+        return machine.evaluate(node.body)
+    flags = [Flag.NO_GRAD] if "no_grad" in function.marks else []
+    if node.is_generator:
+        flags.append(Flag.GENERATOR)
     if function.owner is not None and any(_is_dataset(base) for base in function.owner.lineage()):
-        flags.append("dataset")
+        flags.append(Flag.DATASET)
     with machine.flagged(*flags):
-        outcome = machine.walk(function.node[4])
-    if function.node[6]:  # a generator: iterating over it gives what it yields
-        return (Resource("generator", machine.site(), {"*": frame.yielded or UNKNOWN}),)
+        outcome = machine.walk(node.body)
+    if node.is_generator:  # a generator: iterating over it gives what it yields
+        return (Generator(machine.site(), {"*": frame.yielded or UNKNOWN}),)
     if outcome.ends:
         return frame.returned or NONE
     if not frame.returned:
@@ -353,7 +353,7 @@ def _is_dataset(base: Any) -> bool:
 
 def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:
     """Run ``target`` as the processes that a launcher starts."""
-    with machine.flagged("spawned"):
+    with machine.flagged(Flag.SPAWNED):
         for atom in bare(target):
             if isinstance(atom, (Function, Instance, Class)):
                 call_atom(machine, atom, Call("", arguments, {}, site))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from validate_ddp.interpreter import roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.sameness import OPTIONS, are_alike, hangs_on_rank
+from validate_ddp.interpreter.objects import Dict, Item, Mapping, Namespace, Open, Options, Overridden
+from validate_ddp.interpreter.sameness import are_alike, hangs_on_rank
 from validate_ddp.interpreter.values import (
     Class,
     Const,
@@ -25,14 +26,9 @@ from validate_ddp.interpreter.values import (
     reaching,
 )
 
-OVERRIDDEN = "overridden"
-"""Marks, among what an object was given, that its fields may have been set from elsewhere."""
-KIND = "settings"
-"""The kind of a configuration object: of yacs, OmegaConf or ml_collections, an attribute dictionary, a file read."""
 _OVERRIDING = frozenset("setattr __setattr__ __dict__".split())
 _FILLED = ("BaseSettings", "TrainingArguments", "Seq2SeqTrainingArguments")
 """Classes whose instances look for their values elsewhere."""
-_MAPPINGS = ("dict", "namespace", KIND)
 
 
 def overridable(name: str, value: Value, alike: bool = True) -> Value:
@@ -45,8 +41,8 @@ def overridable(name: str, value: Value, alike: bool = True) -> Value:
 
 def of_open(instance: Instance, name: str, member: Value) -> Value:
     """A default in the body of a class, as seen on an instance of which nobody knows how it was filled."""
-    marks = [part for part in instance.given if isinstance(part, Resource) and part.kind == OVERRIDDEN]
-    alike = not hangs_on_rank(instance.given) and all(_is_of_all(mark.get("by")) for mark in marks)
+    marks = [part for part in instance.given if isinstance(part, Overridden)]
+    alike = not hangs_on_rank(instance.given) and all(_is_of_all(mark.by) for mark in marks)
     plain = all(isinstance(atom, Opaque) and not atom.carries for atom in member)  # `field(default=False)`
     return roles.suggested(name, alike=alike) if plain else overridable(name, member, alike)
 
@@ -57,17 +53,17 @@ def override(machine: Machine, value: Value, by: Value = ()) -> None:
     for atom in bare(value):
         if isinstance(atom, Instance):
             if not alike or not is_open(atom):
-                atom.given = (*atom.given, Resource(OVERRIDDEN, atom.site, {"by": by}))
+                atom.given = (*atom.given, Overridden(atom.site, by=by))
             forget(machine, atom.fields, alike)
         elif isinstance(atom, Class):
             forget(machine, atom.members, alike)
-        elif isinstance(atom, Resource) and atom.kind in _MAPPINGS:
-            forget(machine, atom.fields, alike and atom.kind in OPTIONS)
+        elif isinstance(atom, Mapping):
+            forget(machine, atom.fields, alike and isinstance(atom, Options))
 
 
 def _is_of_all(by: Value) -> bool:
     """Whether what overrides settings is equal on every rank, or nothing known that ranks have of their own."""
-    own = [part for part in reaching(by) if not isinstance(part, Resource) or part.kind != "item"]
+    own = [part for part in reaching(by) if not isinstance(part, Item)]
     return are_alike(by) or not (own or any(isinstance(atom, OnRanks) for atom in by))
 
 
@@ -79,13 +75,13 @@ def forget(machine: Machine, names: dict[str, Value], alike: bool) -> None:
 
 def is_open(instance: Instance) -> bool:
     """Whether nobody knows what the fields were set to when the object was made, or afterwards."""
-    return any(isinstance(part, Resource) and part.kind in ("open", OVERRIDDEN) for part in instance.given)
+    return any(isinstance(part, (Open, Overridden)) for part in instance.given)
 
 
 def filled(cls: Class, call: Call) -> Value:
     """What an instance of a class without a constructor is given by position, or finds in the environment."""
     if call.args or any(isinstance(base, Symbol) and base.last in _FILLED for base in cls.lineage()):
-        return (Resource(OVERRIDDEN, call.site, {"by": tuple(atom for value in call.args for atom in value)}),)
+        return (Overridden(call.site, by=tuple(atom for value in call.args for atom in value)),)
     return ()
 
 
@@ -101,7 +97,7 @@ def passed_on(machine: Machine, names: list[str], given: Value) -> None:
 def updated(machine: Machine, holder: Resource, call: Call) -> None:
     """``holder.update(other, name=value)``: what is known is taken over, and anything may come from elsewhere."""
     for atom in bare(call.argument(0)):
-        known = isinstance(atom, Resource) and atom.kind in ("dict", "namespace") and "*" not in atom.fields
+        known = isinstance(atom, (Dict, Namespace)) and "*" not in atom.fields
         if not known:
             forget(machine, holder.fields, _is_of_all((atom,)))
         if isinstance(atom, Resource):

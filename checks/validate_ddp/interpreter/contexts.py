@@ -5,55 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from validate_ddp.interpreter import calls
+from validate_ddp.interpreter import calls, facts
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import Const, Instance, Opaque, Resource, Value, bare, constant
+from validate_ddp.interpreter.objects import Context, Generator
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Value, bare
 
 _FLAGS = {
-    "no_grad": "no_grad",
-    "inference_mode": "no_grad",
-    "no_sync": "no_sync",
-    "accumulate": "accumulate",
-    "main_process_first": "process_first",
-    "local_main_process_first": "process_first",
+    "no_grad": Flag.NO_GRAD,
+    "inference_mode": Flag.NO_GRAD,
+    "no_sync": Flag.NO_SYNC,
+    "accumulate": Flag.ACCUMULATE,
+    "main_process_first": Flag.PROCESS_FIRST,
+    "local_main_process_first": Flag.PROCESS_FIRST,
 }
+_OF_CONTEXTS = {**_FLAGS, "join": Flag.JOIN}
+"""By the names that our models give to contexts; others mark nothing."""
 
-_PERHAPS = "perhaps_no_sync"
-"""Of ``model.no_sync() if accumulating else nullcontext()``."""
+
+def _perhaps(flag: Flag) -> Flag:
+    return Flag.PERHAPS_NO_SYNC if flag is Flag.NO_SYNC else flag
 
 
 @contextmanager
 def entering(machine: Machine, value: Value) -> Iterator[Value]:
     """Enter the context ``value``; gives what ``as`` binds."""
-    flags = []
+    flags: list[Flag] = []
     held: Value = value
     for atom in bare(value):
-        if isinstance(atom, Resource):
-            if atom.kind == "context":
-                name = constant(atom.get("name"))
-                flags.append(_FLAGS.get(str(name), str(name)) if len(value) == 1 or name != "no_sync" else _PERHAPS)
-            elif atom.kind == "generator":
-                held = atom.get("*")
-                function = atom.site.function  # `with torch_distributed_zero_first(rank):`
-                if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
-                    flags.append("in_turn")
+        if isinstance(atom, Context):
+            flag = _OF_CONTEXTS.get(atom.manager)
+            if flag is not None:
+                flags.append(flag if len(value) == 1 else _perhaps(flag))
+        elif isinstance(atom, Generator):
+            held = atom.fields.get("*", ())
+            function = atom.site.function  # `with torch_distributed_zero_first(rank):`
+            if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
+                flags.append(Flag.IN_TURN)
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:
-                flags.append(_FLAGS[last] if last != "no_sync" else _PERHAPS)
+                flags.append(_perhaps(_FLAGS[last]))
             elif last.endswith("_first"):
-                flags.append("process_first")
+                flags.append(Flag.PROCESS_FIRST)
             elif "lock" in last.lower():
-                flags.append("locked")
+                flags.append(Flag.LOCKED)
         elif isinstance(atom, Instance):
             for name in ("__enter__", "__exit__"):
                 member, _ = atom.cls.find(name)
                 if member is not None:
                     result = calls.call_method(machine, atom, _method(machine, name))
                     held = result if name == "__enter__" else held
-    if "no_grad" in flags and machine.loops:
-        machine.record("no_grad", "no_grad", machine.site())
+    if Flag.NO_GRAD in flags and machine.loops:
+        machine.record(facts.NoGrad("no_grad"), machine.site())
     with machine.flagged(*flags):
         yield held
 
@@ -63,7 +68,7 @@ def _lets_one_go_first(machine: Machine, path: str, function: str) -> bool:
     waiting = {
         fact.who
         for fact in machine.facts
-        if fact.kind == "collective" and fact.site.function == function and fact.site.path == path
+        if isinstance(fact, facts.Collective) and fact.site.function == function and fact.site.path == path
     }
     return {"nonzero", "zero"} <= waiting or {"local-nonzero", "local-zero"} <= waiting
 

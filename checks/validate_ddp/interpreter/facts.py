@@ -1,164 +1,361 @@
-"""What the walk records: one fact for each thing that a rule may care about, with its place, ranks and loops."""
+"""The kinds of facts that the walk records: one class a kind, and its roles as fields.
+
+A role that is a ``Value`` is what may play it, empty where nothing does. Rules ask for ``program.facts(facts.Save)``.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Literal
 
-from validate_ddp.interpreter.ranks import PARTIAL, all_of
-from validate_ddp.interpreter.values import Site, Value
+from validate_ddp.findings import Span
+from validate_ddp.interpreter import objects, training
+from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.ranks import Who
+from validate_ddp.interpreter.values import Value
 
-
-class Loop(NamedTuple):
-    """A loop around a fact.
-
-    counts: it runs over numbers or for ever, as epochs and steps do, not over given items. once: it surely runs only
-    once. serial: tells the activations of one loop apart.
-    """
-
-    site: Site
-    target: str
-    counts: bool
-    once: bool
-    serial: int = 0
+# The start.
 
 
-class Guard(NamedTuple):
-    """A condition around a fact: only ranks ``who`` pass; ``all`` for one that has nothing to do with the rank.
+class ProcessGroup(Fact):
+    """The process group is started (named ``init``), or destroyed (``destroy``)."""
 
-    depth: number of calls around the condition. exact: it depends on the rank and on nothing else.
-    swallows: not a condition but a ``try`` with a handler that catches any error and goes on.
-    every: of an unknown one, in which turns of a loop it holds (``turns``), where that is known.
-    sure: which ranks pass is no guess from a name.
-    apart: of an unknown one, whether ranks may differ about it: it hangs on more than options and counters.
-    """
-
-    who: str
-    site: Site
-    depth: int = 0
-    exact: bool = True
-    swallows: bool = False
-    every: str = ""
-    sure: bool = True
-    apart: bool = False
+    rank: Value = ()
+    world_size: Value = ()
+    backend: Value = ()
+    deepspeed: bool = False
+    """Started by ``deepspeed.init_distributed``."""
+    timeout: Value = ()
+    device_id: Value = ()
+    timeout_text: str = ""
+    """The argument as written, where that is a name, a field or a number; so are the other two."""
+    one_node: bool = False
+    """The ranks meet at an address that other machines cannot reach."""
+    world_size_text: str = ""
+    rank_text: str = ""
 
 
-class Fact:
-    """Something that the program does.
+class WorldOfOne(Fact):
+    """The script gives itself a world of one: ``os.environ.setdefault("WORLD_SIZE", "1")``."""
 
-    kind, by what rules look at:
-        start: process_group, world_of_one (the script gives itself one), device, option (of the command line), launch
-        data: sampler, loader, iterate, epoch_loop, set_epoch, seed, draw (random numbers in a loop, or a random
-            transform made)
-        model: wrap, shard (in place, FSDP2), partition (tensor or pipeline parallel), data_parallel, rework (something
-            done to a wrapper that belongs before wrapping), forward, backward, optimizer, step, zero_grad, mode (train
-            or eval)
-        ranks: collective, group_rank (the rank within a group is asked for), gather (of a tensor whose gradient ends
-            there), absence (something is taken from a value that some of the ranks here do not have), exit (some
-            ranks leave a loop, a function or the program)
-        numbers: scheduler (a learning rate schedule made from a length), report or decision (of a number summed up
-            over batches), no_grad (entered in a loop)
-        files: save, load, load_state, sharded_state (a call that gathers, saves or loads shards of all ranks)
-    name: the function of the library that does it, without its module.
-    who: the ranks that reach it, as ``ranks`` names them.
-    guards: the conditions on the rank around it, outermost first.
-    chain: the calls that lead to it from the entry, outermost first.
-    loops: the loops around it, outermost first, those around its callers included.
-    values: what it works on, by role. Of a forward: model, and inputs, the batches that go into it.
-    flags: marks of its surroundings: no_grad, no_sync, perhaps_no_sync, join (``Join`` and ``DDP.join``), accumulate,
-        process_first, in_turn (a `zero_first` of the program), locked (contexts); handler; any_error (a handler that
-        catches what one rank alone may meet); conditional; tried (where a failure is caught); shorted (behind another
-        part of a condition); generator; dataset (a method of one); worker (what a loader's workers start with);
-        spawned; alone (before any rank but one was started).
-    scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
-    """
 
-    __slots__ = ("chain", "flags", "guards", "kind", "loops", "name", "order", "scope", "site", "values", "who")
+class Launch(Fact):
+    """Something starts the ranks or stands for their launcher: spawn, Process, horovod, an Accelerator."""
 
-    def __init__(
-        self,
-        kind: str,
-        name: str,
-        site: Site,
-        who: str,
-        guards: tuple[Guard, ...],
-        chain: tuple[Site, ...],
-        loops: tuple[Loop, ...],
-        values: dict[str, Value],
-        flags: frozenset[str],
-        order: int,
-        scope: Any = None,
-    ) -> None:
-        self.kind = kind
-        self.name = name
-        self.site = site
-        self.who = who
-        self.guards = guards
-        self.chain = chain
-        self.loops = loops
-        self.values = values
-        self.flags = flags
-        self.order = order
-        self.scope = scope
+    launcher: tuple[training.Launcher, ...] = ()
+    """The Accelerator or Fabric."""
+    nprocs: Value = ()
 
-    def value(self, role: str) -> Value:
-        """What plays ``role`` here; empty where nothing does."""
-        return self.values.get(role, ())
 
-    def moved(self, site: Site) -> Fact:
-        """The same fact, told of another place."""
-        return Fact(
-            self.kind,
-            self.name,
-            site,
-            self.who,
-            self.guards,
-            self.chain,
-            self.loops,
-            self.values,
-            self.flags,
-            self.order,
-        )
+class Device(Fact):
+    """A device is chosen."""
 
-    @property
-    def split(self) -> Guard | None:
-        """The outermost condition that surely keeps ranks away from the fact."""
-        return next((guard for guard in self.guards if guard.who in PARTIAL), None)
+    device: Value
 
-    @property
-    def hangs_on_unknown(self) -> bool:
-        """Whether a condition around it cannot be decided: nothing to do with the rank, or who passes is open."""
-        return any(guard.who in ("all", "unclear") and not guard.exact for guard in self.guards)
 
-    @property
-    def is_guessed(self) -> bool:
-        """Whether it is left to some ranks only as far as the name of something unknown says so."""
-        return self.who in PARTIAL and all_of(guard.who for guard in self.guards if guard.sure) not in PARTIAL
+class Option(Fact):
+    """An option of the command line that rules ask about is declared; named by where its value goes."""
 
-    @property
-    def divides(self) -> Guard | None:
-        """The outermost condition around it, or way out ahead of it, about which the ranks may differ."""
-        return next((guard for guard in self.guards if guard.apart), None)
+    option: Value
+    """The option as written."""
+    default: Value
+    required: Value
+    parser: str
+    """The name of the parser; empty for one without a name."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it also hangs on a condition of unknown truth in a function called under the split."""
-        split = self.split
-        return split is not None and any(guard.depth > split.depth and not guard.exact for guard in self.guards)
 
-    @property
-    def under_split(self) -> Site:
-        """Where the ranks that are let through go on to the fact: the call under the outermost condition, or itself."""
-        guard = self.split
-        return self.chain[guard.depth] if guard is not None and guard.depth < len(self.chain) else self.site
+# Data.
 
-    def same_fork(self, other: Fact) -> bool:
-        """Whether the two are kept apart in one and the same activation of a function."""
-        mine, its = self.split, other.split
-        if mine is None or its is None or mine.depth != its.depth:
-            return False
-        return self.chain[: mine.depth] == other.chain[: its.depth]
 
-    @property
-    def in_epoch_loop(self) -> bool:
-        """Whether a counting loop that runs more than once lies around it."""
-        return any(loop.counts and not loop.once for loop in self.loops)
+class Sampler(Fact):
+    """A distributed sampler is made."""
+
+    sampler: tuple[training.Sampler, ...]
+    shuffle: Value
+    num_replicas: Value
+    rank: Value
+
+
+class Loader(Fact):
+    """A data loader is made."""
+
+    loader: tuple[training.Loader, ...]
+    dataset: Value = ()
+    batch_size: Value = ()
+    shuffle: Value = ()
+    sampler: Value = ()
+    batch_sampler: Value = ()
+    worker_init_fn: Value = ()
+    generator: Value = ()
+    open: Value = ()
+    """There are arguments that are not written out: ``**options``."""
+
+
+class Iterate(Fact):
+    """A loader is iterated over; named ``for`` where a loop does it."""
+
+    loader: tuple[training.Loader, ...]
+    serial: int
+    """The loop's serial, as ``Loop`` has it."""
+
+
+class EpochLoop(Fact):
+    """A counting loop in which names hold a loader or a sampler; named by its target."""
+
+    body: Span
+    """The first statement in it."""
+    held: dict[str, Value]
+    """What the names hold."""
+
+
+class SetEpoch(Fact):
+    """The epoch of a sampler is set."""
+
+    target: Value
+    """The sampler, or what holds it."""
+    epoch: Value = ()
+
+
+class Seed(Fact):
+    """A random number generator is seeded."""
+
+    seed: Value
+    library: str
+    """The library whose generator it is; ``generator`` for one of the script's own."""
+    device_specific: Value = ()
+
+
+class Draw(Fact):
+    """Random numbers are drawn in a loop, or a random transform is made."""
+
+    generator: Value = ()
+    sized: Value = ()
+    """The batches whose size the numbers take."""
+    transform: bool = False
+    """A transform is made, which draws when it is called."""
+
+
+# The model.
+
+
+class _Wrapping(Fact):
+    wrapper: tuple[training.Wrapper, ...]
+    inner: Value
+    """The model that is wrapped."""
+    flavour: str = ""
+    """Whose wrapper it is: torch or apex."""
+    device_ids: Value = ()
+    device_id: Value = ()
+    find_unused_parameters: Value = ()
+    broadcast_buffers: Value = ()
+
+
+class Wrap(_Wrapping):
+    """A model is wrapped; named by the kind of wrapper: ddp, fsdp, dp, engine, prepare."""
+
+
+class DataParallel(_Wrapping):
+    """A model is wrapped by DataParallel, for one process and several devices."""
+
+
+class Shard(Fact):
+    """A model is sharded in place (FSDP2)."""
+
+    model: Value
+
+
+class Partition(Fact):
+    """A model is split by tensor or pipeline parallelism."""
+
+
+class Rework(Fact):
+    """Something is done to a wrapper that belongs before wrapping."""
+
+    wrapper: tuple[training.Shell, ...]
+    device: Value = ()
+
+
+class Forward(Fact):
+    """A model runs; named by the kind of its wrapper, ``module`` without one."""
+
+    model: Value
+    inputs: tuple[objects.Batch, ...]
+    """The batches that go into it."""
+
+
+class Backward(Fact):
+    """Gradients are computed; named ``engine`` where an engine does more than that."""
+
+    loss: Value
+
+
+class Optimizer(Fact):
+    """An optimizer is made."""
+
+    optimizer: Value
+    parameters: Value
+
+
+class Step(Fact):
+    """An optimizer steps."""
+
+    optimizer: Value
+
+
+class ZeroGrad(Fact):
+    """Gradients are set to zero."""
+
+    target: Value
+    """The optimizer or the model."""
+    receiver: str
+    """The last name of what the method is called on."""
+
+
+class Mode(Fact):
+    """A model is put into a mode: named ``train`` or ``eval``."""
+
+
+# Ranks.
+
+
+class Collective(Fact):
+    """A function that every rank of its group must call."""
+
+    wrapper: Value = ()
+    """Of the making of a wrapper, which is one too."""
+    arguments: Value = ()
+    launcher: tuple[training.Launcher, ...] = ()
+    """The Accelerator or Fabric whose method it is."""
+    function: Value = ()
+    group: Value = ()
+    device_ids: Value = ()
+    timeout: Value = ()
+    ranks: Value = ()
+    """Of a new group."""
+    timeout_text: str = ""
+    """The argument as written, where that is a name, a field or a number."""
+    dropped: Lost = ""
+
+
+Lost = Literal["", "handle", "result"]
+"""What a call that is a statement of its own loses: the handle to wait for, its result, or nothing."""
+
+
+class GroupRank(Fact):
+    """The rank within a group is asked for."""
+
+
+class Gather(Fact):
+    """A tensor is gathered whose gradient ends there."""
+
+    result: tuple[objects.Gathered, ...]
+
+
+class Absence(Fact):
+    """Something is taken from a value that some of the ranks here do not have; named by what is taken."""
+
+    object: Value
+    """The value on the ranks that have it."""
+    said: str
+    """What it is taken from, as written."""
+    holder: Who
+    """The ranks that have it."""
+    none: bool
+    """On the others it is None; else they have no such name."""
+    whole: bool
+    """It is all that the statement does."""
+    sure: bool
+    """Which ranks have it is no guess from a name."""
+
+
+class Exit(Fact):
+    """Some ranks leave a loop, a function or the program."""
+
+    subject: Value
+    """What the condition asks to be finite, where it is about that."""
+    code: Value
+    """The exit code of one that ends the program."""
+
+
+# Numbers.
+
+
+class Scheduler(Fact):
+    """A learning rate schedule is made from a length."""
+
+    steps: Value
+    """The number of steps, or what else spans the schedule."""
+    lengths: tuple[objects.Length, ...]
+    scheduler: tuple[training.Scheduler, ...]
+
+
+class Report(Fact):
+    """A number summed up over batches is reported."""
+
+    value: Value
+    part: int
+    """Tells several of one place apart."""
+
+
+class Decision(Fact):
+    """A condition hangs on a number summed up over batches."""
+
+    value: Value
+
+
+class NoGrad(Fact):
+    """Gradients are turned off in a loop."""
+
+
+# Files.
+
+
+class Save(Fact):
+    """A file is written."""
+
+    object: Value = ()
+    """What is saved."""
+    path: Value = ()
+    mode: Value = ()
+    """The mode of ``open``."""
+    role: Role
+    handler: tuple[training.Handler, ...] = ()
+    """The handler of ``logging``."""
+    writer: tuple[training.Writer, ...] = ()
+    """The writer of TensorBoard."""
+
+
+Role = Literal["checkpoint", "file", "handle", "log", "unresolved"]
+"""What is written: the state of training, another file, to an open file, a log, or what a library out of sight does."""
+
+
+class Load(Fact):
+    """A checkpoint is loaded."""
+
+    loaded: tuple[training.Loaded, ...]
+    path: Value
+    map_location: Value
+
+
+class LoadState(Fact):
+    """A state is loaded into a model or an optimizer."""
+
+    target: Value
+    state: Value
+    assign: Value
+
+
+class ShardedState(Fact):
+    """A call that gathers, saves or loads shards of all ranks."""
+
+    receiver: Value
+    """The model or optimizer; empty where that is not known."""
+    sure: bool
+    """What it is called on is surely sharded."""
+
+
+BY_NAME: dict[str, type[Fact]] = {
+    f"facts.{name}": kind
+    for name, kind in globals().copy().items()
+    if isinstance(kind, type) and issubclass(kind, Fact) and kind is not Fact and name[0] != "_"
+}
+"""The kinds as a rule names the one that triggers it."""

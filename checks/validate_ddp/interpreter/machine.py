@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import ranks
-from validate_ddp.interpreter.facts import Fact, Guard, Loop
+from validate_ddp.interpreter import facts, ranks
+from validate_ddp.interpreter.fact import Fact, Flag, Guard, Loop
+from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.values import (
     Const,
@@ -19,20 +20,22 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
+from validate_ddp.source.syntax import Assign, Expression, Extent, Statement
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.registry import Registry
 
-MISSING: Value = ("missing",)
+MISSING: Value = (Const("missing"),)
 """A name that an alternative leaves unbound; never seen outside merges."""
 
 MAIN: Value = (Const("__main__"),)
 """The ``__name__`` of the script itself."""
 
 _NO_SPAN = Span(1, 0, 1, 0)
-_TURNING = ("backward", "step", "zero_grad")
+_TURNING = (facts.Backward, facts.Step, facts.ZeroGrad)
 """Facts for which it matters in which loop, and in which of its turns, they happen."""
-_SYNCED = ("backward", "forward")
+_SYNCED = (facts.Backward, facts.Forward)
+_MATCHED = (facts.Collective, facts.Forward)
 
 
 class Scope:
@@ -52,14 +55,14 @@ class Frame:
     __slots__ = ("call", "function", "module", "returned", "scope", "statement", "who", "yielded")
 
     def __init__(
-        self, module: Any, scope: Scope, function: Function | None, call: Site | None, who: str = "all"
+        self, module: Any, scope: Scope, function: Function | None, call: Site | None, who: Who = "all"
     ) -> None:
         self.module = module
         self.scope = scope
         self.function = function
         self.returned: Value = ()
         self.yielded: Value = ()
-        self.statement: list[int] | Span = _NO_SPAN
+        self.statement: Extent = _NO_SPAN
         self.call = call
         self.who = who
 
@@ -70,7 +73,7 @@ class Outcome(NamedTuple):
     ``sure``, whether which ranks those are is no guess from a name."""
 
     ends: str = ""
-    rest: str = "all"
+    rest: Who = "all"
     until: str = "return"
     sure: bool = True
 
@@ -132,7 +135,7 @@ class Machine:
         """Methods of the program's own samplers that set their epoch."""
         self.guards: list[Guard] = []
         self.loops: list[Loop] = []
-        self.flags: list[str] = []
+        self.flags: list[Flag] = []
         self.journals: list[dict[tuple[int, str], tuple[dict[str, Value], str, Value]]] = []
         self.walked: dict[int, int] = {}
         self.results: dict[int, Value] = {}
@@ -159,8 +162,8 @@ class Machine:
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
-        self.evaluate: Callable[[list[Any]], Value]
-        self.walk: Callable[[list[Any]], Outcome]
+        self.evaluate: Callable[[Expression], Value]
+        self.walk: Callable[[list[Statement]], Outcome]
         self.call: Callable[..., Value]
         self.activations = 0
         self.gathers: list[Any] = []
@@ -175,7 +178,7 @@ class Machine:
         return self.frames[-1]
 
     @property
-    def who(self) -> str:
+    def who(self) -> Who:
         """The ranks that run the code being walked."""
         return ranks.all_of(guard.who for guard in self.guards)
 
@@ -186,7 +189,7 @@ class Machine:
             ranks.all_of(guard.who for guard in self.guards if guard.sure) == self.who
         )
 
-    def spend(self, statement: list[Any]) -> None:
+    def spend(self, statement: Statement) -> None:
         """Pay for the walk of a statement. Raises BudgetSpent."""
         key = id(statement)
         if key not in self._met:
@@ -199,10 +202,10 @@ class Machine:
             if self.budget >= 0:
                 return
             why = "its functions call each other in too many ways to follow them all"
-        self.stop(f"{why}: what comes after is not looked at", statement[1])
+        self.stop(f"{why}: what comes after is not looked at", statement.span)
         raise BudgetSpent
 
-    def stop(self, why: str, span: list[int] | Span | None = None) -> None:
+    def stop(self, why: str, span: Extent | None = None) -> None:
         """Note that from here on, or from here down, nothing is looked at; the first place counts."""
         if not self.stops:
             entry = self.frames[0]
@@ -223,47 +226,37 @@ class Machine:
     def close(self) -> None:
         self._opened -= 1
 
-    def site(self, span: list[int] | Span | None = None) -> Site:
+    def site(self, span: Extent | None = None) -> Site:
         frame = self.frame
         statement = Span(*frame.statement)
         place = statement if span is None else Span(*span)
         return Site(frame.module.path, place, statement, frame.function.name if frame.function else "")
 
-    def record(self, kind: str, name: str, site: Site, **values: Value) -> None:
+    def record(self, fact: Fact, site: Site) -> None:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
+        kind = type(fact)
         who = self.who
-        around: tuple[Any, ...] = (who, len(self.loops) > 0, "spawned" in self.flags)
+        around: tuple[Any, ...] = (who, len(self.loops) > 0, Flag.SPAWNED in self.flags)
         if kind in _SYNCED:
-            around = (*around, "no_sync" in self.flags, "join" in self.flags)
+            around = (*around, Flag.NO_SYNC in self.flags, Flag.JOIN in self.flags)
         if kind in _TURNING and self.loops:
             around = (*around, self.loops[-1].serial, any(guard.every for guard in self.guards))
-        if kind in ("collective", "forward"):
+        if kind in _MATCHED:
             around = (*around, next((guard.site for guard in self.guards if guard.who in ranks.PARTIAL), None))
-        identity = (kind, name, site.path, site.span, *around, *map(_identity, values.values()))
+        identity = (kind, fact.name, site.path, site.span, *around, *map(_identity, fact.given.values()))
         if who == "none" or identity in self._seen:
             return
         self._seen.add(identity)
-        chain = tuple(frame.call for frame in self.frames if frame.call is not None)
-        fact = Fact(
-            kind,
-            name,
-            site,
-            who,
-            tuple(self.guards),
-            chain,
-            tuple(self.loops),
-            values,
-            frozenset(self.flags),
-            len(self.facts),
-            self.frames[-1].scope,
-        )
+        fact.site, fact.who, fact.order, fact.scope = site, who, len(self.facts), self.frames[-1].scope
+        fact.guards, fact.loops, fact.flags = tuple(self.guards), tuple(self.loops), frozenset(self.flags)
+        fact.chain = tuple(frame.call for frame in self.frames if frame.call is not None)
         self.facts.append(fact)
 
     def write(self, names: dict[str, Value], key: str, value: Value) -> None:
         """Set a name or field, so that a branch can be taken back."""
         if self.journals:
             old = names.get(key, MISSING)
-            if old and type(old[0]) is Lazy and old[0].node is not None and old[0].node[0] == "assign":
+            if old and type(old[0]) is Lazy and isinstance(old[0].node, Assign):
                 old = self.library.forced(self, names, key)  # or the branches could not be merged
             self.journals[-1].setdefault((id(names), key), (names, key, old))
         names[key] = value
@@ -276,14 +269,14 @@ class Machine:
                 journal.pop((place, name), None)
 
     def guard(
-        self, who: str, site: Site, exact: bool = True, every: str = "", sure: bool = True, apart: bool = False
+        self, who: Who, site: Site, exact: bool = True, every: str = "", sure: bool = True, apart: bool = False
     ) -> Guard:
         depth = sum(1 for frame in self.frames if frame.call is not None)
         return Guard(who, site, depth, exact, every=every, sure=sure, apart=apart)
 
     def guarded(
         self,
-        who: str,
+        who: Who,
         site: Site | None = None,
         exact: bool = True,
         every: str = "",
@@ -295,7 +288,7 @@ class Machine:
             return Pushed(self.guards, ())
         return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every, sure, apart),))
 
-    def flagged(self, *flags: str) -> Pushed:
+    def flagged(self, *flags: Flag) -> Pushed:
         """Code whose facts carry these marks."""
         return Pushed(self.flags, flags)
 
@@ -322,7 +315,7 @@ class Machine:
         self.close()
         return outcome, changes
 
-    def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], str]], sure: bool = True) -> None:
+    def merge(self, alternatives: list[tuple[Outcome, dict[tuple[int, str], Any], Who]], sure: bool = True) -> None:
         """Set every name that an alternative changed to what it may be afterwards.
 
         Each alternative is its outcome, its changes, and the ranks that take it; one that left the function counts
@@ -347,8 +340,11 @@ class Machine:
                 self.write(names, name, value)
 
 
-def _identity(value: Value) -> tuple[Any, ...]:
-    return tuple(_told_apart(atom) for atom in value)
+def _identity(value: Any) -> Any:
+    """Of what plays a role: a value, a dictionary of values, or something plain."""
+    if type(value) is tuple:
+        return tuple(_told_apart(atom) for atom in value)
+    return tuple(map(_identity, value.values())) if type(value) is dict else value
 
 
 def _told_apart(atom: Any) -> Any:

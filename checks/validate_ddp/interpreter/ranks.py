@@ -7,9 +7,11 @@ node; ``local-nonzero``; ``some``, any other proper subset; ``none``; ``unclear`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
-_OPPOSITE = {
+Who = Literal["all", "none", "zero", "nonzero", "local-zero", "local-nonzero", "some", "unclear"]
+
+_OPPOSITE: dict[Who, Who] = {
     "all": "none",
     "none": "all",
     "zero": "nonzero",
@@ -20,15 +22,15 @@ _OPPOSITE = {
     "unclear": "unclear",
 }
 
-PARTIAL = frozenset({"zero", "nonzero", "local-zero", "local-nonzero", "some"})
+PARTIAL: frozenset[Who] = frozenset({"zero", "nonzero", "local-zero", "local-nonzero", "some"})
 """The sets that surely leave out a rank."""
 
 
-def opposite(who: str) -> str:
+def opposite(who: Who) -> Who:
     return _OPPOSITE[who]
 
 
-def both(first: str, second: str) -> str:
+def both(first: Who, second: Who) -> Who:
     """The ranks in both sets."""
     if first == second or second == "all":
         return first
@@ -44,15 +46,15 @@ def both(first: str, second: str) -> str:
     return "some"
 
 
-def all_of(sets: Iterable[str]) -> str:
+def all_of(sets: Iterable[Who]) -> Who:
     """The ranks in each of the sets."""
-    who = "all"
+    who: Who = "all"
     for each in sets:
         who = both(who, each)
     return who
 
 
-def phrase(who: str) -> str:
+def phrase(who: Who) -> str:
     """The set in words, for messages."""
     return {
         "all": "every rank",
@@ -70,17 +72,18 @@ BY_NAME = ", going by a name"
 """Said of ranks that are a guess from the name of something unknown."""
 
 
-def compare(scope: str, operator: str, constant: Any) -> bool | tuple[str, bool] | None:
+def compare(scope: str, operator: str, constant: Any) -> bool | tuple[Who, bool] | None:
     """What ``rank OPERATOR constant`` is in a distributed launch.
 
     A bool where all ranks agree, (who, exact) where they do not, None where nothing is known.
     """
-    zero, rest = ("local-zero", "local-nonzero") if scope == "local" else ("zero", "nonzero")
+    zero: Who = "local-zero" if scope == "local" else "zero"
+    rest = opposite(zero)
     if operator in ("In", "NotIn"):
         if not isinstance(constant, tuple) or not all(type(item) is int for item in constant):
             return None
         members = {item for item in constant if item >= 0}
-        answer: bool | tuple[str, bool] = (zero, True) if members == {0} else ("some", True) if members else False
+        answer: bool | tuple[Who, bool] = (zero, True) if members == {0} else ("some", True) if members else False
         return answer if operator == "In" else _negated(answer)
     if operator in ("Is", "IsNot") and constant is None:
         return operator == "IsNot"
@@ -89,7 +92,7 @@ def compare(scope: str, operator: str, constant: Any) -> bool | tuple[str, bool]
     if constant < 0 or (constant == 0 and operator in ("Lt", "GtE")):
         return operator in ("NotEq", "Gt", "GtE", "IsNot")
     if constant == 0 or (constant == 1 and operator in ("Lt", "GtE")):
-        return {
+        passing: dict[str, tuple[Who, bool]] = {
             "Eq": (zero, True),
             "Is": (zero, True),
             "LtE": (zero, True),
@@ -98,17 +101,18 @@ def compare(scope: str, operator: str, constant: Any) -> bool | tuple[str, bool]
             "IsNot": (rest, True),
             "Gt": (rest, True),
             "GtE": (rest, True),
-        }.get(operator)
+        }
+        return passing.get(operator)
     return ("some", True)
 
 
-def _negated(answer: bool | tuple[str, bool]) -> bool | tuple[str, bool]:
+def _negated(answer: bool | tuple[Who, bool]) -> bool | tuple[Who, bool]:
     if isinstance(answer, bool):
         return not answer
     return (opposite(answer[0]), answer[1])
 
 
-def complementary(first: str, second: str) -> bool:
+def complementary(first: Who, second: Who) -> bool:
     """Whether the two sets may together be every rank, so that what both do is done by all."""
     zero, rest = {"zero", "local-zero"}, {"nonzero", "local-nonzero"}
     return (first in zero and second in rest) or (first in rest and second in zero) or first == second == "some"

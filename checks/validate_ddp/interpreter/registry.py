@@ -6,7 +6,7 @@ The files of models/ declare it, a row for each thing; the walk asks here and kn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from validate_ddp.interpreter import calls
 from validate_ddp.interpreter.call import Call, Parameters, parameters
@@ -14,6 +14,7 @@ from validate_ddp.interpreter.values import UNKNOWN, Class, Resource, Symbol, Va
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.machine import Machine
+    from validate_ddp.source.syntax import Expression
 
 Model = Callable[["Machine", Symbol, Call], Value]
 """What a call of a function or class does: a value, and facts recorded on the way."""
@@ -37,11 +38,17 @@ class Guess(NamedTuple):
     find: Callable[[str], Model | None]
 
 
-class Methods(NamedTuple):
-    """The methods of the objects of some kinds; ``model`` is asked for any of them."""
+_R = TypeVar("_R", bound=Resource)
 
-    kinds: str
-    model: Callable[[Machine, Resource, Call], Value | None]
+
+class Methods(Generic[_R]):
+    """The methods of the objects of a class and of those derived from it; ``model`` is asked for any of them."""
+
+    __slots__ = ("kind", "model")
+
+    def __init__(self, kind: type[_R], model: Callable[[Machine, _R, Call], Value | None]) -> None:
+        self.kind = kind
+        self.model = model
 
 
 class Method(NamedTuple):
@@ -53,9 +60,9 @@ class Method(NamedTuple):
 
 
 class Attributes(NamedTuple):
-    """Attributes of the objects of some kinds, by name."""
+    """Attributes of the objects of a class and of those derived from it, by name."""
 
-    kinds: str
+    kind: type[Resource]
     values: Mapping[str, Value]
 
 
@@ -75,7 +82,7 @@ class ClassMethod(NamedTuple):
     model: Callable[[Machine, Class, Call], Value]
 
 
-Declaration = Api | Guess | Methods | Method | Attributes | Base | ClassMethod
+Declaration = Api | Guess | Methods[Any] | Method | Attributes | Base | ClassMethod
 
 
 def api(
@@ -115,7 +122,7 @@ class Registry:
         unresolved: Model,
         unknown: Callable[[Machine, Any, Call], Value],
         forward: Callable[[Machine, Any, Call], Value],
-        annotated: Callable[[Machine, list[Any], str], Value],
+        annotated: Callable[[Machine, Expression, str], Value],
     ) -> None:
         self.unresolved = unresolved
         self.call_unknown = unknown
@@ -129,8 +136,9 @@ class Registry:
         self._within: dict[str, list[tuple[str, Api]]] = {}
         self._guesses: list[Callable[[str], Model | None]] = []
         self._methods: dict[str, MethodModel] = {}
-        self._of_kind: dict[str, list[Callable[[Machine, Resource, Call], Value | None]]] = {}
-        self._attributes: dict[str, dict[str, Value]] = {}
+        self._of_objects: list[Methods[Any]] = []
+        self._of_kind: dict[type, list[Methods[Any]]] = {}
+        self._attributes: list[Attributes] = []
         self._bases: list[Callable[[Machine, Symbol, Call, Class | None], Resource | None]] = []
         self._class_methods: dict[str, Callable[[Machine, Class, Call], Value]] = {}
         for row in declared:
@@ -146,13 +154,11 @@ class Registry:
         elif isinstance(row, Guess):
             self._guesses.append(row.find)
         elif isinstance(row, Methods):
-            for kind in row.kinds.split():
-                self._of_kind.setdefault(kind, []).append(row.model)
+            self._of_objects.append(row)
         elif isinstance(row, Method):
             self._methods.update(dict.fromkeys(row.names.split(), row.model))
         elif isinstance(row, Attributes):
-            for kind in row.kinds.split():
-                self._attributes.setdefault(kind, {}).update(row.values)
+            self._attributes.append(row)
         elif isinstance(row, Base):
             self._bases.append(row.make)
         else:
@@ -186,8 +192,11 @@ class Registry:
 
     def call_resource(self, machine: Machine, resource: Resource, call: Call) -> Value:
         """Call a method of an object of a library."""
-        for model in self._of_kind.get(resource.kind, ()):
-            value = model(machine, resource, call)
+        kind = type(resource)
+        if kind not in self._of_kind:
+            self._of_kind[kind] = [row for row in self._of_objects if issubclass(kind, row.kind)]
+        for row in self._of_kind[kind]:
+            value = row.model(machine, resource, call)
             if value is not None:
                 return value
         if call.name in resource.fields:
@@ -207,7 +216,10 @@ class Registry:
 
     def attribute(self, resource: Resource, name: str) -> Value | None:
         """What an attribute of a library's object is, where that is always the same."""
-        return self._attributes.get(resource.kind, {}).get(name)
+        for row in self._attributes:
+            if isinstance(resource, row.kind) and name in row.values:
+                return row.values[name]
+        return None
 
     def base_object(self, machine: Machine, base: Symbol, call: Call, cls: Class | None = None) -> Resource | None:
         """What a library's class makes of an instance of a class of the program derived from it."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from types import MethodType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import calls, expressions, statements
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import calls, expressions, facts, statements
+from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.facts import Iterate, Launch
 from validate_ddp.interpreter.machine import MAIN, BudgetSpent, Machine, Stop
 from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
-from validate_ddp.interpreter.values import Const, Site, constant
+from validate_ddp.interpreter.values import Const, Site
+from validate_ddp.source.syntax import Statement
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
 """Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
@@ -25,17 +27,22 @@ the native stack too."""
 _SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP")
 
 
+_F = TypeVar("_F", bound=Fact)
+_G = TypeVar("_G", bound=Fact)
+
+
 class Program:
     """What the walk of one entry found. Rules query it.
 
-    entry: path of the script. facts: in the order of the walk. stop: where something was not looked at, if anything
-    was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left open.
+    entry: path of the script. recorded: the facts, in the order of the walk. stop: where something was not looked at,
+    if anything was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left
+    open.
     """
 
     def __init__(
         self,
         entry: str,
-        facts: list[Fact],
+        recorded: list[Fact],
         stop: Stop | None,
         summaries: Any,
         files: list[str],
@@ -47,9 +54,9 @@ class Program:
         self.stop = stop
         self.closed = closed
         self.files = files
-        self._facts: dict[str, list[Fact]] = {}
-        for fact in facts:
-            self._facts.setdefault(fact.kind, []).append(fact)
+        self._facts: dict[type[Fact], list[Any]] = {}
+        for fact in recorded:
+            self._facts.setdefault(type(fact), []).append(fact)
         self._unseen = unseen
         self._summaries = summaries
 
@@ -60,15 +67,21 @@ class Program:
 
     def without_open(self) -> Program:
         """The program as far as the walk was done with it: without what a branch or loop holds that it left open."""
-        facts = self.facts(*self.kinds)[: self.closed]
-        return Program(self.entry, facts, self.stop, self._summaries, self.files, unseen=self._unseen)
+        recorded = self.facts(*self.kinds)[: self.closed]
+        return Program(self.entry, recorded, self.stop, self._summaries, self.files, unseen=self._unseen)
 
     @property
-    def kinds(self) -> frozenset[str]:
+    def kinds(self) -> frozenset[type[Fact]]:
         """The kinds of facts that there are."""
         return frozenset(self._facts)
 
-    def facts(self, *kinds: str) -> list[Fact]:
+    @overload
+    def facts(self, kind: type[_F], /) -> list[_F]: ...
+    @overload
+    def facts(self, one: type[_F], other: type[_G], /) -> list[_F | _G]: ...
+    @overload
+    def facts(self, *kinds: type[Fact]) -> list[Fact]: ...
+    def facts(self, *kinds: type[Any]) -> list[Any]:
         """The facts of these kinds, in the order of the walk."""
         return sorted((fact for kind in kinds for fact in self._facts.get(kind, ())), key=lambda fact: fact.order)
 
@@ -83,9 +96,9 @@ class Program:
         if self._is_one_process:
             return bool(self._starts)
         return any(
-            fact.kind in ("launch", "sampler")
-            or (fact.kind == "process_group" and not (fact.name == "destroy" and fact.hangs_on_unknown))
-            or (fact.kind == "wrap" and fact.name != "dp" and not fact.hangs_on_unknown)
+            isinstance(fact, (facts.Launch, facts.Sampler))
+            or (isinstance(fact, facts.ProcessGroup) and not (fact.name == "destroy" and fact.hangs_on_unknown))
+            or (isinstance(fact, facts.Wrap) and fact.name != "dp" and not fact.hangs_on_unknown)
             for kind in self._facts.values()
             for fact in kind
         )
@@ -97,88 +110,89 @@ class Program:
         It trains nothing, and makes itself a world of one; or whatever could start several ranks is under some
         condition, and nothing is shared out between ranks or left to one of them.
         """
-        if "backward" in self._facts or "launch" in self._facts:
+        if facts.Backward in self._facts or facts.Launch in self._facts:
             return False
-        if any(fact.site.path == self.entry for fact in self.facts("world_of_one")):
+        if any(fact.site.path == self.entry for fact in self.facts(facts.WorldOfOne)):
             return True
-        sharing = self.facts("process_group", "wrap", "sampler")
-        if all(fact.kind != "process_group" and "conditional" in fact.flags for fact in sharing):
+        sharing = self.facts(facts.ProcessGroup, facts.Wrap, facts.Sampler)
+        if all(not isinstance(fact, facts.ProcessGroup) and Flag.CONDITIONAL in fact.flags for fact in sharing):
             return True  # no group is started, and what one would be for hangs on a condition
-        for fact in self.facts("process_group", "wrap", "collective"):
-            if fact.name not in ("dp", "destroy") and "conditional" not in fact.flags:
+        for fact in self.facts(facts.ProcessGroup, facts.Wrap, facts.Collective):
+            if fact.name not in ("dp", "destroy") and Flag.CONDITIONAL not in fact.flags:
                 return False
-            if fact.kind == "collective" and fact.name not in _SETTING_UP:
+            if isinstance(fact, facts.Collective) and fact.name not in _SETTING_UP:
                 return False
-        samplers = self.facts("sampler")
-        if samplers and (self.facts("process_group") or any("conditional" not in fact.flags for fact in samplers)):
+        groups, samplers = self.facts(facts.ProcessGroup), self.facts(facts.Sampler)
+        if samplers and (groups or any(Flag.CONDITIONAL not in fact.flags for fact in samplers)):
             return False
-        facts = (fact for kind in self._facts.values() for fact in kind)
-        return not any(fact.who in PARTIAL and not fact.hangs_on_unknown for fact in facts)
+        return not any(
+            fact.who in PARTIAL and not fact.hangs_on_unknown for kind in self._facts.values() for fact in kind
+        )
 
     def runs_on_many(self, fact: Fact) -> bool:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
-        if "alone" in fact.flags:
+        if Flag.ALONE in fact.flags:
             return False
-        return "spawned" in fact.flags or not (self._starts or self._is_one_process)
+        return Flag.SPAWNED in fact.flags or not (self._starts or self._is_one_process)
 
     @property
     def _is_one_process(self) -> bool:
         """Whether it is a notebook that does not itself start a process group: what a library starts is of one rank."""
         return self.entry.endswith(".ipynb") and not any(
-            fact.name == "init" and fact.site.path == self.entry for fact in self.facts("process_group")
+            fact.name == "init" and fact.site.path == self.entry for fact in self.facts(facts.ProcessGroup)
         )
 
     @property
-    def _starts(self) -> list[Fact]:
+    def _starts(self) -> list[Launch]:
         """Where the script itself starts the processes of its ranks."""
-        return [fact for fact in self._facts.get("launch", ()) if fact.name in ("spawn", "Process")]
+        return [fact for fact in self.facts(facts.Launch) if fact.name in ("spawn", "Process")]
 
     def has_seen_all(self, fact: Fact) -> bool:
         """Whether every call that may lead to the fact was walked: another may come to it with other values."""
         ways = {(site.path, site.function) for site in (*fact.chain, fact.site)}
         return self.complete and ways.isdisjoint(self._unseen)
 
-    def trains(self, iterate: Fact) -> bool:
+    def trains(self, iterate: Iterate) -> bool:
         """Whether the batches of this iteration are trained on: a backward follows in the loop, or may elsewhere."""
-        if "no_grad" in iterate.flags:
+        if Flag.NO_GRAD in iterate.flags:
             return False
-        backwards = self._facts.get("backward", [])
+        backwards = self.facts(facts.Backward)
         serials = {loop.serial for fact in backwards for loop in fact.loops}
-        if constant(iterate.value("serial")) in serials:
+        if iterate.serial in serials:
             return True
-        plain = iterate.name == "for" and "generator" not in iterate.flags
+        plain = iterate.name == "for" and Flag.GENERATOR not in iterate.flags
         if not backwards:  # it is out of sight: then a plain loop over the batches counts, if there is any
             if self._evaluates(iterate):
                 return False
-            others = self._facts.get("iterate", [])
-            return plain or not any(fact.name == "for" and "generator" not in fact.flags for fact in others)
+            others = self.facts(facts.Iterate)
+            return plain or not any(fact.name == "for" and Flag.GENERATOR not in fact.flags for fact in others)
         if plain:
             return False
         # Batches drawn one by one: the nearest caller that runs a model tells.
-        running = {fact.site.function for fact in self._facts.get("forward", ())}
+        running = {fact.site.function for fact in self.facts(facts.Forward)}
         training = {fact.site.function for fact in backwards}
         callers = [iterate.site.function, *(site.function for site in iterate.chain[-1:])]
         nearest = next((name for name in callers if name in running or name in training), None)
         return nearest in training
 
-    def _evaluates(self, iterate: Fact) -> bool:
+    def _evaluates(self, iterate: Iterate) -> bool:
         """Whether a model only runs without gradients in this loop, or was put into evaluation mode ahead of it."""
-        serial = constant(iterate.value("serial"))
-        inside = [fact for fact in self._facts.get("forward", ()) if any(loop.serial == serial for loop in fact.loops)]
-        if inside and all("no_grad" in fact.flags for fact in inside):
+        serial = iterate.serial
+        inside = [fact for fact in self.facts(facts.Forward) if any(loop.serial == serial for loop in fact.loops)]
+        if inside and all(Flag.NO_GRAD in fact.flags for fact in inside):
             return True
         place = iterate.site
         modes = [
             fact
-            for fact in self._facts.get("mode", ())
+            for fact in self.facts(facts.Mode)
             if (fact.site.path, fact.site.function) == (place.path, place.function)
             and fact.site.span.line < place.span.line
         ]
         return bool(modes) and max(modes, key=lambda fact: fact.site.span.line).name == "eval"
 
-    def body(self, path: str) -> list[Any]:
-        """The lowered statements of a file of the program, by the path that sites name."""
-        body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
+    def body(self, path: str) -> list[Statement]:
+        """The statements of a file of the program, by the path that sites name."""
+        body: list[Statement] = self._summaries.body(os.path.abspath(path)) or []
         return body
 
     def code(self, path: str, span: Span) -> str:

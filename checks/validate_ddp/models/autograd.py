@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from validate_ddp.interpreter import gradients
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.registry import ClassMethod
 from validate_ddp.interpreter.values import Class, Function, Opaque, Value, bare, carried_by
@@ -17,9 +18,9 @@ def _applied(machine: Machine, cls: Class, call: Call) -> Value:
     member, _ = cls.find("forward")
     own_context = cls.find("setup_context")[0] is not None
     for atom in bare(member or ()):
-        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node[7]):
+        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node.words):
             given = [_apart(value) for value in call.args]
-            with machine.flagged("no_grad"):
+            with machine.flagged(Flag.NO_GRAD):
                 machine.call(atom, *given if own_context else ((Opaque("ctx"),), *given))
     return (Opaque("apply()", carried_by(call.given)),)
 

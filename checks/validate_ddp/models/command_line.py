@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import roles
+from validate_ddp.interpreter import facts, roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Namespace, Tuple
 from validate_ddp.interpreter.registry import Method
-from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, bare, constant
+from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Value, bare, constant
+from validate_ddp.source.syntax import Attribute, Name
 
 _DESTINATIONS = {
     "--local_rank": "local_rank",
@@ -28,16 +30,18 @@ def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
         option = constant(value)
         destination = _DESTINATIONS.get(option) if isinstance(option, str) else None
         if destination is not None:
-            function = call.node[1] if call.node else []
-            parser = function[1][1] if function and function[1][0] == "name" else ""
+            function = call.node.func if call.node else None
+            receiver = function.value if isinstance(function, Attribute) else None
+            parser = receiver.id if isinstance(receiver, Name) else ""
             machine.record(
-                "option",
-                destination,
+                facts.Option(
+                    destination,
+                    option=value,
+                    default=call.argument(-1, "default"),
+                    required=call.argument(-1, "required"),
+                    parser=parser,
+                ),
                 call.site,
-                option=value,
-                default=call.argument(-1, "default"),
-                required=call.argument(-1, "required"),
-                parser=(Const(parser),),
             )
             break
     return None
@@ -70,12 +74,12 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     """The namespace of ``parse_args``: what launchers fill in is there, the rest is unknown."""
     fields: dict[str, Value] = dict(machine.switches)
     for fact in machine.facts:
-        if fact.kind == "option":
+        if isinstance(fact, facts.Option):
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
             fields[fact.name] = (asked,)
-    namespace: Value = (Resource("namespace", call.site, fields),)
+    namespace: Value = (Namespace(call.site, fields),)
     if call.name == "parse_known_args":
-        return (Resource("tuple", call.site, {"0": namespace, "1": UNKNOWN}),)
+        return (Tuple(call.site, {"0": namespace, "1": UNKNOWN}),)
     return namespace
 
 

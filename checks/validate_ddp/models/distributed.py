@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import calls, gradients, metrics, vocabulary
+from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import List, Sequence
 from validate_ddp.interpreter.registry import Method, Methods, Model, api
+from validate_ddp.interpreter.training import Group, Mesh
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -17,7 +19,6 @@ from validate_ddp.interpreter.values import (
     Opaque,
     Rank,
     RankTest,
-    Resource,
     Symbol,
     Value,
     WorldSize,
@@ -25,28 +26,33 @@ from validate_ddp.interpreter.values import (
     carried_by,
     constant,
     is_none,
+    merged,
 )
 from validate_ddp.models import uses
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
+from validate_ddp.source.syntax import Constant
+from validate_ddp.source.traversal import dotted, keywords_of
 
 
 def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A function that every rank of its group must call."""
-    values: dict[str, Value] = {"arguments": call.given, "function": (symbol,)}
-    for name in ("group", "device_ids", "timeout"):
-        if name in call.keywords:
-            values[name] = call.keywords[name]
-    if "group" in values:
-        values["group"] = _none_for_default(values["group"])
-    if symbol.last == "new_group":
-        values["ranks"] = call.argument(0, "ranks")
-    if "timeout" in values:
-        values["timeout_text"] = _written(call, "timeout")
+    dropped: facts.Lost = ""
     if uses.is_dropped(call):
-        values["dropped"] = _lost(machine, symbol, call)
+        dropped = _lost(machine, symbol, call)
     elif "async_op" in call.keywords and constant(call.keywords["async_op"]) is True:
-        values["dropped"] = (Const("handle"),) if uses.is_unwaited(machine, call) else ()
-    machine.record("collective", symbol.last, call.site, **values)
+        dropped = "handle" if uses.is_unwaited(machine, call) else ""
+    met = facts.Collective(
+        symbol.last,
+        arguments=call.given,
+        function=(symbol,),
+        group=_none_for_default(call.argument(-1, "group")),
+        device_ids=call.argument(-1, "device_ids"),
+        timeout=call.argument(-1, "timeout"),
+        ranks=call.argument(0, "ranks") if symbol.last == "new_group" else (),
+        timeout_text=_written(call, "timeout"),
+        dropped=dropped,
+    )
+    machine.record(met, call.site)
     if symbol.name.rpartition(".")[0] in _BLIND:
         if symbol.last in _GATHERING:
             tensor = call.argument(1, "tensor") or call.argument(-1, "input_tensor")
@@ -60,24 +66,24 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         _share(machine, call)
     carries = carried_by(call.given)
     if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
-        carries = (metrics.REDUCED, *carries)[:12]  # out of place
+        carries = merged(metrics.REDUCED, *carries)  # out of place
     elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
         metrics.items_reduced(machine, call)
         carries = metrics.reduced(call, carries)
         metrics.collective_in_method(machine)
     if symbol.last == "new_group":
-        return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+        return (Group(call.site, ranks=call.argument(0, "ranks")),)
     if symbol.last == "init_device_mesh":
         return _mesh(machine, symbol, call)
     return (Opaque(symbol.last + "()", carries),)
 
 
-def _mesh_method(machine: Machine, mesh: Resource, call: Call) -> Value | None:
+def _mesh_method(machine: Machine, mesh: Mesh, call: Call) -> Value | None:
     """A method of a device mesh, or of a part of one; None for one without a model."""
     if call.name == "get_rank":
         return (Rank("global"),)
     if call.name == "get_group":
-        return (Resource("group", call.site),)
+        return (Group(call.site),)
     return (mesh,) if call.name == "_flatten" else None
 
 
@@ -85,13 +91,13 @@ def _share(machine: Machine, call: Call) -> None:
     """After a broadcast of objects every rank has what one had."""
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind == "list":
+            if isinstance(atom, List):
                 for key, held in list(atom.fields.items()):
                     machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
 
 
 def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("mesh", call.site),)
+    return (Mesh(call.site),)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
@@ -99,20 +105,20 @@ _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
 _GATHERING = frozenset({"all_gather", "all_gather_into_tensor", "_all_gather_base"})
 
 
-def _lost(machine: Machine, symbol: Symbol, call: Call) -> Value:
+def _lost(machine: Machine, symbol: Symbol, call: Call) -> facts.Lost:
     """What is lost with the result of a call that is a statement of its own: a ``handle``, a ``result``, or nothing."""
     if constant(call.argument(-1, "async_op")) is True or "_async" in symbol.last:
-        return (Const("handle"),) if uses.is_unwaited(machine, call) else ()
-    return out_of_place(machine, call) if is_out_of_place(symbol) else ()
+        return "handle" if uses.is_unwaited(machine, call) else ""
+    return out_of_place(machine, call) if is_out_of_place(symbol) else ""
 
 
-def out_of_place(machine: Machine, call: Call) -> Value:
+def out_of_place(machine: Machine, call: Call) -> facts.Lost:
     """``result`` where the tensor that went in is used again, as though it held the result.
 
     An argument that nobody uses again is one way to write a barrier.
     """
     used = any(uses.is_used_after(machine, call, name) for name in uses.names_given(call))
-    return (Const("result"),) if used else ()
+    return "result" if used else ""
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -120,25 +126,21 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     world_size = call.argument(-1 if deepspeed else 3, "world_size")
     if constant(world_size or machine.environment.get("WORLD_SIZE", ())) in (1, "1"):
         return NONE
-    values: dict[str, Value] = {
-        "rank": call.argument(-1 if deepspeed else 4, "rank"),
-        "world_size": world_size,
-        "backend": call.argument(0, "dist_backend" if deepspeed else "backend"),
-        "deepspeed": TRUE if deepspeed else (),
-    }
-    for name in ("timeout", "device_id"):
-        if name in call.keywords:
-            values[name] = call.keywords[name]
-    if not deepspeed and len(call.args) > 2:
-        values["timeout"] = call.args[2]
-    if "timeout" in values:
-        values["timeout_text"] = _written(call, "timeout")
-    if _is_loop_back(machine, constant(call.argument(-1 if deepspeed else 1, "init_method"))):
-        values["one_node"] = TRUE
-    values["world_size_text"] = _written(call, "world_size")
-    values["rank_text"] = _written(call, "rank")
+    started = facts.ProcessGroup(
+        "init",
+        rank=call.argument(-1 if deepspeed else 4, "rank"),
+        world_size=world_size,
+        backend=call.argument(0, "dist_backend" if deepspeed else "backend"),
+        deepspeed=deepspeed,
+        timeout=call.argument(-1 if deepspeed else 2, "timeout"),
+        device_id=call.argument(-1, "device_id"),
+        timeout_text=_written(call, "timeout"),
+        one_node=_is_loop_back(machine, constant(call.argument(-1 if deepspeed else 1, "init_method"))),
+        world_size_text=_written(call, "world_size"),
+        rank_text=_written(call, "rank"),
+    )
     machine.starts += 1
-    machine.record("process_group", "init", call.site, **values)
+    machine.record(started, call.site)
     return NONE
 
 
@@ -149,34 +151,32 @@ def _is_loop_back(machine: Machine, method: Any) -> bool:
     return constant(machine.environment.get("MASTER_ADDR", ())) in ("127.0.0.1", "localhost")
 
 
-def _written(call: Call, name: str) -> Value:
+def _written(call: Call, name: str) -> str:
     """The source text of a keyword argument, where it is no more than a name, a field or a number."""
-    for keyword, node in call.node[3] if call.node else ():
-        if keyword == name:
-            field = ""
-            while node[0] == "attr":
-                node, field = node[1], f".{node[2]}{field}"
-            if node[0] == "name" or (node[0] == "const" and type(node[1]) in (int, float)):
-                return (Const(f"{node[1]}{field}"),)
-    return ()
+    node = keywords_of(call.node).get(name) if call.node else None
+    if isinstance(node, Constant) and type(node.value) in (int, float):
+        return str(node.value)
+    return (dotted(node) if node else None) or ""
 
 
 def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("process_group", "destroy", call.site)
+    machine.record(facts.ProcessGroup("destroy"), call.site)
     return NONE
 
 
 def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
     for atom in bare(call.value("func")):
         if isinstance(atom, Symbol) and atom.last == "destroy_process_group":
-            machine.record("process_group", "destroy", call.site)
+            machine.record(facts.ProcessGroup("destroy"), call.site)
         elif isinstance(atom, Function):
             machine.call(atom)
     return NONE
 
 
 def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    started = any(fact.kind in ("process_group", "wrap") and fact.name != "destroy" for fact in machine.facts)
+    started = any(
+        isinstance(fact, (facts.ProcessGroup, facts.Wrap)) and fact.name != "destroy" for fact in machine.facts
+    )
     return TRUE if started else (Opaque("is_initialized_yet"),)
 
 
@@ -184,7 +184,7 @@ def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
     group = _none_for_default(call.value("group"))
     if not group or constant(group) is None:
         return (Rank("global"),)
-    machine.record("group_rank", symbol.last, call.site)
+    machine.record(facts.GroupRank(symbol.last), call.site)
     return (Rank("group"),)
 
 
@@ -195,7 +195,7 @@ def rank_in(atom: Any, call: Call) -> Value:
     """
     last = call.name.lower().lstrip("_").removeprefix("get_")
     holder = {"local_rank": "mesh", "rank": "group"}.get(last, "")
-    if isinstance(atom, Resource) and atom.kind == holder:
+    if (holder == "mesh" and isinstance(atom, Mesh)) or (holder == "group" and isinstance(atom, Group)):
         return (Rank("group"),)
     if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and "mesh" in atom.name)):
         return (Rank("group", named=last),)
@@ -216,7 +216,7 @@ def _none_for_default(group: Value) -> Value:
 
 
 def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("device", symbol.last, call.site, device=call.argument(0, "device"))
+    machine.record(facts.Device(symbol.last, device=call.argument(0, "device")), call.site)
     return NONE
 
 
@@ -225,7 +225,7 @@ def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     nprocs = call.value("nprocs")
     if constant(nprocs) == 1:
         return NONE
-    machine.record("launch", "spawn", call.site, nprocs=nprocs)
+    machine.record(facts.Launch("spawn", nprocs=nprocs), call.site)
     calls.spawned(machine, call.value("fn"), [(Rank("spawn"),), *_arguments(call.value("args"))], call.site)
     return NONE
 
@@ -234,14 +234,14 @@ def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``notebook_launcher(fn, args, num_processes)`` of Accelerate: fn(*args) in each process."""
     number = call.value("num_processes")
     if constant(number) != 1:
-        machine.record("launch", "spawn", call.site, nprocs=number)
+        machine.record(facts.Launch("spawn", nprocs=number), call.site)
         calls.spawned(machine, call.value("function"), _arguments(call.value("args")), call.site)
     return NONE
 
 
 def _arguments(value: Value) -> list[Value]:
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+        if isinstance(atom, Sequence):
             return list(atom.fields.values())
     return []
 
@@ -251,7 +251,7 @@ def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
     given = _arguments(call.value("args"))
     counters = {loop.target for loop in machine.loops if loop.target}
     if machine.loops:
-        machine.record("launch", "Process", call.site)
+        machine.record(facts.Launch("Process"), call.site)
     arguments = [
         (Rank("spawn"),) if any(isinstance(a, Opaque) and a.name in counters for a in bare(value)) else value
         for value in given
@@ -271,7 +271,7 @@ def _horovod(value: Value) -> Model:
     """A rank or size of Horovod: who asks for it means to run on several."""
 
     def ask(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        machine.record("launch", "horovod", call.site)
+        machine.record(facts.Launch("horovod"), call.site)
         return value
 
     return ask
@@ -314,6 +314,6 @@ DECLARED = (
     api(vocabulary.MPI_COLLECTIVES, collective, within="mpi4py", fact="collective"),
     api("Get_rank", within="mpi4py", result=_GLOBAL),
     api("Get_size", within="mpi4py", result=_WORLD),
-    Methods("mesh", _mesh_method),
+    Methods(Mesh, _mesh_method),
     Method("Process", _bind_process, fact="launch"),
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter import facts, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Unique
 from validate_ddp.interpreter.registry import api
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import Buffer, File, Handler, Loaded, Writer
 from validate_ddp.interpreter.values import (
     Const,
     OnRanks,
@@ -18,6 +20,7 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
     constant,
+    merged,
     reaching,
 )
 
@@ -29,7 +32,7 @@ _NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json d
 
 def _named_writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     paths = [value for value in (*call.args, *call.keywords.values()) if _path_like(value)]
-    machine.record("save", symbol.last, call.site, path=paths[0] if paths else call.argument(0), role=(Const("file"),))
+    machine.record(facts.Save(symbol.last, path=paths[0] if paths else call.argument(0), role="file"), call.site)
     return (Const(None),)
 
 
@@ -42,28 +45,23 @@ def _path_like(value: Value) -> bool:
 
 def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
     machine.record(
-        "save",
-        symbol.last,
+        facts.Save(
+            symbol.last,
+            object=call.argument(0, "obj"),
+            path=call.argument(1, "f") or call.argument(1, "filename"),
+            role="checkpoint",
+        ),
         call.site,
-        object=call.argument(0, "obj"),
-        path=call.argument(1, "f") or call.argument(1, "filename"),
-        role=(Const("checkpoint"),),
     )
     return (Const(None),)
 
 
 def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    loaded = Resource("loaded", call.site, {"path": call.argument(0, "f")})
-    machine.record(
-        "load",
-        symbol.name,
-        call.site,
-        loaded=(loaded,),
-        path=call.argument(0, "f"),
-        map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
-    )
     path = call.value("f")
-    return (Opaque("loaded", (loaded, *reaching(path))[:12], is_alike(path)),)
+    loaded = Loaded(call.site, path=path)
+    map_location = call.value("map_location") or ((Const(...),) if call.open else ())
+    machine.record(facts.Load(symbol.name, loaded=(loaded,), path=path, map_location=map_location), call.site)
+    return (Opaque("loaded", merged(loaded, *reaching(path)), is_alike(path)),)
 
 
 def _open(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -74,43 +72,43 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     """Open a file: a fact where it is for writing."""
     mode = constant(mode_value)
     if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
-        machine.record("save", "open", call.site, path=path, mode=mode_value, role=(Const("file"),))
-    return (Resource("file", call.site, {"path": path, "mode": mode_value}),)
+        machine.record(facts.Save("open", path=path, mode=mode_value, role="file"), call.site)
+    return (File(call.site, path=path, mode=mode_value),)
 
 
 def _dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``dump(object, file)``: writing to a handle that was opened here was noted there."""
     target = call.value("file")
     if target and not any(isinstance(atom, Resource) for atom in bare(target)):
-        machine.record("save", symbol.last, call.site, path=target, role=(Const("handle"),))
+        machine.record(facts.Save(symbol.last, path=target, role="handle"), call.site)
     return (Const(None),)
 
 
 def _write(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("save", symbol.last, call.site, path=call.value("path"), role=(Const("file"),))
+    machine.record(facts.Save(symbol.last, path=call.value("path"), role="file"), call.site)
     return (Const(None),)
 
 
 def _write_checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record("save", symbol.last, call.site, path=call.value("path"), role=(Const("checkpoint"),))
+    machine.record(facts.Save(symbol.last, path=call.value("path"), role="checkpoint"), call.site)
     return (Const(None),)
 
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.value("filename")
-    handler = Resource("handler", call.site)
+    handler = Handler(call.site)
     level = call.value("level")
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(part, Rank) for part in reaching(level)):
-        handler.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+        handler.quiet = (Const(True),)  # the other ranks log errors only
     if path and constant(path) is not None:
-        machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), handler=(handler,))
+        machine.record(facts.Save(symbol.last, path=path, role="log", handler=(handler,)), call.site)
     return (handler,)
 
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     path = call.value("log_dir")
-    writer = Resource("writer", call.site, {"path": path})
-    machine.record("save", symbol.last, call.site, path=path, role=(Const("log"),), writer=(writer,))
+    writer = Writer(call.site, path=path)
+    machine.record(facts.Save(symbol.last, path=path, role="log", writer=(writer,)), call.site)
     return (writer,)
 
 
@@ -123,11 +121,11 @@ def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _buffer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("buffer", call.site),)
+    return (Buffer(call.site),)
 
 
 def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Opaque("unique", (Resource("unique", call.site),)),)
+    return (Opaque("unique", (Unique(call.site),)),)
 
 
 _SUMMARY_WRITERS = (

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import calls, gradients, metrics, vocabulary
+from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Context, List, Tuple
 from validate_ddp.interpreter.registry import Attributes, Methods, Model, api
+from validate_ddp.interpreter.training import (
+    DDP,
+    Accelerator,
+    Engine,
+    Fabric,
+    Launcher,
+    Loader,
+    Prepared,
+    Scheduler,
+    Shell,
+)
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -37,18 +49,18 @@ _WORKING = frozenset(
 """Methods of a launcher that a script calls which means to run on several ranks."""
 
 
-def _made(kind: str) -> Model:
+def _made(launcher: type[Launcher]) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        made = Resource(kind, call.site)
+        made = launcher(call.site)
         if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
-            made.fields["split"] = TRUE  # its loaders may cut batches up instead of dealing them out
+            made.split = TRUE  # its loaders may cut batches up instead of dealing them out
         if "step_scheduler_with_optimizer" in call.keywords:
-            made.fields["own_schedule"] = TRUE
+            made.own_schedule = TRUE
         turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
         if turns and constant(turns) != 1:
-            made.fields["accumulating"] = turns
-        if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
-            made.fields["single"] = TRUE
+            made.accumulating = turns
+        if launcher is Fabric and constant(call.argument(-1, "devices")) == 1:
+            made.single = TRUE
         sharded.note_plugins(made, call)
         return (made,)
 
@@ -57,7 +69,7 @@ def _made(kind: str) -> Model:
 
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     dropped = _lost(machine, symbol.last, call)
-    machine.record("collective", symbol.last, call.site, arguments=call.given, function=(symbol,), dropped=dropped)
+    machine.record(facts.Collective(symbol.last, arguments=call.given, function=(symbol,), dropped=dropped), call.site)
     return (Opaque(symbol.last + "()", metrics.reduced(call, _collected(machine, symbol.last, call))),)
 
 
@@ -76,40 +88,40 @@ _OUT_OF_PLACE = frozenset({"gather", "gather_for_metrics", "reduce", "pad_across
 """Collectives of Accelerate and Fabric that only return their result; Fabric's ``all_reduce`` also works in place."""
 
 
-def _lost(machine: Machine, name: str, call: Call) -> Value:
+def _lost(machine: Machine, name: str, call: Call) -> facts.Lost:
     if name in _OUT_OF_PLACE and uses.is_dropped(call):
         return distributed.out_of_place(machine, call)
-    return ()
+    return ""
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     inner = call.argument(1, "model")
-    engine = Resource("engine", call.site, {"inner": inner})
-    machine.record("launch", "deepspeed", call.site)
-    machine.record("wrap", "engine", call.site, wrapper=(engine,), inner=inner)
-    loader: Value = (Resource("loader", call.site, {"prepared": (Const(True),)}),)
+    engine = Engine(call.site, inner=inner)
+    machine.record(facts.Launch("deepspeed"), call.site)
+    machine.record(facts.Wrap("engine", wrapper=(engine,), inner=inner), call.site)
+    loader: Value = (Loader(call.site, prepared=(Const(True),)),)
     fields: dict[str, Value] = {"0": (engine,), "1": (Opaque("optimizer"),), "2": loader, "3": (Opaque("scheduler"),)}
-    return (Resource("tuple", call.site, fields),)
+    return (Tuple(call.site, fields),)
 
 
-def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value | None:
+def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
     """A method of an Accelerator or a Fabric; None for one without a model."""
     name = call.name
-    if name in _WORKING and not launcher.get("single"):
+    if name in _WORKING and not launcher.single:
         # Only now: an application that makes an Accelerator for its device alone runs in one process.
-        machine.record("launch", launcher.kind, launcher.site, launcher=(launcher,))
+        machine.record(facts.Launch(launcher.called, launcher=(launcher,)), launcher.site)
     if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
-        if launcher.get("single"):
+        if launcher.single:
             return call.args[0] if len(call.args) == 1 else None
         prepared = [_prepared(machine, value, call) for value in call.args]
         if call.open and not call.args:
-            launcher.fields["unseen"] = TRUE
+            launcher.unseen = TRUE
         if len(prepared) == 1 and not call.open:
             return prepared[0]
         fields = {str(index): value for index, value in enumerate(prepared)}
         if call.open:
             fields = {"*": (Opaque("prepared"),)}
-        return (Resource("tuple", call.site, fields),)
+        return (Tuple(call.site, fields),)
     sharded.launcher_method(machine, launcher, call)
     if name in ("unwrap_model", "extract_model_from_parallel"):
         return unwrapped(call.argument(0, "model"))
@@ -118,7 +130,7 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     if name in ("save", "save_model"):
         return NONE  # writes on the main process only
     if name == "backward":
-        machine.record("backward", "backward", call.site, loss=call.argument(0, "loss"))
+        machine.record(facts.Backward("backward", loss=call.argument(0, "loss")), call.site)
         return NONE
     if name in (
         "no_sync",
@@ -128,16 +140,15 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         "local_main_process_first",
         "no_backward_sync",
     ):
-        return (Resource("context", call.site, {"name": (Const(name),)}),)
-    collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
-    if name in collectives:
+        return (Context(call.site, name),)
+    known = vocabulary.ACCELERATE_COLLECTIVES if isinstance(launcher, Accelerator) else vocabulary.FABRIC_COLLECTIVES
+    if name in known:
         dropped = _lost(machine, name, call)
-        values: dict[str, Value] = {"arguments": call.given, "launcher": (launcher,), "dropped": dropped}
-        machine.record("collective", name, call.site, **values)
+        machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
         return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
-        held = Resource("list", call.site, {"*": call.args[0]})
-        machine.write(launcher.fields, name, join(launcher.get(name), (held,)))
+        held = List(call.site, {"*": call.args[0]})
+        machine.write(launcher.fields, name, join(launcher.fields.get(name, ()), (held,)))
         return NONE
     if name in ("save_state", "load_state"):
         return _hooked(machine, launcher, call)
@@ -152,10 +163,10 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     return None
 
 
-def _hooked(machine: Machine, launcher: Resource, call: Call) -> Value:
+def _hooked(machine: Machine, launcher: Launcher, call: Call) -> Value:
     """Run the hooks that were registered for saving or loading the state."""
-    for held in bare(launcher.get(f"register_{call.name}_pre_hook")):
-        for hook in bare(held.get("*")):
+    for held in bare(launcher.fields.get(f"register_{call.name}_pre_hook", ())):
+        for hook in bare(held.fields["*"]) if isinstance(held, List) else ():
             if isinstance(hook, Function):
                 machine.call(hook, UNKNOWN, UNKNOWN, UNKNOWN)
     return NONE
@@ -165,22 +176,22 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
     """What ``prepare`` makes of its argument: wrapped models, sharded loaders."""
     result: Value = ()
     for atom in bare(value):
-        base = atom.base if isinstance(atom, Instance) else None
-        if base is not None and base.kind == "loader":
-            atom = base
-        if isinstance(atom, Resource) and atom.kind == "loader":
-            sharded = Resource("loader", atom.site, {**atom.fields, "prepared": (Const(True),)})
-            result = join(result, (sharded,))
+        if isinstance(atom, Instance) and isinstance(atom.base, Loader):
+            atom = atom.base
+        if isinstance(atom, Loader):
+            dealt = atom.copy()
+            dealt.prepared = (Const(True),)
+            result = join(result, (dealt,))
         elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
-            wrapper = Resource("ddp", call.site, {"inner": (atom,), "flavour": (Const("accelerate"),)})
-            machine.record("wrap", "prepare", call.site, wrapper=(wrapper,), inner=(atom,))
+            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),))
+            machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
-            if atom.kind == "scheduler":
-                atom.fields["prepared"] = (Const(True),)
+            if isinstance(atom, Scheduler):
+                atom.prepared = (Const(True),)
             result = join(result, (atom,))
         else:
-            result = join(result, (Resource("prepared", call.site, {"inner": (atom,)}),))
+            result = join(result, (Prepared(call.site, inner=(atom,)),))
     return result or UNKNOWN
 
 
@@ -188,14 +199,14 @@ def unwrapped(value: Value) -> Value:
     """The models inside wrappers."""
     result: Value = ()
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("ddp", "dp", "fsdp", "engine", "prepared"):
-            result = join(result, atom.get("inner") or UNKNOWN)
+        if isinstance(atom, Shell):
+            result = join(result, atom.inner or UNKNOWN)
         else:
             result = join(result, (atom,))
     return result or UNKNOWN
 
 
-_ATTRIBUTES = {
+_ATTRIBUTES: dict[str, Value] = {
     "is_main_process": (RankTest("zero"),),
     "is_global_zero": (RankTest("zero"),),
     "is_world_process_zero": (RankTest("zero"),),
@@ -213,7 +224,7 @@ _ATTRIBUTES = {
 
 
 DECLARED = (
-    api("Accelerator PartialState AcceleratorState", _made("accelerator"), within="accelerate", fact="launch"),
+    api("Accelerator PartialState AcceleratorState", _made(Accelerator), within="accelerate", fact="launch"),
     api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate", fact="collective"),
     api(
         "notebook_launcher debug_launcher",
@@ -222,8 +233,8 @@ DECLARED = (
         parameters="function args num_processes",
         fact="launch",
     ),
-    api("Fabric", _made("fabric"), within="lightning lightning_fabric pytorch_lightning lite", fact="launch"),
+    api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact="launch"),
     api("initialize", _deepspeed, within="deepspeed", fact="launch wrap"),
-    Methods("accelerator fabric", launcher_method),
-    Attributes("accelerator fabric trainer launcher", _ATTRIBUTES),
+    Methods(Launcher, launcher_method),
+    Attributes(Launcher, _ATTRIBUTES),
 )

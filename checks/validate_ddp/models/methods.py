@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import attributes, calls, configuration, iteration, metrics, roles, sameness
+from validate_ddp.interpreter import attributes, calls, configuration, facts, iteration, metrics, roles, sameness
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Context, Super, one_more
 from validate_ddp.interpreter.registry import Method, Methods
+from validate_ddp.interpreter.training import (
+    FSDP,
+    Engine,
+    Handler,
+    Loaded,
+    Loader,
+    Scheduler,
+    Shell,
+    State,
+    Writer,
+)
 from validate_ddp.interpreter.values import (
     NONE,
     UNKNOWN,
-    WRAPPERS,
     Class,
     Const,
     Function,
@@ -19,15 +30,12 @@ from validate_ddp.interpreter.values import (
     OnRanks,
     Opaque,
     Rank,
-    Resource,
     Symbol,
     Value,
     WorldSize,
     bare,
     carried_by,
-    completed,
     constant,
-    counted,
     join,
     reaching,
 )
@@ -48,34 +56,34 @@ _SELF = frozenset(
 _PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclasses"})
 
 
-def _scheduler(machine: Machine, resource: Resource, called: Call) -> Value | None:
+def _scheduler(machine: Machine, scheduler: Scheduler, called: Call) -> Value | None:
     if called.name == "step":
-        counted(resource, "stepped")
+        scheduler.stepped = one_more(scheduler.stepped)
         if called.args:
             metrics.report(machine, called, called.args[0])
     return None
 
 
-def _handler(machine: Machine, resource: Resource, called: Call) -> Value | None:
+def _handler(machine: Machine, handler: Handler, called: Call) -> Value | None:
     if called.name != "setLevel":
         return None
     level = called.argument(0, "level")
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
-        resource.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+        handler.quiet = (Const(True),)  # the other ranks log errors only
     return NONE
 
 
-def _writer(machine: Machine, resource: Resource, called: Call) -> Value | None:
+def _writer(machine: Machine, writer: Writer, called: Call) -> Value | None:
     if called.name == "set_epoch":
         return None
     if called.name.startswith("add_") and machine.who == "all":
-        counted(resource, "used")
+        writer.used = one_more(writer.used)
     metrics.report(machine, called)
     return (Opaque(called.name, ()),)
 
 
-def _super(machine: Machine, resource: Resource, called: Call) -> Value:
-    instance, owner = resource.get("of")[0], resource.get("owner")[0]
+def _super(machine: Machine, resource: Super, called: Call) -> Value:
+    instance, owner = resource.instance, resource.owner
     lineage = instance.cls.lineage()
     after = lineage[lineage.index(owner) + 1 :] if owner in lineage else []
     for base in after:
@@ -96,35 +104,35 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
     return call_unknown(machine, instance, called)
 
 
-def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
+def _wrapper(machine: Machine, resource: Shell, called: Call) -> Value:
     name = called.name
-    if resource.kind in ("fsdp", "engine"):
+    if isinstance(resource, (FSDP, Engine)):
         sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
-        machine.record("rework", name, called.site, wrapper=(resource,), device=called.argument(0, "device"))
+        machine.record(facts.Rework(name, wrapper=(resource,), device=called.argument(0, "device")), called.site)
         return (resource,)
     if name in _SELF:
         _note_mode(machine, called)
         return (resource,)
     if name == "module":  # `ddp.module(x)`: the inner module's forward
         result: Value = ()
-        for inner in bare(resource.get("inner")):
+        for inner in bare(resource.inner):
             if isinstance(inner, Opaque):
                 result = join(result, networks.unknown_forward(machine, inner, called))
             else:
                 result = join(result, calls.call_atom(machine, inner, called))
         return result or UNKNOWN
     if name == "state_dict":
-        return (Resource("state", called.site, {"of": (resource,)}),)
+        return (State(called.site, of=(resource,)),)
     if name == "load_state_dict":
         return _load_state(machine, (resource,), called)
     if name in ("forward", "__call__"):
         return networks.forward(machine, resource, called)
     if name in ("no_sync", "join"):
-        return (Resource("context", called.site, {"name": (Const(name),)}),)
-    if resource.kind == "engine" and name == "backward":
-        machine.record("backward", "engine", called.site, loss=called.argument(0))
+        return (Context(called.site, name),)
+    if isinstance(resource, Engine) and name == "backward":
+        machine.record(facts.Backward("engine", loss=called.argument(0)), called.site)
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
         return (Opaque(name, (resource,)),)
@@ -138,7 +146,7 @@ def _note_mode(machine: Machine, called: Call) -> None:
     """Record that a model is put into training or evaluation mode."""
     if called.name in ("train", "eval"):
         evaluates = called.name == "eval" or constant(called.argument(0, "mode")) is False
-        machine.record("mode", "eval" if evaluates else "train", called.site)
+        machine.record(facts.Mode("eval" if evaluates else "train"), called.site)
 
 
 def _moved(machine: Machine, called: Call) -> None:
@@ -147,53 +155,22 @@ def _moved(machine: Machine, called: Call) -> None:
         device = (Const("cuda"),)
     for atom in bare(device):
         if isinstance(atom, Const) and atom.value == "cuda":
-            machine.record("device", called.name, called.site, device=device)
+            machine.record(facts.Device(called.name, device=device), called.site)
             return
-        by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
-        if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
-            machine.record("device", called.name, called.site, device=device)
+        carries = atom.carries if isinstance(atom, Opaque) and atom.name.startswith("cuda") else (atom,)
+        if any(isinstance(part, Rank) for part in carries):
+            machine.record(facts.Device(called.name, device=device), called.site)
             return
 
 
 def _load_state(machine: Machine, target: Value, called: Call) -> Value:
     state = called.argument(0, "state_dict")
     for part in reaching(state):
-        if isinstance(part, Resource) and part.kind == "loaded":
-            counted(part, "consumed")
+        if isinstance(part, Loaded):
+            part.consumed = one_more(part.consumed)
     assign = called.argument(-1, "assign")
-    machine.record("load_state", "load_state_dict", called.site, target=target, state=state, assign=assign)
+    machine.record(facts.LoadState("load_state_dict", target=target, state=state, assign=assign), called.site)
     return UNKNOWN
-
-
-def _container(machine: Machine, resource: Resource, called: Call) -> Value | None:
-    name, fields = called.name, resource.fields
-    if resource.kind == "list" and name in ("append", "extend", "insert", "add"):
-        value = called.args[-1] if called.args else UNKNOWN
-        value = iteration.element(value) if name == "extend" else value
-        machine.write(fields, "*", join(fields.get("*", ()), value))
-        return NONE
-    if resource.kind in ("dict", "namespace", configuration.KIND):
-        key = iteration.key_of(called.argument(0))
-        if name in ("get", "pop", "setdefault"):
-            if key is not None and key in fields:
-                held = (
-                    configuration.overridable(key, fields[key]) if resource.kind == configuration.KIND else fields[key]
-                )
-                return completed(held, called.argument(1) or NONE)
-            return fields.get("*") or roles.suggested(key or "", alike=resource.kind in sameness.OPTIONS)
-        if name == "update":
-            configuration.updated(machine, resource, called)
-            return NONE
-        if name in ("items", "values", "keys"):
-            held = ()
-            for value in fields.values():
-                held = join(held, value)
-            if name == "items":
-                held = (Resource("tuple", called.site, {"0": (Opaque("key"),), "1": held or UNKNOWN}),)
-            return (Resource("list", called.site, {"*": held or UNKNOWN}),)
-        if name == "copy":
-            return (Resource(resource.kind, called.site, dict(fields)),)
-    return None
 
 
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
@@ -228,14 +205,14 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         hint = (WorldSize(local=True),)
     if hint:
         if isinstance(hint[0], Rank) and hint[0].scope == "group":
-            machine.record("group_rank", name, called.site)
+            machine.record(facts.GroupRank(name), called.site)
         return hint
     if isinstance(atom, Instance) and not called.receiver:
         return networks.forward(machine, atom, called)
     unknown.called_back(machine, called, "")
     carries = carried_by((atom, *called.given))
     if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
-        carries = tuple(part for part in carries if not isinstance(part, Resource) or part.kind != "loader")
+        carries = tuple(part for part in carries if not isinstance(part, Loader))
     if carries:
         if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
@@ -247,12 +224,12 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
 
 def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
     loss: Value = (atom,)
-    machine.record("backward", "backward", called.site, loss=loss)
+    machine.record(facts.Backward("backward", loss=loss), called.site)
     return NONE
 
 
 def _state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return (Resource("state", called.site, {"of": (atom,)}),)
+    return (State(called.site, of=(atom,)),)
 
 
 def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -260,7 +237,7 @@ def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 def _set_epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record("set_epoch", "set_epoch", called.site, target=(atom,), epoch=called.argument(0, "epoch"))
+    machine.record(facts.SetEpoch("set_epoch", target=(atom,), epoch=called.argument(0, "epoch")), called.site)
     return NONE
 
 
@@ -271,7 +248,7 @@ def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 def _write_text(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record("save", called.name, called.site, path=(atom,), role=(Const("file"),))
+    machine.record(facts.Save(called.name, path=(atom,), role="file"), called.site)
     return NONE
 
 
@@ -279,14 +256,16 @@ def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     if constant(called.argument(-1, "is_main_process")) is ... and "is_main_process" in called.keywords:
         return NONE
     name = atom.name.lower() if isinstance(atom, Opaque) else ""
-    role = "file" if any(word in name for word in ("token", "processor", "config", "extractor")) else "checkpoint"
+    role: facts.Role = (
+        "file" if any(word in name for word in ("token", "processor", "config", "extractor")) else "checkpoint"
+    )
     path = called.argument(0, "save_directory")
-    machine.record("save", called.name, called.site, object=(atom,), path=path, role=(Const(role),))
+    machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)
     return NONE
 
 
 def _export(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record("save", called.name, called.site, path=called.argument(1), role=(Const("checkpoint"),))
+    machine.record(facts.Save(called.name, path=called.argument(1), role="checkpoint"), called.site)
     return NONE
 
 
@@ -299,7 +278,7 @@ def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
     if isinstance(atom, Opaque) and atom.name.rpartition(".")[2] in ("accelerator", "fabric", "strategy"):
-        machine.record("collective", called.name, called.site, arguments=called.given)
+        machine.record(facts.Collective(called.name, arguments=called.given), called.site)
         return UNKNOWN
     return None
 
@@ -313,12 +292,11 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 DECLARED = (
-    Methods("super", _super),
-    Methods(f"dict list tuple namespace {configuration.KIND}", _container),
-    Methods("scheduler", _scheduler),
-    Methods(" ".join((*WRAPPERS, "prepared")), _wrapper),
-    Methods("handler", _handler),
-    Methods("writer", _writer),
+    Methods(Super, _super),
+    Methods(Scheduler, _scheduler),
+    Methods(Shell, _wrapper),
+    Methods(Handler, _handler),
+    Methods(Writer, _writer),
     Method("backward", _backward, fact="backward"),
     Method("state_dict", _state_dict),
     Method("load_state_dict", _load_state_dict, fact="load_state"),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import attributes, calls, gradients
+from validate_ddp.interpreter import attributes, calls, facts, gradients
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Batch, Container, Context, Dict, List, Output, Tuple
 from validate_ddp.interpreter.registry import Model, api
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Device, Shell, State, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
-    WRAPPERS,
     Const,
+    Function,
     Instance,
     Opaque,
     Resource,
@@ -20,6 +22,7 @@ from validate_ddp.interpreter.values import (
     Value,
     bare,
     carried_by,
+    merged,
 )
 
 MOVED = ".moved"
@@ -31,7 +34,7 @@ _SAME = frozenset(
 
 
 def _context(name: str) -> Model:
-    return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const(name),)}),)
+    return lambda machine, symbol, call: (Context(call.site, name),)
 
 
 def _cut(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -45,43 +48,44 @@ def _joined(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.name + "()", carried_by(call.given)),)
 
 
-def _wrap(kind: str) -> Model:
-    def wrap(machine: Machine, symbol: Symbol, call: Call) -> Value:
+def _wrap(around: type[Wrapper]) -> Model:
+    def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         inner = call.value("module")
         flavour = "apex" if symbol.name.startswith("apex") else "torch"
-        fields = {"inner": inner, "flavour": (Const(flavour),)}
+        options: dict[str, Value] = {}
         for option in ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers"):
             if option in call.keywords:
-                fields[option] = call.keywords[option]
+                options[option] = call.keywords[option]
         if len(call.args) > 1:
-            fields["device_ids"] = call.args[1]
-        wrapper = Resource(kind, call.site, fields)
-        machine.record("wrap", kind, call.site, wrapper=(wrapper,), **fields)
+            options["device_ids"] = call.args[1]
+        wrapper = around(call.site, **{"inner": inner, "flavour": (Const(flavour),), **options})
+        wrap = facts.Wrap(around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
+        machine.record(wrap, call.site)
         machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, Opaque)]
-        if kind == "dp":
-            machine.record("data_parallel", symbol.last, call.site, wrapper=(wrapper,), **fields)
-        if kind in ("ddp", "fsdp"):
-            machine.record("collective", symbol.last, call.site, wrapper=(wrapper,), arguments=inner)
-        for atom in bare(fields.get("device_ids", ())):
-            if isinstance(atom, Resource) and atom.kind == "list" and kind == "ddp":
+        if around is DP:
+            machine.record(facts.DataParallel(symbol.last, **wrap.given), call.site)
+        if around in (DDP, FSDP):
+            machine.record(facts.Collective(symbol.last, wrapper=(wrapper,), arguments=inner), call.site)
+        for atom in bare(options.get("device_ids", ())):
+            if isinstance(atom, List) and around is DDP:
                 for value in atom.fields.values():
-                    machine.record("device", "device_ids", call.site, device=value)
+                    machine.record(facts.Device("device_ids", device=value), call.site)
         return (wrapper,)
 
-    return wrap
+    return make
 
 
 def _first(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last.startswith("convert_sync"):
         for atom in bare(call.value("module")):
-            if isinstance(atom, Resource) and atom.kind == "ddp":
-                machine.record("rework", symbol.last, call.site, wrapper=(atom,))
+            if isinstance(atom, DDP):
+                machine.record(facts.Rework(symbol.last, wrapper=(atom,)), call.site)
     return call.value("module") or UNKNOWN
 
 
 def _fully_shard(machine: Machine, symbol: Symbol, call: Call) -> Value:
     module = call.value("module") or UNKNOWN
-    machine.record("shard", symbol.last, call.site, model=module)
+    machine.record(facts.Shard(symbol.last, model=module), call.site)
     machine.wrapped += [atom for atom in bare(module) if isinstance(atom, Opaque)]
     return module
 
@@ -90,85 +94,82 @@ def _amp_initialize(machine: Machine, symbol: Symbol, call: Call) -> Value:
     models, optimizers = call.value("models"), call.value("optimizers")
     if not optimizers:
         return models or UNKNOWN
-    return (Resource("tuple", call.site, {"0": models, "1": optimizers}),)
+    return (Tuple(call.site, {"0": models, "1": optimizers}),)
 
 
 def _device(machine: Machine, symbol: Symbol, call: Call) -> Value:
     index = call.value("index") or call.value("device")
-    machine.record("device", "torch.device", call.site, device=index)
-    return (Resource("device", call.site, {"index": index}),)
+    machine.record(facts.Device("torch.device", device=index), call.site)
+    return (Device(call.site, index=index),)
 
 
 def forward(machine: Machine, atom: Any, call: Call) -> Value:
     """Call a model: the wrapper's forward, or the forward of a module inside or outside it."""
     carried = carried_by(call.given)
     if isinstance(atom, Resource):
-        if atom.kind not in (*WRAPPERS, "prepared"):
-            return (Opaque("", (*carried, *carried_by((atom,)))[:12]),)
-        machine.record("forward", atom.kind, call.site, model=(atom,), inputs=_batches(carried))
+        if not isinstance(atom, Shell):
+            return (Opaque("", merged(*carried, *carried_by((atom,)))),)
+        machine.record(facts.Forward(atom.called, model=(atom,), inputs=_batches(carried)), call.site)
         if gradients.is_off(machine):
             carried = gradients.cut_parts(carried)
-        output = Resource("output", call.site, {"model": (atom,), "live": gradients.is_trained(machine, atom, call)})
-        return (Opaque("output", (output, *carried)[:12]),)
+        output = Output(call.site, model=(atom,), live=gradients.is_trained(machine, atom, call))
+        return (Opaque("output", merged(output, *carried)),)
     if isinstance(atom, Instance):
         result: Value = ()
         member, _ = atom.cls.find("forward")
         if member is not None:
-            machine.record("forward", "module", call.site, model=(atom,), inputs=_batches(carried))
+            machine.record(facts.Forward("module", model=(atom,), inputs=_batches(carried)), call.site)
             for function in bare(attributes.bound(member, atom)):
-                if not hasattr(function, "node"):
+                if not isinstance(function, Function):
                     continue
                 if "no_grad" in function.marks:
                     carried = gradients.cut_parts(carried)
-                if machine.gathers or machine.library.interesting(function.module, function.node[7]):
+                if machine.gathers or machine.library.interesting(function.module, function.node.words):
                     result = calls.call_atom(machine, function, call)
-        output = Resource("output", call.site, {"model": (atom,)})
+        output = Output(call.site, model=(atom,))
         if machine.gathers:
-            return _parted(result, (output,), carried)
-        return (Opaque("output", (output, *carried_by(result), *carried)[:12]),)
+            return _parted(result, output, carried)
+        return (Opaque("output", merged(output, *carried_by(result), *carried)),)
     return (Opaque("", carried),)
 
 
 def unknown_forward(machine: Machine, atom: Opaque, call: Call) -> Value:
     """Call a model of an unknown class which some wrapper holds, past the wrapper."""
     carried = carried_by(call.given)
-    machine.record("forward", "module", call.site, model=(atom,), inputs=_batches(carried))
-    output = Resource("output", call.site, {"model": (atom,)})
-    return (Opaque("output", (output, *carried)[:12]),)
+    machine.record(facts.Forward("module", model=(atom,), inputs=_batches(carried)), call.site)
+    output = Output(call.site, model=(atom,))
+    return (Opaque("output", merged(output, *carried)),)
 
 
-def _batches(carried: tuple[Any, ...]) -> Value:
-    return tuple(part for part in carried if isinstance(part, Resource) and part.kind == "batch")
+def _batches(carried: tuple[Any, ...]) -> tuple[Batch, ...]:
+    return tuple(part for part in carried if isinstance(part, Batch))
 
 
-def _parted(result: Value, output: tuple[Any, ...], carried: tuple[Any, ...]) -> Value:
+def _parted(result: Value, output: Output, carried: tuple[Any, ...]) -> Value:
     """What a forward returns, part by part: what is logged beside a loss is not part of the loss."""
     for atom in bare(result):
-        if isinstance(atom, Resource) and atom.kind in ("dict", "tuple") and len(result) == 1:
+        if isinstance(atom, (Dict, Tuple)) and len(result) == 1:
             parts: dict[str, Value] = {
-                key: (Opaque("output", (*output, *carried_by(value), *carried)[:12]),)
+                key: (Opaque("output", merged(output, *carried_by(value), *carried)),)
                 for key, value in atom.fields.items()
             }
-            return (Resource(atom.kind, atom.site, parts),)
-    return (Opaque("output", (*output, *carried_by(result), *carried)[:12]),)
+            return (type(atom)(atom.site, parts),)
+    return (Opaque("output", merged(output, *carried_by(result), *carried)),)
 
 
-def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Resource]]:
+def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Wrapper]]:
     """The wrappers whose own state (with the prefix ``module.``) ``value`` is or holds, containers included.
 
     Each with the place where its state was taken; None for a wrapper held whole.
     """
-    found: list[tuple[Site | None, Resource]] = []
+    found: list[tuple[Site | None, Wrapper]] = []
     seen = set() if seen is None else seen
     for atom in bare(value):
-        if not isinstance(atom, Resource):
-            continue
-        if atom.kind in ("ddp", "dp"):
+        if isinstance(atom, (DDP, DP)):
             found.append((None, atom))
-        elif atom.kind == "state":
-            parts = [part for part in bare(atom.get("of")) if isinstance(part, Resource)]
-            found.extend((atom.site, part) for part in parts if part.kind in ("ddp", "dp"))
-        elif atom.kind in ("dict", "list", "tuple") and id(atom) not in seen:
+        elif isinstance(atom, State):
+            found.extend((atom.site, part) for part in bare(atom.of) if isinstance(part, (DDP, DP)))
+        elif isinstance(atom, Container) and id(atom) not in seen:
             seen.add(id(atom))  # a container may hold itself
             for part in atom.fields.values():
                 found.extend(wrapped_state(part, seen))
@@ -180,14 +181,14 @@ _INNER = "module=module=model device_ids"
 DECLARED = (
     api(
         "DistributedDataParallel DistributedDataParallelCPU LegacyDistributedDataParallel",
-        _wrap("ddp"),
+        _wrap(DDP),
         within="*",
         parameters=_INNER,
         fact="wrap collective",
     ),
-    api("DDP", _wrap("ddp"), within="torch apex", parameters=_INNER, fact="wrap collective"),
-    api("FullyShardedDataParallel FSDP", _wrap("fsdp"), within="*", parameters=_INNER, fact="wrap collective"),
-    api("DataParallel", _wrap("dp"), within="torch", parameters=_INNER, fact="wrap data_parallel"),
+    api("DDP", _wrap(DDP), within="torch apex", parameters=_INNER, fact="wrap collective"),
+    api("FullyShardedDataParallel FSDP", _wrap(FSDP), within="*", parameters=_INNER, fact="wrap collective"),
+    api("DataParallel", _wrap(DP), within="torch", parameters=_INNER, fact="wrap data_parallel"),
     api("fully_shard", _fully_shard, within="torch", parameters="module", fact="shard"),
     api(_SAME, _first, within="torch copy apex peft", parameters="module=", fact="rework"),
     api("initialize", _amp_initialize, within="apex", parameters="models optimizers"),

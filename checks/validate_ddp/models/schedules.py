@@ -6,7 +6,8 @@ from validate_ddp.interpreter import lengths
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.registry import Guess, Model
-from validate_ddp.interpreter.values import Function, Opaque, Resource, Symbol, Value, bare, join
+from validate_ddp.interpreter.training import Scheduler
+from validate_ddp.interpreter.values import Function, Opaque, Symbol, Value, bare, join
 
 
 def _find(name: str) -> Model | None:
@@ -21,7 +22,7 @@ def _find(name: str) -> Model | None:
 
 
 def _schedule(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    scheduler = Resource("scheduler", call.site)
+    scheduler = Scheduler(call.site)
     if symbol.last in ("LambdaLR", "MultiplicativeLR"):
         told = [_told_by(machine, value) for value in (*call.args, *call.keywords.values())]
         lengths.note(machine, symbol.last, scheduler, told, call.site)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from validate_ddp.interpreter import configuration
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Settings
 from validate_ddp.interpreter.registry import Guess, Model, api
 from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
+from validate_ddp.interpreter.training import File
 from validate_ddp.interpreter.values import NONE, Const, Opaque, Resource, Symbol, Value, bare, carried_by, reaching
 
 _MADE_BY = (".EasyDict", ".edict", ".CfgNode", ".CN", ".AttrDict", ".Munch", ".ConfigDict", ".ConfigNode")
@@ -16,12 +18,12 @@ _READ_BY = frozenset({"yaml.safe_load", "yaml.load", "json.load", "json.loads", 
 def _made(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A configuration object; where the rank went into what it is read from, each rank has one of its own."""
     for atom in bare(call.argument(0)):
-        source = atom.get("path") if isinstance(atom, Resource) and atom.kind == "file" else (atom,)
+        source = atom.path if isinstance(atom, File) else (atom,)
         if isinstance(atom, (Resource, Opaque)) and symbol.name in _READ_BY and hangs_on_rank(source):
             return (Opaque("", reaching(source)),)
     if symbol.last == "loads" and not is_alike(call.argument(0)):  # a line of data, as far as is known
         return (Opaque("", carried_by(call.given)),)
-    return (Resource(configuration.KIND, call.site, dict(call.keywords)),)
+    return (Settings(call.site, dict(call.keywords)),)
 
 
 def _executed(machine: Machine, symbol: Symbol, call: Call) -> Value:

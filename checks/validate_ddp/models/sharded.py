@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.registry import Method, api
-from validate_ddp.interpreter.values import FALSE, NONE, TRUE, Instance, Opaque, Resource, Symbol, Value, bare, constant
+from validate_ddp.interpreter.training import FSDP, Engine, Fabric, Launcher, State, StateOptions
+from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, constant
 from validate_ddp.models import unknown
 
 _CHECKPOINT = frozenset("save load async_save save_state_dict load_state_dict".split())
@@ -28,13 +30,13 @@ _PARTING = frozenset("parallelize_module distribute_tensor distribute_module Pip
 
 def _partition(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Tensor and pipeline parallelism: from here on each rank holds a part of the model."""
-    machine.record("partition", symbol.last, call.site)
+    machine.record(facts.Partition(symbol.last), call.site)
     first = call.value("module")
     return (first if symbol.last == "parallelize_module" else ()) or (Opaque(symbol.name + "()"),)
 
 
 def _record(machine: Machine, call: Call, name: str, receiver: Value, sure: bool) -> None:
-    machine.record("sharded_state", name, call.site, receiver=receiver, sure=TRUE if sure else FALSE)
+    machine.record(facts.ShardedState(name, receiver=receiver, sure=sure), call.site)
 
 
 def _checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -46,29 +48,29 @@ def _checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _states(machine: Machine, symbol: Symbol, call: Call) -> Value:
     model = call.value("model")
-    wrapped = bool(model) and all(isinstance(atom, Resource) and atom.kind == "fsdp" for atom in bare(model))
+    wrapped = bool(model) and all(isinstance(atom, FSDP) for atom in bare(model))
     if wrapped or (_is_gathered(call) and any(_is_sharded(machine, atom) for atom in bare(model))):
         _record(machine, call, symbol.last, model, sure=True)
-    return (Resource("state", call.site, {"of": ()}),)
+    return (State(call.site, of=()),)
 
 
 def _is_gathered(call: Call) -> bool:
     """Whether the state is asked for whole: only then does FSDP2 communicate."""
     options = bare(call.value("options"))
     return bool(options) and all(
-        isinstance(atom, Resource) and constant(atom.get("full_state_dict")) is True for atom in options
+        isinstance(atom, StateOptions) and constant(atom.full_state_dict) is True for atom in options
     )
 
 
 def _is_sharded(machine: Machine, model: Any) -> bool:
     """Whether ``fully_shard`` was applied to the model."""
     return isinstance(model, Instance) and any(
-        fact.kind == "shard" and any(atom is model for atom in bare(fact.value("model"))) for fact in machine.facts
+        isinstance(fact, facts.Shard) and any(atom is model for atom in bare(fact.model)) for fact in machine.facts
     )
 
 
 def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("state_options", call.site, dict(call.keywords)),)
+    return (StateOptions(call.site, dict(call.keywords)),)
 
 
 def _of_fsdp(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -76,27 +78,27 @@ def _of_fsdp(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last + "()"),)
 
 
-def wrapper_method(machine: Machine, resource: Resource, call: Call) -> None:
+def wrapper_method(machine: Machine, wrapper: FSDP | Engine, call: Call) -> None:
     """Note a method of an FSDP wrapper or a DeepSpeed engine that every rank must call."""
     name = call.name
-    wanted = _OF_ENGINE if resource.kind == "engine" else ("state_dict", "summon_full_params")
+    wanted = _OF_ENGINE if isinstance(wrapper, Engine) else ("state_dict", "summon_full_params")
     if name in wanted:
         _record(machine, call, name, call.receiver, sure=True)
 
 
-def launcher_method(machine: Machine, launcher: Resource, call: Call) -> None:
+def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> None:
     """Note a method of an Accelerator or a Fabric that shares the state's shards between the ranks."""
-    if call.name in _OF_LAUNCHER.get(launcher.kind, ()) and not launcher.get("single"):
-        sure = launcher.kind == "fabric" or bool(launcher.get("sharded"))
+    if call.name in _OF_LAUNCHER[launcher.called] and not launcher.single:
+        sure = isinstance(launcher, Fabric) or bool(launcher.sharded)
         _record(machine, call, call.name, call.receiver, sure)
 
 
-def note_plugins(launcher: Resource, call: Call) -> None:
+def note_plugins(launcher: Launcher, call: Call) -> None:
     """Remember that the script itself asks its Accelerator for DeepSpeed or FSDP."""
     for option in ("deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin"):
         value = bare(call.argument(-1, option))
         if value and all(isinstance(atom, Opaque) and atom.name.endswith("Plugin()") for atom in value):
-            launcher.fields["sharded"] = TRUE
+            launcher.sharded = TRUE
 
 
 def consolidate(machine: Machine, atom: Any, call: Call) -> Value:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from validate_ddp.interpreter import calls, metrics, roles, sameness, vocabulary
+from validate_ddp.interpreter import calls, facts, metrics, roles, sameness, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Sequence
+from validate_ddp.interpreter.training import Accelerator, Fabric
 from validate_ddp.interpreter.values import (
     Class,
-    Const,
     Function,
     Opaque,
     Rank,
-    Resource,
     Symbol,
     Value,
     bare,
     carried_by,
 )
 from validate_ddp.models import randomness
+from validate_ddp.source.syntax import Expression, FunctionDef
+from validate_ddp.source.traversal import last_name
 
 _LOOK_ONLY = frozenset("inspect functools typing types dataclasses abc warnings logging pickle copy signal".split())
 
@@ -31,12 +31,12 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     guessed = roles.called(last)
     if guessed:
         if isinstance(guessed[0], Rank) and guessed[0].scope == "group":
-            machine.record("group_rank", symbol.last, call.site)
+            machine.record(facts.GroupRank(symbol.last), call.site)
         return guessed
     if last in vocabulary.DISTRIBUTED_FLAG:
         return (Opaque(symbol.name),)
     if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
-        machine.record("save", symbol.last, call.site, object=call.given, role=(Const("unresolved"),))
+        machine.record(facts.Save(symbol.last, object=call.given, role="unresolved"), call.site)
     called_back(machine, call, root)
     carries = metrics.aggregated(call, carried_by(call.given))
     if call.keywords and not randomness.AUGMENTING.isdisjoint(call.keywords):
@@ -65,9 +65,9 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
             arguments = call.argument(-1, "args")
             given: list[Value] = []
             for holder in bare(arguments):
-                if isinstance(holder, Resource) and holder.kind in ("tuple", "list"):
+                if isinstance(holder, Sequence):
                     given = list(holder.fields.values())
-            wanted = len(atom.node[3][0]) if atom.node[0] == "def" else 0
+            wanted = len(atom.node.args.parameters) if isinstance(atom.node, FunctionDef) else 0
             if given and wanted == len(given) + 1:
                 given.insert(0, (Rank("spawn"),))
             if root in sameness.COMMAND_LINES and not given:
@@ -77,11 +77,11 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
             calls.call_atom(machine, atom, called)
 
 
-def annotated(machine: Machine, annotation: list[Any], name: str) -> Value:
+def annotated(machine: Machine, annotation: Expression, name: str) -> Value:
     """A parameter of which nothing but its annotation and name is known."""
-    last = annotation[1] if annotation[0] == "name" else annotation[2] if annotation[0] == "attr" else ""
+    last = last_name(annotation)
     if last in ("Accelerator", "Fabric"):
-        return (Resource(last.lower(), machine.site()),)
+        return ((Accelerator if last == "Accelerator" else Fabric)(machine.site()),)
     if last[:1].isupper():
         for atom in bare(machine.evaluate(annotation)):
             if isinstance(atom, Class) and not machine.making:

@@ -17,14 +17,13 @@ from validate_ddp.rehearse import fake_data, pace, reading, show
 from validate_ddp.rehearse import log as logs
 from validate_ddp.rehearse.differential import differential
 from validate_ddp.rehearse.log import Event
-from validate_ddp.rehearse.options import Options
+from validate_ddp.rehearse.options import Options, on_top
 from validate_ddp.rehearse.options import read as read_options
 from validate_ddp.rehearse.outcome import Judged, judge
 from validate_ddp.rehearse.page import as_html
 from validate_ddp.rehearse.parent import ending
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
-from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.report_json import as_json
 from validate_ddp.rehearse.vocabulary import check
 
@@ -34,18 +33,20 @@ FAILED = 3
 def main(arguments: Sequence[str]) -> int:
     """0 nothing at or above ``--fail-on``, 1 findings, 2 bad usage, 3 the script itself failed or timed out."""
     options = read_options(list(arguments))
-    if options.replay is not None:
+    if options.plan is None:
+        assert options.replay is not None
         events = logs.read(options.replay)
         check(events, options.replay)
         with _replaying(options.replay):
             settings = reading.settings_for(reading.file_of(tuple(events[0].get("plan", {}).get("script") or ())))
+        options = on_top(options, settings)
     else:
-        assert options.plan is not None  # the parser gives one where nothing is replayed
-        for order in options.fake_data:
-            Plain().note(fake_data.make(order))
         file = reading.file_of(options.plan.script)
         settings = reading.settings_for(file)
-        events = _rehearsed(options.plan, options, file, settings)
+        options = on_top(options, settings)
+        for order in options.fake_data:
+            Plain().note(fake_data.make(order))
+        events = _rehearsed(options, file, settings)
     judged = _judged(events, settings, options)
     if judged.run.outcome == "interrupted":
         return INTERRUPTED
@@ -77,8 +78,9 @@ def _replaying(path: str | None) -> Iterator[None]:
         raise UsageError(f"{path}: the events do not fit together ({told}): {logs.AGAIN}") from error
 
 
-def _rehearsed(plan: Plan, options: Options, file: str | None, settings: Settings) -> list[Event]:
-    log, began = logs.Log(options.log), time.monotonic()
+def _rehearsed(options: Options, file: str | None, settings: Settings) -> list[Event]:
+    plan, log, began = options.plan, logs.Log(options.log), time.monotonic()
+    assert plan is not None  # there is one where nothing is replayed
     read = reading.read(file, settings) if options.static and file is not None else None
     try:
         with ending.last(lambda: _cut_off(log, began)), _view(options, read or ()) as view:

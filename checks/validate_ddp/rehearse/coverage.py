@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from math import prod
+from typing import NamedTuple
 
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.iterations import (
     Rows,
     Turn,
@@ -18,7 +19,6 @@ from validate_ddp.rehearse.iterations import (
     training_turn,
     training_turns,
 )
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site, once
 
 _PLAIN = {
@@ -35,8 +35,7 @@ _REREAD = 2
 """Samples that a rank has to have read twice, and alike, before it is said that its data does not change."""
 
 
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(NamedTuple):
     """One iteration of all replicas over the loader of one line.
 
     loaders, turns, read: by rank; the last as indices in the data set that they share. length: samples of that. whole:
@@ -189,7 +188,7 @@ def chosen(turn: Turn) -> Turn:
     is where it trains on most of them."""
     used = [batch for batch in turn.batches if batch.backwards]
     few = len(turn.batches) < _CHOICE  # one that is fetched ahead has its backward told with the next
-    return turn if few or len(used) > _TRAINED * len(turn.batches) else replace(turn, batches=used)
+    return turn if few or len(used) > _TRAINED * len(turn.batches) else turn.of(used)
 
 
 def is_whole(loader: Event | None, turn: Turn) -> bool:

@@ -1,4 +1,4 @@
-"""Which call of two ranks that part is the one to blame, and under which code."""
+"""Which call of two ranks that part is the one to blame, and of what kind it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from validate_ddp.findings import ERROR
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, Site, once
 from validate_ddp.rehearse.script import conditional, is_in_handler
 from validate_ddp.rehearse.sequences import Parting, partings
@@ -19,11 +19,15 @@ SHARDED = {
 """Functions of torch that collect or write the shards of all ranks."""
 
 
-class Culprit(NamedTuple):
-    """A call that only one rank makes. code: the rule that it falls under; peer: what the other rank called instead;
-    since: from when on each of both does something else."""
+FORWARD, SHARDS, IN_HANDLER, PLAIN = "forward", "shards", "in handler", "plain"
+"""A forward of the wrapper; a collective that collects shards; one in an exception handler; any other."""
 
-    code: str
+
+class Culprit(NamedTuple):
+    """A call that only one rank makes. kind: FORWARD, SHARDS, IN_HANDLER or PLAIN. peer: what the other rank called
+    instead. since: from when on each of both does something else."""
+
+    kind: str
     rank: int
     call: Event
     other: int
@@ -45,7 +49,7 @@ def culprits(run: Run) -> list[Culprit]:
             unseen = _in_unseen_call(run, other) if peer is None else None
             if unseen is not None:
                 rank, other, call, peer = other, rank, unseen, call
-            found.append(Culprit(_code(call), rank, call, other, peer, since(parting)))
+            found.append(Culprit(_kind(call), rank, call, other, peer, since(parting)))
     return found
 
 
@@ -71,13 +75,13 @@ def _blamed(run: Run, parting: Parting) -> int | None:
     return parting.extra if told else None
 
 
-def _code(call: Event) -> str:
+def _kind(call: Event) -> str:
     site: Site = call["site"]
     if call["event"] == "forward":
-        return "DDP402"
+        return FORWARD
     if site.via in SHARDED:
-        return "DDP506"
-    return "DDP403" if is_in_handler(site) else "DDP401"
+        return SHARDS
+    return IN_HANDLER if is_in_handler(site) else PLAIN
 
 
 def since(parting: Parting) -> tuple[tuple[int, float], ...]:
@@ -107,12 +111,12 @@ def whereabouts(run: Run, rank: int) -> Note | None:
 _LEAVING = ("collective", "forward", "inner_forward", "backward", "step", "batch", "iteration")
 
 
-def observations(run: Run, code: str, severity: str, what: str) -> tuple[Observation, ...]:
-    """The findings of one code, one for each place; errors where the run has hung on them."""
+def observations(run: Run, code: str, kind: str, severity: str, what: str) -> tuple[Observation, ...]:
+    """What calls of one kind show, one for each place; errors where the run has hung on them."""
     severity = ERROR if run.outcome == "hang" else severity
     found: dict[tuple[str, int], Observation] = {}
     for culprit in culprits(run):
-        if culprit.code == code:
+        if culprit.kind == kind:
             call: Site = culprit.call["site"]
             guarded = conditional(call)
             site = Site((guarded,)) if guarded else call

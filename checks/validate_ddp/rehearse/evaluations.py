@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, turns
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, once
 
 COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send", "recv", "batch_isend_irecv")
 """How the names of collectives begin that bring together what ranks have; a barrier and a broadcast do not."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """One rank's iteration over a loader that it never trains on.
 
     loader, sampler: their construction, the latter where it is a DistributedSampler. calls: the collectives of the

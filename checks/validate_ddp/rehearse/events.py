@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from functools import cached_property
 from sys import intern
 from typing import Any, NamedTuple
@@ -20,13 +19,22 @@ class Frame(NamedTuple):
     library: bool
 
 
-@dataclass(frozen=True)
 class Site:
     """Where the script called. frames: innermost first. via: the function of torch that it called, where that is not
     the one observed."""
 
-    frames: tuple[Frame, ...]
-    via: str = ""
+    def __init__(self, frames: tuple[Frame, ...], via: str = "") -> None:
+        self.frames = frames
+        self.via = via
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Site) and (self.frames, self.via) == (other.frames, other.via)
+
+    def __hash__(self) -> int:
+        return hash((self.frames, self.via))
+
+    def __repr__(self) -> str:
+        return f"Site(frames={self.frames!r}, via={self.via!r})"
 
     @cached_property
     def own(self) -> Frame:

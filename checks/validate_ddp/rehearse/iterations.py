@@ -5,22 +5,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from typing import NamedTuple
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, Site, once
 
 Rows = dict[int, tuple[int, ...]]
 """By index, digests of a sample."""
 
 
-@dataclass(slots=True)
 class Batch:
     """One batch, and what followed until the next one: forwards, backwards and steps."""
 
-    event: Event
-    followed: list[Event] = field(default_factory=list)
+    __slots__ = ("event", "followed")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.followed: list[Event] = []
 
     @property
     def forwards(self) -> list[Event]:
@@ -38,19 +40,26 @@ class Batch:
         return [event for event in self.followed if event["event"] == "step"]
 
 
-@dataclass(eq=False)
 class Turn:
-    """One iteration over a loader. ended: it ran out or was cut by ``--max-steps``; left: it was left before."""
+    """One iteration over a loader. exhausted: whether it ran out, or was cut by ``--max-steps``; None where it was left
+    before. joined: whether it began within ``Join``, which lets ranks run out of batches one after the other. samplers:
+    the loader's when it began, the outermost first."""
 
-    loader: int
-    number: int
-    site: Site
-    batches: list[Batch] = field(default_factory=list)
-    exhausted: bool | None = None
-    joined: bool = False
-    """Whether it began within ``Join``, which lets ranks run out of batches one after the other."""
-    samplers: list[Event] = field(default_factory=list)
-    """The loader's samplers when it began, the outermost first."""
+    def __init__(self, loader: int, number: int, site: Site) -> None:
+        self.loader = loader
+        self.number = number
+        self.site = site
+        self.batches: list[Batch] = []
+        self.exhausted: bool | None = None
+        self.joined = False
+        self.samplers: list[Event] = []
+
+    def of(self, batches: list[Batch]) -> Turn:
+        """The same with these of its batches alone."""
+        turn = Turn(self.loader, self.number, self.site)
+        turn.exhausted, turn.joined, turn.samplers = self.exhausted, self.joined, self.samplers
+        turn.batches = batches
+        return turn
 
     @property
     def trains(self) -> bool:
@@ -195,8 +204,7 @@ def rows_per_step(run: Run, rank: int) -> dict[int, tuple[int, int]]:
     return {number: max(steps, key=lambda each: (steps[each], each)) for number, steps in seen.items()}
 
 
-@dataclass(frozen=True)
-class Reshuffle:
+class Reshuffle(NamedTuple):
     """Two iterations of a rank, one after the other, over a loader with a DistributedSampler."""
 
     rank: int

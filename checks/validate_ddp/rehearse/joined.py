@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from validate_ddp.findings import SEVERITIES, Finding, Place
-from validate_ddp.rehearse.cleared import cleared
+from validate_ddp.rehearse.judging import telling_of
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.verdict import Observation, Verdict
 
@@ -37,39 +37,7 @@ class Reported:
 
     @property
     def seen(self) -> str:
-        return _SEEN[self.said].format(_WELL.get(self.finding.code, "nothing wrong"))
-
-
-_WELL = {
-    "DDP101": "a group that was gone when the rank exited",
-    "DDP103": "each rank take the GPU of its local rank",
-    "DDP104": "each rank use its own rank",
-    "DDP201": "another order in each epoch",
-    "DDP202": "no sample read by two ranks",
-    "DDP301": "gradients that are equal on all ranks",
-    "DDP303": "gradients that are equal on all ranks",
-    "DDP304": "one reduction for several backwards",
-    "DDP306": "no gradient thrown away",
-    "DDP312": "a module without a wrapper in it",
-    "DDP401": "every rank call it, equally often",
-    "DDP402": "every rank call it, equally often",
-    "DDP403": "every rank call it, equally often",
-    "DDP501": "names without `module.`",
-    "DDP502": "no path that two ranks write",
-    "DDP503": "no path that two ranks write",
-    "DDP506": "every rank call it, equally often",
-    "DDP602": "a schedule as long as the run",
-}
-
-_OF_THE_SCRIPT = {"DDP101"}
-"""Defects without a line of their own: reading tells of them at one of several calls, a run at the one that it saw."""
-
-_CRASHES = {
-    "DDP111": ("TypeError", "AttributeError"),
-    "DDP203": ("ValueError",),
-    "DDP405": ("NameError", "UnboundLocalError", "AttributeError", "TypeError"),
-}
-"""Rules whose defect is an exception at its line; no other rule of the run shares their codes."""
+        return _SEEN[self.said].format(telling_of(self.finding.code).well)
 
 
 def joined(
@@ -132,7 +100,7 @@ def _matching(run: Run, static: tuple[Finding, ...], observation: Observation) -
     path = os.path.normpath(os.path.join(run.cwd, observation.frame.path))
     coded = [(number, finding) for number, finding in enumerate(static) if finding.code == observation.code]
     naming = [number for number, finding in coded if (path, observation.frame.line) in _named(run, finding)]
-    if naming or observation.code not in _OF_THE_SCRIPT:
+    if naming or not telling_of(observation.code).of_the_script:
         return naming
     return [number for number, finding in coded if _path(run, finding) == path]
 
@@ -171,7 +139,8 @@ def _read_only(run: Run, finding: Finding, verdicts: dict[str, Verdict]) -> Repo
         rank, what = crashed
         told = finding._replace(message=f"{finding.message}; rank {rank} failed here with {what}")
         return Reported(told, (READ, RUN), CONFIRMED, (rank,), finding.message)
-    clear = any(_covers(run, finding, path, line) for path, line in cleared(run, finding.code, verdicts))
+    verdict = verdicts.get(finding.code)
+    clear = verdict is not None and any(_covers(run, finding, path, line) for path, line in verdict.well)
     return Reported(finding, (READ,), CONTRADICTED if clear else NOT_OBSERVED, (), finding.message)
 
 
@@ -179,7 +148,7 @@ def _crashed(run: Run, finding: Finding) -> tuple[int, str] | None:
     """The rank whose exception is the defect, and the exception's name."""
     for rank, event in run.each("exception"):
         own = next((frame for frame in event["stack"] if not frame[3]), None)
-        if own is not None and event["kind"] in _CRASHES.get(finding.code, ()):
+        if own is not None and event["kind"] in telling_of(finding.code).crashes:
             if _covers(run, finding, own[0], own[1]):
                 return rank, event["kind"]
     return None

@@ -1,107 +1,140 @@
-"""What the rules say of a run: the ``judge(run) -> Verdict`` of each, and which of them speaks of one defect."""
+"""What the rules say of a run, from the ``observe(run)`` of each, and which of them speaks of one defect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Iterable
+from functools import cache
 
 from validate_ddp.catalogue import every, load
 from validate_ddp.rehearse.pace import OutOfTime
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import NOT_JUDGED, NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import NOT_JUDGED, Note, Observation, Seen, Telling, Verdict, verdict_of
 
-Judge = Callable[[Run], Verdict]
+Observe = Callable[[Run], Seen]
+Verdicts = dict[str, Verdict]
+Tellings = dict[str, Telling]
 
 
-def judges() -> dict[str, Judge]:
-    """``judge`` of every rule, by code."""
-    found: dict[str, Judge] = {}
-    for stub in every():
-        module = load(stub)
-        if "R" in module.EVIDENCE:
-            room = stub.module if hasattr(module, "judge") else stub.module.replace(".rules.", ".rehearse.rules.")
-            found[stub.code] = import_module(room).judge
+@cache
+def observers() -> dict[str, Observe]:
+    """``observe`` of every rule that a run shows, by code."""
+    return {stub.code: module.observe for stub in every() if "R" in (module := load(stub)).EVIDENCE}
+
+
+@cache
+def tellings() -> Tellings:
+    """``TELLING`` of every rule, by code. Raises ValueError where one names a rule that no run shows."""
+    found: Tellings = {stub.code: getattr(load(stub), "TELLING", Telling()) for stub in every()}
+    for code, telling in found.items():
+        for other in telling.others:
+            if other not in observers():
+                raise ValueError(f"TELLING of {code} names {other}, which is no rule that a run shows")
     return found
 
 
-def judged(run: Run) -> dict[str, Verdict]:
+def telling_of(code: str) -> Telling:
+    """That of one rule; of a code that a log names and the catalogue does not hold, the usual one."""
+    return tellings().get(code, Telling())
+
+
+def ranked(before: dict[str, tuple[str, ...]]) -> list[str]:
+    """The codes such that each comes before those that it names, by number where that leaves it open. Raises ValueError
+    for a circle."""
+    left = sorted({*before, *(other for others in before.values() for other in others)})
+    found: list[str] = []
+    while left:
+        free = [code for code in left if not any(code in before.get(other, ()) for other in left)]
+        if not free:
+            raise ValueError(f"each of these rules comes before another of them: {', '.join(left)}")
+        found.append(free[0])
+        left.remove(free[0])
+    return found
+
+
+def judged(run: Run) -> Verdicts:
     """What every rule says of the run, by code, after what one defect makes several rules say has been sorted out."""
-    verdicts = _all(run)
+    told = tellings()
+    verdicts = _all(run, told)
     late = {code: verdict for code, verdict in verdicts.items() if not verdict.in_time}
-    return _one_a_parting(_cause_alone(verdicts)) | late
+    verdicts = _one_a_parting(_cause_alone(verdicts, told), told) | late
+    return {code: _cleared(run, verdict, told[code], verdicts) for code, verdict in verdicts.items()}
 
 
-def _all(run: Run) -> dict[str, Verdict]:
+def _all(run: Run, told: Tellings) -> Verdicts:
     """Of the rules for which the time was too short: not judged."""
-    judging = judges()
-    verdicts = dict.fromkeys(judging, NOT_JUDGED)
-    for done, (code, judge) in enumerate(judging.items()):
+    observing = observers()
+    verdicts = dict.fromkeys(observing, NOT_JUDGED)
+    for done, (code, observe) in enumerate(observing.items()):
         try:
             if run.pace is not None:
-                run.pace.done, run.pace.total = done, len(judging)
+                run.pace.done, run.pace.total = done, len(observing)
             with run.bounded():
                 run.look()
-                verdicts[code] = judge(run)
+                verdicts[code] = verdict_of(observe(run), told[code].once)
         except OutOfTime:
             break
     return verdicts
 
 
-_CAUSES = (
-    ("DDP104", "DDP202"), ("DDP104", "DDP209"), ("DDP209", "DDP202"), ("DDP211", "DDP202"), ("DDP303", "DDP301"),
-    ("DDP310", "DDP501"),
-)  # fmt: skip
-"""Pairs of a rule and another that sees its consequence at the same line."""
+def _cleared(run: Run, verdict: Verdict, telling: Telling, verdicts: Verdicts) -> Verdict:
+    """Where not all ranks have reported, or there is one only, nothing contradicts what reading says."""
+    beside = [verdicts[code].word == "held" for code in telling.clears_beside]
+    known = run.world_size > 1 and len(run.ranks) == run.world_size and (any(beside) or not beside)
+    return verdict if known else verdict._replace(well=frozenset())
 
 
-def _cause_alone(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
-    for cause, consequence in _CAUSES:
-        if cause in verdicts and consequence in verdicts:
-            places = {finding.site.place for finding in verdicts[cause].findings}
-            former = verdicts[consequence].findings
-            left = tuple(each for each in former if each.site.place not in places)
-            if len(left) < len(former):  # what was seen there is no proof that all is well
-                verdicts[consequence] = Verdict(True, left) if left else NOT_OBSERVED
-    if verdicts.get("DDP204", NOT_OBSERVED).findings:
-        # Ranks that share out other splits miss samples and repeat others.
-        verdicts |= {code: NOT_OBSERVED for code in ("DDP209", "DDP211") if code in verdicts}
+def _cause_alone(verdicts: Verdicts, told: Tellings) -> Verdicts:
+    for cause in ranked({code: telling.outranks for code, telling in told.items() if telling.outranks}):
+        places = {finding.site.place for finding in verdicts[cause].findings}
+        for other in told[cause].outranks:
+            left = tuple(each for each in verdicts[other].findings if each.site.place not in places)
+            if len(left) < len(verdicts[other].findings):
+                verdicts[other] = verdicts[other].left_with(left)
+    for code, verdict in list(verdicts.items()):
+        if verdict.findings:
+            verdicts |= {other: verdicts[other].left_with(()) for other in told[code].silences}
     return verdicts
 
 
-_PRECEDENCE = ("DDP506", "DDP403", "DDP402", "DDP404", "DDP408", "DDP401", "DDP407")
-"""The rules by which ranks part, the most telling first."""
-
-
-def _one_a_parting(verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
+def _one_a_parting(verdicts: Verdicts, told: Tellings) -> Verdicts:
     """Ranks that part show it at several places: the most telling of the rules speaks, and what the others say of the
     same parting becomes its notes. What was before it, or of other ranks, is another defect."""
-    found = [each for code in _PRECEDENCE if code in verdicts for each in verdicts[code].findings]
+    order = ranked({code: telling.parts_before for code, telling in told.items() if telling.parts_before})
+    found = [each for code in order for each in verdicts[code].findings]
     kept: list[Observation] = []
-    for each in sorted(found, key=lambda each: _earlier(each, found)):
+    for each in _causes_first(found):
         at = next((at for at, cause in enumerate(kept) if cause.code != each.code and _follows(each, cause)), None)
         if at is None:
             kept.append(each)
         else:
             kept[at] = _with(kept[at], each)
-    for code in _PRECEDENCE:
-        if found and code in verdicts:
-            left = tuple(each for each in kept if each.code == code)
-            # Where ranks have parted, what comes after says nothing.
-            verdicts[code] = Verdict(True, left) if left else NOT_OBSERVED
-    drift = verdicts.get("DDP303", NOT_OBSERVED)
-    if any(each.parts for each in kept):
-        drift = NOT_OBSERVED  # it compares step by step: they are not of the same batches any more
-    elif kept and drift.findings:
-        apart = tuple(each for each in drift.findings if not any(_after(each, cause) for cause in kept))
-        drift = Verdict(True, apart) if apart else NOT_OBSERVED
-    return verdicts | ({"DDP303": drift} if "DDP303" in verdicts else {})
+    for code in order if found else ():
+        # Where ranks have parted, what comes after says nothing.
+        verdicts[code] = verdicts[code].left_with(tuple(each for each in kept if each.code == code))
+    for code in (code for code in verdicts if kept and told[code].step_by_step):
+        verdicts[code] = _before_all(verdicts[code], kept)
+    return verdicts
 
 
-def _earlier(each: Observation, found: list[Observation]) -> tuple[bool, int]:
-    """Causes first: what comes before others by which ranks part; else the more telling rule."""
-    return any(other.parts and not _follows(other, each) and _follows(each, other) for other in found), (
-        _PRECEDENCE.index(each.code)
+def _before_all(verdict: Verdict, partings: list[Observation]) -> Verdict:
+    """What compares ranks step by step, without the steps that are not of the same batches any more."""
+    if any(each.parts for each in partings):
+        return verdict.left_with(())
+    if not verdict.findings:
+        return verdict
+    return verdict.left_with(tuple(each for each in verdict.findings if not _after_any(each, partings)))
+
+
+def _causes_first(found: list[Observation]) -> Iterable[Observation]:
+    """What comes before others by which ranks part; else the more telling rule, as they are given."""
+    return sorted(
+        found,
+        key=lambda each: any(other.parts and not _follows(other, each) and _follows(each, other) for other in found),
     )
+
+
+def _after_any(each: Observation, causes: list[Observation]) -> bool:
+    return any(_after(each, cause) for cause in causes)
 
 
 def _follows(each: Observation, cause: Observation) -> bool:

@@ -1,13 +1,28 @@
 """The command line of ``validate-ddp run``: our options, the script, and what follows, which is the script's."""
 
-from __future__ import annotations
-
-import argparse
 import os
-from typing import NamedTuple, NoReturn
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
-from validate_ddp.config import FAIL_ON
+from validate_ddp.config import FAIL_ON, Settings
 from validate_ddp.console import UsageError
+from validate_ddp.options import (
+    COLORS,
+    DATA,
+    FILE,
+    LOG,
+    NUMBER,
+    SECONDS,
+    SWITCH,
+    VARIABLES,
+    Option,
+    choice,
+    combined,
+    filed,
+    said,
+    table,
+)
 from validate_ddp.output_files import objection
 from validate_ddp.rehearse.fake_data import KINDS
 from validate_ddp.rehearse.launchers import understood
@@ -25,118 +40,72 @@ Interpreters started with -I, -E or -S, and processes that clear PYTHONPATH, are
 
 
 class Options(NamedTuple):
-    """plan: None with ``replay``. fail_on: None for that of the settings. log, report, replay: paths. static: whether
-    the script is read first. live: whether a terminal may show a table while the run goes on. differential: whether the
-    first step is compared with that of one process. fake_data: what to make before the run, as ``KIND:PATH``. timeout:
-    seconds for which a run may be judged, as for the run itself."""
+    """fail_on: None for that of the settings. fake_data: what to make before the run. timeout: seconds for which a run
+    may be judged, as for the run itself. script: from the first word that is no option of ours. plan: None with
+    ``replay``. above: what the command line says, by field."""
 
-    plan: Plan | None
-    fail_on: str | None
-    log: str | None
-    report: str | None
-    replay: str | None
-    color: str
-    static: bool = True
-    live: bool = True
-    differential: bool = False
-    fake_data: tuple[str, ...] = ()
-    timeout: float = 600.0
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see `validate-ddp run --help`)")
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 10**9:
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number above 0")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"`{text}` is no number of seconds above 0")
-    return value
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"`{text}` is not NAME=VALUE")
-    return name, value
-
-
-def parser() -> argparse.ArgumentParser:
-    """The parser of our own options."""
-    built = _Parser(
-        prog="validate-ddp run",
-        usage=_USAGE,
-        description="Rehearses a training script for GPUs on CPU processes, and reports what went wrong.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    nproc_per_node: Annotated[int, Option(NUMBER, "ranks a node (2)", alias="--nproc_per_node")] = 2
+    nnodes: Annotated[int, Option(NUMBER, "nodes, each with ranks of its own, on this machine")] = 1
+    max_steps: Annotated[int | None, Option(NUMBER, "end each iteration over a loader after N batches")] = None
+    stop_after: Annotated[int | None, Option(NUMBER, "end the run after N optimizer steps")] = None
+    differential: Annotated[bool, Option(SWITCH, "compare the first step with that of one process (two runs more)")] = (
+        False
     )
-    add = built.add_argument
-    add("--nproc-per-node", "--nproc_per_node", type=_positive, default=2, metavar="N", help="ranks a node (2)")
-    add("--nnodes", type=_positive, default=1, metavar="N", help="nodes, each with ranks of its own, on this machine")
-    add("--max-steps", type=_positive, metavar="N", help="end each iteration over a loader after N batches")
-    add("--stop-after", type=_positive, metavar="N", help="end the run after N optimizer steps")
-    add("--differential", action="store_true", help="compare the first step with that of one process (two runs more)")
-    add(
-        "--timeout",
-        type=_seconds,
-        default=600.0,
-        metavar="S",
-        help="end the run, and its analysis, after S seconds (600)",
-    )
-    add("--hang", type=_seconds, default=60.0, metavar="S", help="a rank that stood still so long is stuck (60)")
-    add("--env", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="environment of every rank")
-    add("--fake-data", action="append", default=[], metavar="KIND:PATH", help=f"make small data: {', '.join(KINDS)}")
-    add("--launcher", choices=("auto", "env", "single"), default="auto", help="how ranks are started (auto)")
-    add("--no-shim", dest="shim", action="store_false", help="leave CUDA as it is: on a machine with GPUs")
-    add("--no-static", dest="static", action="store_false", help="do not read the script before it is run")
-    add("--fail-on", choices=FAIL_ON, help="least severity that gives exit code 1 (error)")
-    add("--report", metavar="FILE", help="write the report there too: FILE.html or FILE.json")
-    add("--log", metavar="FILE", help="keep the events, for --replay")
-    add("--replay", metavar="LOG", help="judge the events of an earlier run; nothing is started")
-    add("--no-live", dest="live", action="store_false", help="no table while it runs, also on a terminal")
-    add("--color", choices=("auto", "always", "never"), default="auto", help="auto; NO_COLOR is honoured")
-    return built
+    timeout: Annotated[float, Option(SECONDS, "end the run, and its analysis, after S seconds (600)")] = 600.0
+    hang: Annotated[float, Option(SECONDS, "a rank that stood still so long is stuck (60)")] = 60.0
+    env: Annotated[tuple[tuple[str, str], ...], Option(VARIABLES, "environment of every rank", adds=True)] = ()
+    fake_data: Annotated[tuple[str, ...], Option(DATA, f"make small data: {', '.join(KINDS)}", adds=True)] = ()
+    launcher: Annotated[str, Option(choice("auto", "env", "single"), "how ranks are started (auto)")] = "auto"
+    shim: Annotated[bool, Option(SWITCH, "leave CUDA as it is: on a machine with GPUs")] = True
+    static: Annotated[bool, Option(SWITCH, "do not read the script before it is run")] = True
+    fail_on: Annotated[str | None, Option(FAIL_ON, "least severity that gives exit code 1 (error)")] = None
+    report: Annotated[
+        str | None, Option(FILE, "write the report there too: FILE.html or FILE.json", no_key="writes")
+    ] = None
+    log: Annotated[str | None, Option(FILE, "keep the events, for --replay", no_key="writes")] = None
+    replay: Annotated[
+        str | None, Option(LOG, "judge the events of an earlier run; nothing is started", no_key="input")
+    ] = None
+    live: Annotated[bool, Option(SWITCH, "no table while it runs, also on a terminal")] = True
+    color: Annotated[str, Option(COLORS, "auto; NO_COLOR is honoured")] = "auto"
+    script: tuple[str, ...] = ()
+    plan: Plan | None = None
+    above: Mapping[str, Any] = {}
 
 
 def read(arguments: list[str]) -> Options:
     """Our options and the plan. Raises UsageError."""
-    built = parser()
-    ours, rest = _split(arguments, built)
-    args = built.parse_args(ours)
-    if args.report is not None and not args.report.endswith((".html", ".json")):
-        raise UsageError(f"--report {args.report}: the name has to end in .html or .json, which says what is written")
-    if args.report is not None and not os.path.isdir(os.path.dirname(args.report) or "."):
-        raise UsageError(f"--report {args.report}: there is no folder {os.path.dirname(args.report)}")
-    plan = None
-    if args.replay is None:
-        plan = _plan(args, rest)
-    elif rest:
-        raise UsageError("--replay starts nothing: it takes no script")
-    _keep_inputs(args, plan)
-    return Options(
-        plan, args.fail_on, args.log, args.report, args.replay, args.color, args.static, args.live, args.differential,
-        tuple(args.fake_data), args.timeout,
-    )  # fmt: skip
+    valued = {flag for each in table(Options).values() if each.kind is not SWITCH for flag in each.flags}
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("--", "-m"):
+        at += 2 if arguments[at] in valued else 1
+    about = "Rehearses a training script for GPUs on CPU processes, and reports what went wrong."
+    above = said(Options, arguments[:at], prog="validate-ddp run", usage=_USAGE, description=about, epilog=_EPILOG)
+    options = _planned(combined(Options(script=tuple(arguments[at:]), above=above), above))
+    if options.report is not None and not options.report.endswith((".html", ".json")):
+        raise UsageError(
+            f"--report {options.report}: the name has to end in .html or .json, which says what is written"
+        )
+    if options.report is not None and not os.path.isdir(os.path.dirname(options.report) or "."):
+        raise UsageError(f"--report {options.report}: there is no folder {os.path.dirname(options.report)}")
+    _keep_inputs(options)
+    return options
 
 
-def _keep_inputs(args: argparse.Namespace, plan: Plan | None) -> None:
+def on_top(options: Options, settings: Settings) -> Options:
+    """The options on top of those that the project's file says for every run of it. Raises ConfigError."""
+    path = os.path.join(settings.root, "pyproject.toml")
+    base = combined(Options(), filed(Options, settings.run, path, "tool.validate-ddp.run"))
+    return _planned(combined(base, options.above)._replace(script=options.script, above=options.above))
+
+
+def _keep_inputs(options: Options) -> None:
     """Raises UsageError where the report or the log would go over the script, a file that it is given, or the other."""
-    words = [args.replay or ""]
-    if plan is not None:
-        words += [file_of(plan.script) or "", *plan.arguments]
-        words += [word.partition("=")[2] for word in plan.arguments]
-    for option, path, other in (("--report", args.report, args.log), ("--log", args.log, "")):
+    words = [options.replay or ""]
+    if options.plan is not None:
+        words += [file_of(options.plan.script) or "", *options.plan.arguments]
+        words += [word.partition("=")[2] for word in options.plan.arguments]
+    for option, path, other in (("--report", options.report, options.log), ("--log", options.log, "")):
         if path is not None:
             told = objection(option, path, [*words, other or ""])
             if told is not None:
@@ -145,48 +114,34 @@ def _keep_inputs(args: argparse.Namespace, plan: Plan | None) -> None:
                 raise UsageError(f"{option} {path}: is the file of --log too; give the report another name")
 
 
-def _plan(args: argparse.Namespace, rest: list[str]) -> Plan:
+def _planned(options: Options) -> Options:
+    """With the plan that they make."""
+    rest = options.script
+    if options.replay is not None:
+        if rest:
+            raise UsageError("--replay starts nothing: it takes no script")
+        return options
     plan = Plan(
         script=(),
-        nproc_per_node=args.nproc_per_node,
-        nnodes=args.nnodes,
-        launcher=args.launcher,
-        max_steps=args.max_steps,
-        stop_after=args.stop_after,
-        timeout=args.timeout,
-        hang=args.hang,
-        environment=tuple(args.env),
-        shim=args.shim,
+        nproc_per_node=options.nproc_per_node,
+        nnodes=options.nnodes,
+        launcher=options.launcher,
+        max_steps=options.max_steps,
+        stop_after=options.stop_after,
+        timeout=options.timeout,
+        hang=options.hang,
+        environment=options.env,
+        shim=options.shim,
     )
     if not rest:
         raise UsageError("run needs a script: `validate-ddp run [options] train.py [args]`")
     if rest[0] == "--":
-        plan = understood(tuple(rest[1:]), plan)
-    elif rest[0] == "-m":
-        if len(rest) < 2:
-            raise UsageError("-m needs the name of a module")
-        plan = plan_of(plan, ("-m", rest[1]), rest[2:])
+        plan = understood(rest[1:], plan)
+    elif rest == ("-m",):
+        raise UsageError("-m needs the name of a module")
     else:
-        plan = plan_of(plan, (rest[0],), rest[1:])
+        own = 2 if rest[0] == "-m" else 1
+        plan = replace(plan, script=rest[:own], arguments=rest[own:])
     if plan.script[0] != "-m" and not os.path.isfile(plan.script[0]):
         raise UsageError(f"{plan.script[0]}: no such script")
-    return plan
-
-
-def plan_of(plan: Plan, script: tuple[str, ...], arguments: list[str]) -> Plan:
-    """``plan`` for that script."""
-    from dataclasses import replace
-
-    return replace(plan, script=script, arguments=tuple(arguments))
-
-
-def _split(arguments: list[str], built: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
-    """Our options, and everything from the first word that is none."""
-    valued = {name for action in built._actions for name in action.option_strings if action.nargs != 0}
-    at = 0
-    while at < len(arguments):
-        word = arguments[at]
-        if not word.startswith("-") or word in ("--", "-m"):
-            break
-        at += 2 if word in valued else 1
-    return arguments[:at], arguments[at:]
+    return options._replace(plan=plan)

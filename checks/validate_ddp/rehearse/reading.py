@@ -9,7 +9,6 @@ from typing import Any
 
 from validate_ddp import config, lint
 from validate_ddp.config import Settings
-from validate_ddp.console import UsageError
 from validate_ddp.findings import Finding, Proposal, Span, to_plain
 from validate_ddp.rehearse.script import source
 
@@ -19,10 +18,7 @@ Kept = Callable[[Finding], bool]
 
 def settings_for(path: str | None) -> Settings:
     """Those of the nearest pyproject.toml upward from the script. Raises UsageError."""
-    try:
-        return config.read(path or ".")
-    except config.ConfigError as error:
-        raise UsageError(str(error)) from error
+    return config.read(path or ".")
 
 
 def file_of(script: tuple[str, ...]) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, Site, once
+from validate_ddp.rehearse.verdict import Seen, Unclear, Well
 from validate_ddp.rehearse.watch import signature
 
 FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root", "list of ranks": "members"}
@@ -67,6 +68,26 @@ def partings(run: Run) -> list[Parting]:
 def all_met(run: Run) -> bool:
     """Whether every rank was seen to call the same, in a run that came to where it was to end."""
     return run.outcome in ("finished", "stopped") and bool(sequences(run)) and not partings(run)
+
+
+def met(run: Run, kind: str, looked: bool = True) -> Seen:
+    """Calls of a kind, by whether every rank makes them equally often, from the same lines, in a run that came to its
+    end. looked: whether it is well on the whole that all ranks were seen to call the same."""
+    yield from (Well(site, held=False) if well else Unclear(site) for site, well in _by_lines(run, kind))
+    if looked and all_met(run):
+        yield Well()
+
+
+@once
+def _by_lines(run: Run, kind: str) -> list[tuple[Site, bool]]:
+    if run.outcome != "finished" or partings(run):
+        return []
+    sites = {rank: [event["site"] for event in run.of(rank, kind)] for rank in run.ranks}
+    calls: dict[tuple[tuple[str, int], ...], Site] = {}
+    for site in (site for each in sites.values() for site in each if site.lines):
+        calls.setdefault(site.lines, site)
+    counts = [Counter(site.lines for site in each) for each in sites.values()]
+    return [(site, len({each[lines] for each in counts}) == 1) for lines, site in calls.items()]
 
 
 def _parting(run: Run, group: str, rank: int, mine: list[Event], other: int, theirs: list[Event]) -> Parting | None:

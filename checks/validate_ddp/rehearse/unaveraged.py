@@ -1,16 +1,16 @@
-"""Ranks that train one model without a wrapper: whether the script averages gradients, and which it leaves out."""
+"""Ranks of one model that drift apart: whether a script without a wrapper averages gradients, what it leaves out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from math import prod
+from typing import NamedTuple
 
 from validate_ddp.rehearse.coverage import has_own_data, sharings
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.updates import common_steps, parameters, taken
+from validate_ddp.rehearse.updates import common_steps, differing, other_rates, parameters, taken
 
 _FEW = 8
 """Numbers that a metric has at most; more may be a gradient."""
@@ -20,8 +20,7 @@ _NO_TENSORS = {"barrier", "monitored_barrier", "new_group", "DistributedDataPara
 _POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """What ranks send each other while they train.
 
     model: tensors shaped like parameters, as long as all of them, or sent between a backward and its step; each as its
@@ -117,6 +116,26 @@ def differ_widely(run: Run, number: int, places: list[int]) -> bool | None:
             if len(values) > 1 and max(values) - min(values) > _ROUNDED * max(values):
                 return True
     return False if known else None
+
+
+def why_under_wrapper(run: Run, number: int, count: int, apart: list[int]) -> str:
+    """Why parameters differ after a step although DDP reduces their gradients, in words."""
+    rates = other_rates(run, number, count)
+    if rates:
+        return rates
+    if count == 1 and not started_equal(run, number, apart):
+        return "they did before it, although DDP makes them equal when it wraps the model"
+    if differing(run, number, count, "grads", wrapped=True):
+        names = parameters(run, run.ranks[0])[number]["names"]
+        grads = taken(run, number, count)[0]["grads"]
+        without = sum(name is not None and grads[at] is None for at, name in enumerate(names))
+        if without:
+            return (
+                f"their gradients are not reduced, as {without} others under DDP have none at this step, for which it "
+                "waits: freeze parameters before the model is wrapped"
+            )
+        return "their gradients were changed on some ranks after DDP had reduced them"
+    return "the gradients are equal, and so are the learning rates; the optimizer's state or the parameters are not"
 
 
 def shared_out(run: Run) -> tuple[Site, bool] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from math import prod
 from typing import Any, NamedTuple
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, once
 
 
@@ -145,6 +145,12 @@ def parameters(run: Run, rank: int) -> dict[int, Event]:
     return {event["optimizer"]: event for event in run.of(rank, "parameters")}
 
 
+def shapes(run: Run, number: int, places: list[int]) -> str:
+    """The shapes of the first of these parameters of an optimizer, in words."""
+    held = parameters(run, run.ranks[0])[number]["shapes"]
+    return ", ".join(str(tuple(held[at])) for at in places[:3])
+
+
 def differing(run: Run, number: int, count: int, what: str, wrapped: bool) -> list[int]:
     """Positions of an optimizer's parameters on which ranks differ at one step.
 
@@ -165,6 +171,21 @@ def replicas_equal(run: Run, number: int, count: int) -> bool | None:
     compared = [_compared(run, number, "params", wrapped).get(count) for wrapped in (True, False)]
     seen = [apart for apart in compared if apart is not None]
     return not any(seen) if seen else None
+
+
+def kept_equal(run: Run, number: int) -> bool:
+    """Whether all that can be compared was seen to be equal on all ranks after every step of an optimizer."""
+    seen = [replicas_equal(run, number, count) for count in range(1, common_steps(run, number) + 1)]
+    return True in seen and False not in seen
+
+
+def other_rates(run: Run, number: int, count: int) -> str:
+    """That ranks take a step with learning rates of their own, in words; "" where they do not."""
+    rates = [step.get("rates") for step in taken(run, number, count)]
+    if all(rate == rates[0] for rate in rates):
+        return ""
+    shown = ", ".join(f"{rate[0]:g}" for rate in rates if rate)
+    return f"the learning rate is another on each rank ({shown})"
 
 
 @once

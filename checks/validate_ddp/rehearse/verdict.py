@@ -1,10 +1,11 @@
-"""What a rule says of a run: violated, held, not observed, or nothing, for want of time."""
+"""What a rule sees in a run, how that is told, and the verdict that comes of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from validate_ddp.rehearse.run import Frame, Site
+from validate_ddp.rehearse.events import Frame, Site
 
 
 class Note(NamedTuple):
@@ -39,13 +40,67 @@ class Observation(NamedTuple):
         return self.site.own
 
 
+class Well(NamedTuple):
+    """Something that a rule has looked at, and that is as it should be. site: where, so that the run contradicts what
+    reading says of that line; None where it is at no line in particular. held: whether a rule that has seen it, and
+    nothing wrong, has held."""
+
+    site: Site | None = None
+    held: bool = True
+
+
+class Unclear(NamedTuple):
+    """Something that a rule has looked at, and that is no defect, nor as it should be. site: the run does not
+    contradict what reading says of that line; None where the whole rule has not held for it."""
+
+    site: Site | None = None
+
+
+Seen = Iterator[Observation | Well | Unclear]
+"""What the ``observe(run)`` of a rule sees: all that it looks at, at a line as often as the run comes there."""
+
+
+class Telling(NamedTuple):
+    """How a rule is told of beside others, and beside what reading says: ``TELLING`` of its module. Codes name others.
+
+    well: what a run has seen where it contradicts reading. once: one finding tells it all, the first. outranks: what
+    these see at the line of a finding comes of it. silences: these are not judged where there is a finding.
+    parts_before: of ranks that part, a finding tells more than those of these, and of those that these come before.
+    step_by_step: it compares ranks step by step, which says nothing any more where they have parted. clears_beside: it
+    contradicts reading only where one of these has held. crashes: exceptions that are the defect where they come from
+    its line. of_the_script: the defect has no line of its own; reading tells of it at one of several calls, a run at
+    the one that it saw.
+    """
+
+    well: str = "nothing wrong"
+    once: bool = False
+    outranks: tuple[str, ...] = ()
+    silences: tuple[str, ...] = ()
+    parts_before: tuple[str, ...] = ()
+    step_by_step: bool = False
+    clears_beside: tuple[str, ...] = ()
+    crashes: tuple[str, ...] = ()
+    of_the_script: bool = False
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The codes of all rules that it names."""
+        return (*self.outranks, *self.silences, *self.parts_before, *self.clears_beside)
+
+
+Line = tuple[str, int]
+"""Path and line."""
+
+
 class Verdict(NamedTuple):
     """observed: whether the run has shown what the rule asks about. A rule without findings that has not looked says
-    "not observed", never that all is well. in_time: False where the analysis was ended before."""
+    "not observed", never that all is well. in_time: False where the analysis was ended before. well: the lines of which
+    the run contradicts what reading says: it has looked there, and has seen nothing but what is as it should be."""
 
     observed: bool
     findings: tuple[Observation, ...] = ()
     in_time: bool = True
+    well: frozenset[Line] = frozenset()
 
     @property
     def word(self) -> str:
@@ -56,7 +111,31 @@ class Verdict(NamedTuple):
             return "violated"
         return "held" if self.observed else "not observed"
 
+    def left_with(self, findings: tuple[Observation, ...]) -> Verdict:
+        """Without what is another rule's to tell. What was seen there is no proof that all is well."""
+        return self._replace(observed=bool(findings), findings=findings)
 
-NOT_OBSERVED = Verdict(False)
-HELD = Verdict(True)
+
+def verdict_of(seen: Seen, once: bool) -> Verdict:
+    """The verdict of what a rule has seen: a finding for each line, and each parting; ``once``: for the whole run."""
+    findings: dict[tuple[Line, object], Observation] = {}
+    held = unclear = False
+    well, wrong = set[Line](), set[Line]()
+    for each in seen:
+        if isinstance(each, Observation):
+            if not (once and findings):
+                findings.setdefault((each.site.place, each.since), each)
+            wrong.add(each.site.place)
+        elif isinstance(each, Well):
+            held = held or each.held
+            if each.site is not None:
+                well.add(each.site.place)
+        elif each.site is None:
+            unclear = True
+        else:
+            wrong.add(each.site.place)
+    observed = bool(findings) or (held and not unclear)
+    return Verdict(observed, tuple(findings.values()), well=frozenset(well - wrong))
+
+
 NOT_JUDGED = Verdict(False, in_time=False)

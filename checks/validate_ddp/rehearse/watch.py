@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 
 SETTLED = 0.45
 """Seconds without an event from any rank of a group before what they wait in is compared."""
 _WAITING = {"collective", "forward", "backward", "joining"}
 
 
-@dataclass
 class RankState:
     """What one rank is doing. ``history``: its calls on each group, in order, as what must be equal on all ranks."""
 
-    waiting: list[Event] = field(default_factory=list)
-    history: dict[str, list[str]] = field(default_factory=dict)
-    last: float = 0.0
-    ended: bool = False
-    code: int | None = None
+    def __init__(self) -> None:
+        self.waiting: list[Event] = []
+        self.history: dict[str, list[str]] = {}
+        self.last = 0.0
+        self.ended = False
+        self.code: int | None = None
 
 
 class Watch:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from itertools import takewhile
 
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, Site
+from validate_ddp.rehearse.script import conditional
+from validate_ddp.rehearse.verdict import Line, Seen, Unclear, Well
 
 _PLUMBING = {"pathlib", "logging", "shutil", "json", "csv", "pickle", "_pyio", "gzip", "zipfile", "tarfile"}
 """Modules of the standard library through which scripts write."""
@@ -21,6 +23,25 @@ def writers(run: Run) -> dict[str, list[tuple[int, Event]]]:
             continue
         found.setdefault(os.path.relpath(path, run.cwd) if run.cwd else path, []).append((rank, event))
     return found
+
+
+def by_one(run: Run) -> Seen:
+    """Writes, by whether their path is no other rank's, by the end of the run; at no more than their lines.
+
+    That one rank came to a line is no proof, as a metric of its own may have led it there: either all ranks wrote
+    there, each its own path, or the line lies under a condition on the rank.
+    """
+    if run.outcome != "finished":
+        return
+    written = writers(run).values()
+    at: dict[Line, set[int]] = {}
+    for rank, event in (write for writes in written for write in writes):
+        at.setdefault(event["site"].place, set()).add(rank)
+    for writes in written:
+        alone = len({rank for rank, _ in writes}) == 1
+        for site in (event["site"] for _, event in writes):
+            if len(at[site.place]) == len(run.ranks) or conditional(site) is not None:
+                yield Well(site, held=False) if alone else Unclear(site)
 
 
 def is_of_script(event: Event) -> bool:

@@ -1,1 +1,1 @@
-"""The rules: one file each, in the folder named after the kind of fact that makes it worth loading."""
+"""The rules: one file each, with all of it: documentation, trigger, cases, ``check(program)``, ``observe(run)``."""

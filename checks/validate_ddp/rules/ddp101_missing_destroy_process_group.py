@@ -43,96 +43,90 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.ranks import PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "process_group"
+TRIGGER = facts.ProcessGroup
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
+TELLING = Telling("a group that was gone when the rank exited", of_the_script=True)
 
+HEAD = ""
+TAIL = ""
 VALID = (
     """
-import torch.distributed as dist
-
-def main():
-    dist.init_process_group("nccl")
-    dist.barrier()
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    main()
-""",
-    """
-import torch.distributed as dist
-from torch.distributed import destroy_process_group as shut_down
-
-def cleanup():
-    if dist.is_initialized():
-        shut_down()
-
-def main():
-    dist.init_process_group("nccl")
-    try:
+    def main():
+        dist.init_process_group("nccl")
         dist.barrier()
-    finally:
-        cleanup()
+        dist.destroy_process_group()
 
-main()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
     """
-import atexit
-import torch.distributed as dist
+    from torch.distributed import destroy_process_group as shut_down
 
-dist.init_process_group("gloo")
-atexit.register(dist.destroy_process_group)
-""",
+    def cleanup():
+        if dist.is_initialized():
+            shut_down()
+
+    def main():
+        dist.init_process_group("nccl")
+        try:
+            dist.barrier()
+        finally:
+            cleanup()
+
+    main()
+    """,
+    """
+    import atexit
+
+    dist.init_process_group("gloo")
+    atexit.register(dist.destroy_process_group)
+    """,
 )
 INVALID = (
     """
-import torch.distributed as dist
+    def main():
+        dist.init_process_group("nccl")  # expect
+        dist.barrier()
 
-def main():
-    dist.init_process_group("nccl")  # expect
-    dist.barrier()
-
-if __name__ == "__main__":
-    main()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
     """
-import torch.distributed as dist
+    def main():
+        dist.init_process_group("nccl")  # expect
+        dist.barrier()
+        if dist.get_rank() == 0:
+            dist.destroy_process_group()
 
-def main():
-    dist.init_process_group("nccl")  # expect
-    dist.barrier()
-    if dist.get_rank() == 0:
-        dist.destroy_process_group()
-
-if __name__ == "__main__":
-    main()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
     """
-import torch.multiprocessing as mp
-import torch.distributed as dist
+    class Trainer:
+        def __init__(self, rank):
+            dist.init_process_group("nccl", rank=rank, world_size=2)  # expect
 
-class Trainer:
-    def __init__(self, rank):
-        dist.init_process_group("nccl", rank=rank, world_size=2)  # expect
+    def worker(rank):
+        Trainer(rank)
 
-def worker(rank):
-    Trainer(rank)
-
-if __name__ == "__main__":
-    mp.spawn(worker, nprocs=2)
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, nprocs=2)
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding at the first initialisation of the script."""
-    groups = program.facts("process_group")
+    groups = program.facts(facts.ProcessGroup)
     started = [fact for fact in groups if fact.name == "init"]
     destroyed = [fact for fact in groups if fact.name == "destroy"]
     if not started or not program.complete:
@@ -141,7 +135,7 @@ def check(program: Program) -> Iterator[Proposal]:
         return  # the trainers that it shares its set-up with clean up
     if any(fact.who not in PARTIAL or fact.who == started[0].who for fact in destroyed):
         return
-    name = "deepspeed.init_distributed" if started[0].value("deepspeed") else "init_process_group"
+    name = "deepspeed.init_distributed" if started[0].deepspeed else "init_process_group"
     message = f"`{name}` has no matching `destroy_process_group` on any path of this script"
     if destroyed:
         message = f"`destroy_process_group` is reached on {phrase(destroyed[0].who)}, the other ranks never call it"
@@ -150,8 +144,8 @@ def check(program: Program) -> Iterator[Proposal]:
     yield propose(program, started[0], WARNING, message, evidence=evidence, fix=fix)
 
 
-def _fix(program: Program, started: Fact) -> Fix | None:
-    if started.loops or started.value("deepspeed"):
+def _fix(program: Program, started: facts.ProcessGroup) -> Fix | None:
+    if started.loops or started.deepspeed:
         return None
     from validate_ddp.rules.edits import always_initialised, distributed
     from validate_ddp.rules.teardown import ending
@@ -166,3 +160,25 @@ def _fix(program: Program, started: Fact) -> Fix | None:
         call = f"if {dist}.is_initialized():\n    {call}"
     edit = Edit("insert_before" if last.before else "append", last.path, last.statement, call)
     return Fix(title, not last.in_use, (*imports, edit))
+
+
+def observe(run: Run) -> Seen:
+    """Looks at ranks that came to their end; after a crash a group that is up says nothing."""
+    if run.outcome != "finished":
+        return
+    ends, left = 0, []
+    for rank in run.ranks:
+        groups, exits, failed = run.of(rank, "group"), run.of(rank, "exit"), bool(run.of(rank, "exception"))
+        for event in exits or groups:
+            gone = bool(exits) and not event["initialized"] and not failed
+            yield Well(event["site"], held=bool(groups)) if gone else Unclear(event["site"])
+        if groups and not failed:
+            ends += len(exits)
+            left += [(rank, event["site"]) for event in exits if event["initialized"]]
+    if left:
+        who = "every rank" if len(left) == ends else "rank " + ", ".join(str(rank) for rank, _ in left)
+        message = f"the process group is still up when {who} exits: no `destroy_process_group()` was called"
+        site = left[0][1]
+        # A group that a library made is that library's to destroy, as with a Trainer.
+        severity = INFO if site.frames and site.frames[0].library else WARNING
+        yield Observation("DDP101", severity, site, message, (), tuple(rank for rank, _ in left))

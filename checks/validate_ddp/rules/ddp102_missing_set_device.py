@@ -37,108 +37,84 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Device
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "process_group"
+TRIGGER = facts.ProcessGroup
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "S"
 FIX = "unsafe"
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-"""
+HEAD = ""
 VALID = (
-    _HEAD
-    + """
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.barrier()
-model = DDP(torch.nn.Linear(2, 2).cuda())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl", device_id=device)
-dist.barrier()
-torch.cuda.set_device(device)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
-dist.init_process_group("nccl")
-dist.barrier()
-model = DDP(torch.nn.Linear(2, 2).cuda())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-dist.init_process_group("gloo")
-dist.barrier()
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-local_rank = int(os.environ["LOCAL_RANK"])
-dist.init_process_group("nccl")
-model = torch.nn.Linear(2, 2).to(local_rank)
-model = DDP(model, device_ids=[local_rank])
-dist.barrier(device_ids=[local_rank])
-dist.destroy_process_group()
-""",
+    """
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.barrier()
+    model = DDP(torch.nn.Linear(2, 2).cuda())
+    """,
+    """
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=device)
+    dist.barrier()
+    torch.cuda.set_device(device)
+    """,
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+    dist.init_process_group("nccl")
+    dist.barrier()
+    model = DDP(torch.nn.Linear(2, 2).cuda())
+    """,
+    """
+    dist.init_process_group("gloo")
+    dist.barrier()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
+    """
+    local_rank = int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("nccl")
+    model = torch.nn.Linear(2, 2).to(local_rank)
+    model = DDP(model, device_ids=[local_rank])
+    dist.barrier(device_ids=[local_rank])
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-dist.init_process_group("nccl")
-dist.barrier()  # expect
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
     """
-import argparse
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    dist.init_process_group("nccl")
+    dist.barrier()  # expect
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
+    """
+    # alone
+    def worker(gpu, args):
+        dist.init_process_group(args.dist_backend, rank=gpu, world_size=2)
+        names = [None, None]
+        dist.all_gather_object(names, "host")  # expect
+        torch.cuda.set_device(gpu)
+        dist.destroy_process_group()
 
-def worker(gpu, args):
-    dist.init_process_group(args.dist_backend, rank=gpu, world_size=2)
-    names = [None, None]
-    dist.all_gather_object(names, "host")  # expect
-    torch.cuda.set_device(gpu)
-    dist.destroy_process_group()
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--dist-backend", default="nccl")
+        mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
+    """,
+    """
+    def main():
+        dist.init_process_group("nccl")  # expect
+        model = DDP(torch.nn.Linear(2, 2).cuda())
+        model(torch.ones(2, 2).cuda()).sum().backward()
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dist-backend", default="nccl")
-    mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
-""",
-    _HEAD
-    + """
-def main():
-    dist.init_process_group("nccl")  # expect
-    model = DDP(torch.nn.Linear(2, 2).cuda())
-    model(torch.ones(2, 2).cuda()).sum().backward()
-    dist.destroy_process_group()
-
-main()
-""",
-    _HEAD
-    + """
-dist.init_process_group(backend="nccl")  # expect
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-model = DDP(torch.nn.Linear(2, 2).to(device))
-dist.destroy_process_group()
-""",
+    main()
+    """,
+    """
+    dist.init_process_group(backend="nccl")  # expect
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = DDP(torch.nn.Linear(2, 2).to(device))
+    """,
 )
 _CHOSEN = ("set_device", "set_device_index")
 _ON_CURRENT_DEVICE = frozenset(
@@ -153,10 +129,10 @@ _PER_RANK = (
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each collective that comes too early; or one where no device is ever chosen."""
-    started = [fact for fact in program.facts("process_group") if fact.name == "init" and _is_nccl(program, fact)]
-    if not started or any(fact.value("device_id") for fact in started) or program.mentions(*_ELSEWHERE):
+    started = [fact for fact in program.facts(facts.ProcessGroup) if fact.name == "init" and _is_nccl(program, fact)]
+    if not started or any(fact.device_id for fact in started) or program.mentions(*_ELSEWHERE):
         return
-    chosen = [fact for fact in program.facts("device") if fact.name in _CHOSEN]
+    chosen = [fact for fact in program.facts(facts.Device) if fact.name in _CHOSEN]
     if chosen:
         yield from _too_early(program, started[0], chosen[0])
     elif _is_never_chosen(program):
@@ -166,33 +142,33 @@ def check(program: Program) -> Iterator[Proposal]:
             INFO if started[0].hangs_on_unknown else WARNING,
             "no rank chooses a device: all of them work on GPU 0, and NCCL refuses two ranks on one device; call "
             "`torch.cuda.set_device` with the local rank",
-            evidence=[place(fact.site, "this goes to GPU 0 on every rank") for fact in program.facts("device")[:1]],
+            evidence=[place(fact.site, "this goes to GPU 0 on every rank") for fact in program.facts(facts.Device)[:1]],
             fix=_fix(program, started[0]),
         )
 
 
-def _is_nccl(program: Program, fact: Fact) -> bool:
+def _is_nccl(program: Program, fact: facts.ProcessGroup) -> bool:
     """Whether the backend is NCCL, be it as the default of a command line option."""
-    backend = fact.value("backend")
+    backend = fact.backend
     if constant(backend) == "nccl":
         return True
     names = {atom.name.rpartition(".")[2] for atom in bare(backend) if isinstance(atom, Opaque)}
     return len(backend) == 1 and any(
-        fact.name in names and constant(fact.value("default")) == "nccl" for fact in program.facts("option")
+        fact.name in names and constant(fact.default) == "nccl" for fact in program.facts(facts.Option)
     )
 
 
-def _too_early(program: Program, started: Fact, chosen: Fact) -> Iterator[Proposal]:
+def _too_early(program: Program, started: Fact, chosen: facts.Device) -> Iterator[Proposal]:
     """Collectives between the start of the group and the choice of a device, which send from the current one."""
-    if chosen.who != "all" or not _differs(chosen.value("device")):
+    if chosen.who != "all" or not _differs(chosen.device):
         return
     reported = set()
-    for fact in program.facts("collective"):
+    for fact in program.facts(facts.Collective):
         if not started.order < fact.order < chosen.order:
             continue
         if fact.name not in _ON_CURRENT_DEVICE:
             return  # of tensors, which may be on the right device: that one is then used again
-        if fact.who != "all" or fact.value("group") or fact.value("device_ids") or fact.site in reported:
+        if fact.who != "all" or fact.group or fact.device_ids or fact.site in reported:
             continue
         reported.add(fact.site)
         yield propose(
@@ -208,25 +184,25 @@ def _too_early(program: Program, started: Fact, chosen: Fact) -> Iterator[Propos
 
 def _differs(device: Value) -> bool:
     parts = [*bare(device), *reaching(device)]
-    made = [part for part in parts if isinstance(part, Resource) and part.kind == "device"]
-    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.get("index")) for part in made)
+    made = [part for part in parts if isinstance(part, Device)]
+    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.index) for part in made)
 
 
 def _is_never_chosen(program: Program) -> bool:
     """Whether everything that is moved goes to plain "cuda", and nothing hints at a device of the rank's own."""
-    devices = program.facts("device")
-    wrapped = [fact for fact in program.facts("wrap") if fact.name in ("ddp", "fsdp")]
-    values = [atom for fact in devices for atom in bare(fact.value("device"))]
-    given = [atom for fact in wrapped for atom in bare(fact.value("device_id"))]
+    devices = program.facts(facts.Device)
+    wrapped = [fact for fact in program.facts(facts.Wrap) if fact.name in ("ddp", "fsdp")]
+    values = [atom for fact in devices for atom in bare(fact.device)]
+    given = [atom for fact in wrapped for atom in bare(fact.device_id)]
     words = [word for word in _PER_RANK if not given or word != b"device_id"]
     return (
         program.complete
         and bool(wrapped)
-        and not any(fact.value("device_ids") for fact in wrapped)
+        and not any(fact.device_ids for fact in wrapped)
         and any(isinstance(atom, Const) and atom.value == "cuda" for atom in values)
         and all(isinstance(atom, Const) and atom.value in ("cuda", "cpu", None) for atom in values)
-        and all(isinstance(atom, Resource) and constant(atom.get("index")) == "cuda" for atom in given)
-        and not program.facts("launch")
+        and all(isinstance(atom, Device) and constant(atom.index) == "cuda" for atom in given)
+        and not program.facts(facts.Launch)
         and not program.mentions(*words)
     )
 

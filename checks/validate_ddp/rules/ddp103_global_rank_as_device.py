@@ -31,104 +31,83 @@ unsafe, since other launchers set other variables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, WorldSize, bare, reaching
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source.syntax import Call, FunctionDef, List, Tuple
+from validate_ddp.source.traversal import dotted
 
-TRIGGER = "device"
+TRIGGER = facts.Device
 SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("each rank take the GPU of its local rank", once=True)
 
+HEAD = ""
 VALID = (
     """
-import os
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
     """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-torch.cuda.set_device(rank % torch.cuda.device_count())
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    """,
     """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    # alone
+    def worker(rank, world_size):
+        dist.init_process_group("nccl", rank=rank, world_size=world_size)
+        torch.cuda.set_device(rank)
+        dist.destroy_process_group()
 
-def worker(rank, world_size):
-    dist.init_process_group("nccl", rank=rank, world_size=world_size)
-    torch.cuda.set_device(rank)
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+    """,
 )
 INVALID = (
     """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-torch.cuda.set_device(rank)  # expect
-dist.destroy_process_group()
-""",
-    """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-def main():
     dist.init_process_group("nccl")
-    rank = int(os.environ["RANK"])
-    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
-    dist.destroy_process_group()
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)  # expect
+    """,
+    """
+    def main():
+        dist.init_process_group("nccl")
+        rank = int(os.environ["RANK"])
+        model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
 
-if __name__ == "__main__":
+    if __name__ == "__main__":
+        main()
+    """,
+    """
+    def device_of(rank):
+        return torch.device(f"cuda:{rank}")  # expect
+
+    def main():
+        dist.init_process_group("nccl")
+        model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
+
     main()
-""",
-    """
-import torch
-import torch.distributed as dist
-
-def device_of(rank):
-    return torch.device(f"cuda:{rank}")  # expect
-
-def main():
-    dist.init_process_group("nccl")
-    model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
-    dist.destroy_process_group()
-
-main()
-""",
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each function in which it happens, at its first place."""
-    groups: dict[tuple[str, str], list[Fact]] = {}
-    for fact in program.facts("device"):
+    groups: dict[tuple[str, str], list[facts.Device]] = {}
+    for fact in program.facts(facts.Device):
         if _is_global_rank(fact):
             groups.setdefault((fact.site.path, fact.site.function), []).append(fact)
     if not groups or _one_node(program):
         return
-    for facts in groups.values():
-        first, *others = sorted(facts, key=lambda fact: fact.site.span)
+    for uses in groups.values():
+        first, *others = sorted(uses, key=lambda fact: fact.site.span)
         evidence = [place(fact.site, "and here") for fact in others if fact.site.span.line != first.site.span.line]
         yield propose(
             program,
@@ -141,14 +120,14 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _fix(program: Program, facts: list[Fact]) -> Fix | None:
+def _fix(program: Program, uses: list[facts.Device]) -> Fix | None:
     """Every use of the rank in the function's calls becomes the local rank; none where one is not plainly written."""
     from validate_ddp.interpreter.surroundings import call_at, held_by_names, written
     from validate_ddp.rules.edits import is_local_rank
 
-    path, place = facts[0].site.path, facts[0].site.statement
+    path, place = uses[0].site.path, uses[0].site.statement
     body = program.body(path)
-    local = next(held_by_names(body, facts[0], is_local_rank), None)
+    local = next(held_by_names(body, uses[0], is_local_rank), None)
     imports: tuple[Edit, ...] = ()
     if local is None:
         if program.mentions(b"SLURM_", b"OMPI_", b"PMI_", b"horovod", b"mpi4py"):
@@ -158,11 +137,11 @@ def _fix(program: Program, facts: list[Fact]) -> Fix | None:
             environ, imports = "os.environ", (Edit("add_import", path, place, "import os"),)
         local = f'int({environ}["LOCAL_RANK"])'
     edits: list[Edit] = []
-    several = len({fact.site for fact in facts}) > 1
-    if several and "(" in local and _dominates(program, facts) is not None:
+    several = len({fact.site for fact in uses}) > 1
+    if several and "(" in local and _dominates(program, uses) is not None:
         edits.append(Edit("insert_before", path, place, f"local_rank = {local}"))
         local = "local_rank"
-    for site in dict.fromkeys(fact.site for fact in facts):
+    for site in dict.fromkeys(fact.site for fact in uses):
         call = call_at(body, site.span)
         name = None if call is None else _rank_argument(call)
         if name is None:
@@ -171,34 +150,33 @@ def _fix(program: Program, facts: list[Fact]) -> Fix | None:
     return Fix(f"use the local rank, `{local}`", False, (*imports, *edits))
 
 
-def _dominates(program: Program, facts: list[Fact]) -> Span | None:
+def _dominates(program: Program, uses: list[facts.Device]) -> Span | None:
     """The function's span, where its first such statement runs before the others and it has no `local_rank` yet."""
     from validate_ddp.interpreter.surroundings import end_of, levels
 
-    path = facts[0].site.path
+    path = uses[0].site.path
     body = program.body(path)
-    first, *others = (levels(body, fact.site.statement) for fact in facts)
-    owners = [level.owner for level in first if level.owner is not None and level.owner[0] == "def"]
+    first, *others = (levels(body, fact.site.statement) for fact in uses)
+    owners = [level.owner for level in first if isinstance(level.owner, FunctionDef)]
     if not owners or any(len(held) < len(first) or held[len(first) - 1].body is not first[-1].body for held in others):
         return None
-    whole = Span(owners[-1][1][0], owners[-1][1][1], *end_of(owners[-1]))
+    start, end = Span(*owners[-1].span), end_of(owners[-1])
+    whole = Span(start.line, start.column, *end)
     return None if "local_rank" in program.code(path, whole) else whole
 
 
-def _rank_argument(call: list[Any]) -> str | None:
+def _rank_argument(call: Call) -> str | None:
     """The name that is given as a device: by its position, or in ``device_ids``."""
-    from validate_ddp.interpreter.surroundings import dotted
-
-    for name, value in call[3]:
-        if name == "device_ids" and value[0] == "seq" and len(value[2]) == 1:
-            return dotted(value[2][0])
+    for name, value in call.keywords:
+        if name == "device_ids" and isinstance(value, (Tuple, List)) and len(value.elts) == 1:
+            return dotted(value.elts[0])
         if name in ("device", "index"):
             return dotted(value)
-    return dotted(call[2][-1]) if call[2] else None
+    return dotted(call.args[-1]) if call.args else None
 
 
-def _is_global_rank(fact: Fact) -> bool:
-    parts = [*bare(fact.value("device")), *reaching(fact.value("device"))]
+def _is_global_rank(fact: facts.Device) -> bool:
+    parts = [*bare(fact.device), *reaching(fact.device)]
     ranks = [part for part in parts if isinstance(part, Rank)]
     return bool(ranks) and all(rank.scope == "global" and rank.sure for rank in ranks)
 
@@ -207,6 +185,22 @@ def _one_node(program: Program) -> bool:
     """Whether the script itself says that its world is the devices, or the spawned processes, of one machine."""
     return any(
         (isinstance(atom, WorldSize) and atom.local) or (isinstance(atom, Rank) and atom.scope == "spawn")
-        for fact in program.facts("process_group")
-        for atom in (*bare(fact.value("world_size")), *bare(fact.value("rank")))
-    ) or any(fact.value("one_node") for fact in program.facts("process_group"))
+        for fact in program.facts(facts.ProcessGroup)
+        for atom in (*bare(fact.world_size), *bare(fact.rank))
+    ) or any(fact.one_node for fact in program.facts(facts.ProcessGroup))
+
+
+def observe(run: Run) -> Seen:
+    """Looks at the ranks whose local rank differs from their rank, as on one node no rank's does."""
+    for rank, event in run.each("device"):
+        local = run.local_rank(rank)
+        if rank == local:
+            continue
+        if event["index"] == rank:
+            message = (
+                f"rank {rank} asks for GPU {rank} ({event['via']}), the number of its rank: on its node it is local "
+                f"rank {local}"
+            )
+            yield Observation("DDP103", ERROR, event["site"], message, (), (rank,))
+        else:
+            yield Well(event["site"]) if event["index"] == local else Unclear(event["site"])

@@ -31,106 +31,75 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare, constant
+from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import propose, unless_guessed
 
-TRIGGER = "process_group"
+TRIGGER = facts.ProcessGroup
 SEVERITIES = (WARNING, ERROR, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("each rank use its own rank", once=True, outranks=("DDP202", "DDP209"))
 
+HEAD = ""
 VALID = (
     """
-import os
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
     """
-import os
-import torch
-import torch.distributed as dist
-
-# One node by design: the ranks are its devices.
-local_rank = int(os.environ["LOCAL_RANK"])
-dist.init_process_group("nccl", rank=local_rank, world_size=torch.cuda.device_count())
-dist.destroy_process_group()
-""",
+    # One node by design: the ranks are its devices.
+    local_rank = int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("nccl", rank=local_rank, world_size=torch.cuda.device_count())
+    """,
     """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    # alone
+    def worker(local_rank, world_size):
+        dist.init_process_group("nccl", rank=local_rank, world_size=world_size)
+        dist.destroy_process_group()
 
-def worker(local_rank, world_size):
-    dist.init_process_group("nccl", rank=local_rank, world_size=world_size)
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+    """,
     """
-import os
-import torch.distributed as dist
-
-local_rank = int(os.environ["LOCAL_RANK"])
-node = int(os.environ["GROUP_RANK"])
-rank = node * int(os.environ["LOCAL_WORLD_SIZE"]) + local_rank
-dist.init_process_group("nccl", rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
-dist.destroy_process_group()
-""",
+    local_rank = int(os.environ["LOCAL_RANK"])
+    node = int(os.environ["GROUP_RANK"])
+    rank = node * int(os.environ["LOCAL_WORLD_SIZE"]) + local_rank
+    dist.init_process_group("nccl", rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
+    """,
 )
 INVALID = (
     """
-import os
-import torch.distributed as dist
-
-local_rank = int(os.environ["LOCAL_RANK"])
-world_size = int(os.environ["WORLD_SIZE"])
-dist.init_process_group("nccl", rank=local_rank, world_size=world_size)  # expect
-dist.destroy_process_group()
-""",
+    local_rank = int(os.environ["LOCAL_RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("nccl", rank=local_rank, world_size=world_size)  # expect
+    """,
     """
-import os
-import torch.distributed as dist
-from torch.utils.data import DistributedSampler
+    def main():
+        local_rank = int(os.environ.get("LOCAL_RANK", 0))
+        dist.init_process_group("nccl")
+        sampler = DistributedSampler(  # expect
+            range(8), num_replicas=dist.get_world_size(), rank=local_rank, shuffle=False
+        )
+        print(list(sampler))
 
-def main():
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    dist.init_process_group("nccl")
-    sampler = DistributedSampler(  # expect
-        range(8), num_replicas=dist.get_world_size(), rank=local_rank, shuffle=False
-    )
-    print(list(sampler))
-    dist.destroy_process_group()
-
-main()
-""",
+    main()
+    """,
     """
-import os
-import torch
-import torch.distributed as dist
-
-rank = int(os.environ["RANK"])
-nodes = int(os.environ["NNODES"])
-dist.init_process_group("nccl", rank=rank, world_size=torch.cuda.device_count())  # expect
-dist.destroy_process_group()
-""",
+    rank = int(os.environ["RANK"])
+    nodes = int(os.environ["NNODES"])
+    dist.init_process_group("nccl", rank=rank, world_size=torch.cuda.device_count())  # expect
+    """,
     """
-import argparse
-import os
-import torch.distributed as dist
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
-args = parser.parse_args()
-dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ["WORLD_SIZE"]))  # expect
-dist.destroy_process_group()
-""",
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
+    args = parser.parse_args()
+    dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ["WORLD_SIZE"]))  # expect
+    """,
 )
 _OF_NODES = (
     b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
@@ -142,20 +111,18 @@ _ENDS = (b" ", b"\n", b"\r", b"'", b'"', b"`", b"\\", b"]", b")", b",")
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each call that mixes the two."""
-    if not program.facts("process_group") or any(
-        fact.name in ("spawn", "Process", "horovod") for fact in program.facts("launch")
+    if not program.facts(facts.ProcessGroup) or any(
+        fact.name in ("spawn", "Process", "horovod") for fact in program.facts(facts.Launch)
     ):
         return
-    for fact in program.facts("process_group", "sampler"):
+    for fact in program.facts(facts.ProcessGroup, facts.Sampler):
         if fact.name == "destroy":
             continue
-        size = fact.value("world_size" if fact.kind == "process_group" else "num_replicas")
-        message = _mixed(program, fact, fact.value("rank"), size)
+        size = fact.world_size if isinstance(fact, facts.ProcessGroup) else fact.num_replicas
+        message = _mixed(program, fact, fact.rank, size)
         if message is None:
             continue
-        severity = (
-            unless_guessed(ERROR, _is_guessed(fact.value("rank"), size)) if _of_several_nodes(program) else WARNING
-        )
+        severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if _of_several_nodes(program) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
         yield propose(program, fact, severity, message)
@@ -174,17 +141,17 @@ def _of_several_nodes(program: Program) -> bool:
     return program.times(b"nnodes") > program.times(*single)
 
 
-def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None:
+def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Value, size: Value) -> str | None:
     """What is wrong with this rank beside this world size; None where both are of one kind, or one is not known."""
-    known = _has_global_rank_beside(fact)
+    known = isinstance(fact, facts.ProcessGroup) and _has_global_rank_beside(fact)
     scopes = {atom.scope if atom.sure or atom.option or known else "" for atom in bare(rank) if isinstance(atom, Rank)}
     sizes = {atom.local for atom in bare(size) if isinstance(atom, WorldSize)}
-    text = str(constant(fact.value("world_size_text"))).lower()
+    text = fact.world_size_text.lower() if isinstance(fact, facts.ProcessGroup) else ""
     if any(word in text for word in ("gpu", "device", "local", "nproc")):
         return None  # a world of one node, as it seems
     whole = sizes == {False} if size else True  # the default is the world of the launcher, or of the group
     if scopes == {"local"} and whole:
-        if fact.kind == "sampler":
+        if isinstance(fact, facts.Sampler):
             return (
                 "the local rank is passed as `rank`: on several nodes every node trains on the share of the first, "
                 "and the rest is never seen"
@@ -192,18 +159,17 @@ def _mixed(program: Program, fact: Fact, rank: Value, size: Value) -> str | None
         return (
             "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
         )
-    if fact.kind == "process_group" and scopes == {"global"} and sizes == {True} and _of_several_nodes(program):
+    if isinstance(fact, facts.ProcessGroup) and scopes == {"global"} and sizes == {True} and _of_several_nodes(program):
         return "`device_count()` is passed as `world_size` beside a global rank: the second node's ranks are too high"
     return None
 
 
-def _has_global_rank_beside(fact: Fact) -> bool:
+def _has_global_rank_beside(fact: facts.ProcessGroup) -> bool:
     """Whether what is passed is called a local rank, and a global rank has its own name in the same place.
 
     `args.local_rank, args.rank = get_envs()`: then the two are not one number, wherever they come from.
     """
-    text = constant(fact.value("rank_text"))
-    holder, _, last = text.rpartition(".") if isinstance(text, str) else ("", "", "")
+    holder, _, last = fact.rank_text.rpartition(".")
     if "local" not in last.lower():
         return False
     for names in _names_at(fact, holder):
@@ -226,3 +192,23 @@ def _names_at(fact: Fact, holder: str) -> Iterator[dict[str, Value]]:
             if isinstance(atom, (Instance, Resource)):
                 yield atom.fields
         scope = scope.parent
+
+
+def observe(run: Run) -> Seen:
+    """Looks at the ranks whose local rank differs from their rank."""
+    for rank, event in run.each("joining", "sampler"):
+        local = run.local_rank(rank)
+        if rank == local or event.get("rank") is None:
+            continue
+        if event["rank"] == local:
+            what = "joins the process group" if event["event"] == "joining" else "takes its share of the data"
+            message = f"rank {rank} {what} as rank {local}, which is its local rank: {_wrong(event['event'])}"
+            yield Observation("DDP104", ERROR, event["site"], message, (), (rank,))
+        else:
+            yield Well(event["site"]) if event["rank"] == rank else Unclear(event["site"])
+
+
+def _wrong(kind: str) -> str:
+    if kind == "joining":
+        return "another node has a rank of that number too"
+    return "ranks of several nodes read the same samples, and others are read by nobody"

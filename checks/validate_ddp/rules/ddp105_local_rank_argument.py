@@ -39,119 +39,95 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "option"
+TRIGGER = facts.Option
 SEVERITIES = (WARNING,)
 EVIDENCE = "S"
 FIX = "unsafe"
 
-_HEAD = """
-import argparse
-import os
-import torch
-import torch.distributed as dist
-
-parser = argparse.ArgumentParser()
+HEAD = """
+    parser = argparse.ArgumentParser()
+"""
+TAIL = """
+    dist.init_process_group("nccl")
+    dist.destroy_process_group()
 """
 VALID = (
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
-args = parser.parse_args()
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=0, help="please ignore")
-args = parser.parse_args()
-torch.cuda.set_device(dist.get_node_local_rank())
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=-1)
-args = parser.parse_args()
-if "LOCAL_RANK" in os.environ:
-    args.local_rank = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import torch.multiprocessing as mp
-
-def worker(local_rank, args):
-    args.local_rank = local_rank
+    """
+    parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
+    args = parser.parse_args()
     torch.cuda.set_device(args.local_rank)
-    dist.init_process_group("nccl", rank=local_rank, world_size=2)
-    dist.destroy_process_group()
+    """,
+    """
+    parser.add_argument("--local_rank", type=int, default=0, help="please ignore")
+    args = parser.parse_args()
+    torch.cuda.set_device(dist.get_node_local_rank())
+    """,
+    """
+    parser.add_argument("--local_rank", type=int, default=-1)
+    args = parser.parse_args()
+    if "LOCAL_RANK" in os.environ:
+        args.local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(args.local_rank)
+    """,
+    """
+    # alone
+    def worker(local_rank, args):
+        args.local_rank = local_rank
+        torch.cuda.set_device(args.local_rank)
+        dist.init_process_group("nccl", rank=local_rank, world_size=2)
+        dist.destroy_process_group()
 
-if __name__ == "__main__":
-    parser.add_argument("--local_rank", type=int, default=0)
-    mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
-""",
-    _HEAD
-    + """
-import deepspeed
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--local_rank", type=int, default=0)
+        mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
+    """,
+    """
+    import deepspeed
 
-parser.add_argument("--local_rank", type=int, default=-1)
-args = parser.parse_args()
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
+    parser.add_argument("--local_rank", type=int, default=-1)
+    args = parser.parse_args()
+    torch.cuda.set_device(args.local_rank)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=0)  # expect
-args = parser.parse_args()
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
     """
-import argparse
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+    parser.add_argument("--local_rank", type=int, default=0)  # expect
+    args = parser.parse_args()
+    torch.cuda.set_device(args.local_rank)
+    """,
+    """
+    # alone
+    def options():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, default=0.1)
+        parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)  # expect
+        return parser.parse_args()
 
-def options():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)  # expect
-    return parser.parse_args()
+    class Trainer:
+        def __init__(self, args):
+            self.local_rank = args.local_rank
+            self.model = DDP(torch.nn.Linear(2, 2).cuda(self.local_rank), device_ids=[self.local_rank])
 
-class Trainer:
-    def __init__(self, args):
-        self.local_rank = args.local_rank
-        self.model = DDP(torch.nn.Linear(2, 2).cuda(self.local_rank), device_ids=[self.local_rank])
+    def main():
+        args = options()
+        dist.init_process_group("nccl")
+        Trainer(args)
+        dist.destroy_process_group()
 
-def main():
-    args = options()
-    dist.init_process_group("nccl")
-    Trainer(args)
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    main()
-""",
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int)  # expect
-args, rest = parser.parse_known_args()
-dist.init_process_group("nccl")
-device = torch.device(f"cuda:{args.local_rank}")
-dist.destroy_process_group()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
+    """
+    parser.add_argument("--local_rank", type=int)  # expect
+    args, rest = parser.parse_known_args()
+    device = torch.device(f"cuda:{args.local_rank}")
+    """,
 )
 _OTHER_SOURCES = (
     b"LOCAL_RANK",
@@ -165,18 +141,18 @@ _OTHER_SOURCES = (
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding, at the option's declaration."""
-    options = [fact for fact in program.facts("option") if fact.name == "local_rank"]
-    devices = [fact for fact in program.facts("device") if _is_from_option(fact)]
+    options = [fact for fact in program.facts(facts.Option) if fact.name == "local_rank"]
+    devices = [fact for fact in program.facts(facts.Device) if _is_from_option(fact)]
     if not options or not devices or not program.is_distributed or program.mentions(*_OTHER_SOURCES):
         return
-    if program.facts("launch"):
+    if program.facts(facts.Launch):
         return
     fact, used = options[0], devices[0]
-    default = constant(fact.value("default")) if fact.value("default") else None
-    name = constant(fact.value("option"))
+    default = constant(fact.default) if fact.default else None
+    name = constant(fact.option)
     every = f"its default, {default}" if default is not ... else "its default"
     effect = f"every rank gets {every}"
-    if constant(fact.value("required")) is True:
+    if constant(fact.required) is True:
         effect = "every rank stops there, as it is required"
     yield propose(
         program,
@@ -188,16 +164,16 @@ def check(program: Program) -> Iterator[Proposal]:
     )
 
 
-def _is_from_option(fact: Fact) -> bool:
+def _is_from_option(fact: facts.Device) -> bool:
     """Whether the device is the option's value, and no rank that was read from elsewhere."""
-    parts = [*bare(fact.value("device")), *reaching(fact.value("device"))]
+    parts = [*bare(fact.device), *reaching(fact.device)]
     ranks = [part for part in parts if isinstance(part, Rank)]
     return any(rank.option for rank in ranks) and not any(rank.sure for rank in ranks)
 
 
-def _fix(fact: Fact) -> Fix | None:
-    parser = constant(fact.value("parser"))
-    if not isinstance(parser, str) or not parser or constant(fact.value("required")) is True:
+def _fix(fact: facts.Option) -> Fix | None:
+    parser = fact.parser
+    if not parser or constant(fact.required) is True:
         return None
     path, statement = fact.site.path, fact.site.statement
     source = 'int(os.environ.get("LOCAL_RANK", 0))'

@@ -29,86 +29,73 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import constant
+from validate_ddp.rehearse.verdict import Telling
 from validate_ddp.rules.proposing import propose
 
-TRIGGER = "process_group"
+TRIGGER = facts.ProcessGroup
 SEVERITIES = (ERROR, INFO)
 EVIDENCE = "S"
 FIX = "safe"
+TELLING = Telling(crashes=("TypeError", "AttributeError"))
 
+HEAD = ""
 VALID = (
     """
-from datetime import timedelta
-import torch.distributed as dist
+    from datetime import timedelta
 
-dist.init_process_group("nccl", timeout=timedelta(seconds=1800))
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", timeout=timedelta(seconds=1800))
+    """,
     """
-import argparse
-import datetime
-import torch.distributed as dist
+    import datetime
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--timeout", type=int, default=30)
-args = parser.parse_args()
-timeout = datetime.timedelta(minutes=args.timeout) if args.timeout else None
-dist.init_process_group("nccl", timeout=timeout)
-dist.destroy_process_group()
-""",
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--timeout", type=int, default=30)
+    args = parser.parse_args()
+    timeout = datetime.timedelta(minutes=args.timeout) if args.timeout else None
+    dist.init_process_group("nccl", timeout=timeout)
+    """,
     """
-import torch.distributed as dist
-
-dist.init_process_group("gloo", None, None)
-dist.monitored_barrier(timeout=30.0)
-store = dist.TCPStore("localhost", 29500, timeout=30)
-dist.destroy_process_group()
-""",
+    dist.init_process_group("gloo", None, None)
+    dist.monitored_barrier(timeout=30.0)
+    store = dist.TCPStore("localhost", 29500, timeout=30)
+    """,
 )
 INVALID = (
     """
-import torch.distributed as dist
-
-dist.init_process_group("nccl", timeout=1800)  # expect
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", timeout=1800)  # expect
+    """,
     """
-import torch.distributed as dist
+    TIMEOUT = 2 * 60 * 60
 
-TIMEOUT = 2 * 60 * 60
+    def main():
+        dist.init_process_group("nccl", timeout=TIMEOUT)  # expect
 
-def main():
-    dist.init_process_group("nccl", timeout=TIMEOUT)  # expect
-    dist.destroy_process_group()
-
-main()
-""",
+    main()
+    """,
     """
-from datetime import timedelta
-import torch.distributed as dist
+    from datetime import timedelta
 
-dist.init_process_group("nccl", timeout=timedelta(hours=1))
-group = dist.new_group([0, 1], timeout=60.0, backend="gloo")  # expect
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", timeout=timedelta(hours=1))
+    group = dist.new_group([0, 1], timeout=60.0, backend="gloo")  # expect
+    """,
 )
 _STARTING = ("new_group", "new_subgroups", "new_subgroups_by_enumeration")
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such call."""
-    starting = [fact for fact in program.facts("process_group", "collective") if fact.value("timeout")]
+    starting = [fact for fact in program.facts(facts.ProcessGroup, facts.Collective) if fact.timeout]
     for fact in starting:
-        if fact.kind == "collective" and fact.name not in _STARTING:
+        if isinstance(fact, facts.Collective) and fact.name not in _STARTING:
             continue
-        number = constant(fact.value("timeout"))
+        number = constant(fact.timeout)
         if type(number) not in (int, float):
             continue
-        name = fact.name if fact.kind == "collective" else "init_process_group"
-        name = "deepspeed.init_distributed" if fact.value("deepspeed") else name
+        name = fact.name if isinstance(fact, facts.Collective) else "init_process_group"
+        name = "deepspeed.init_distributed" if isinstance(fact, facts.ProcessGroup) and fact.deepspeed else name
         yield propose(
             program,
             fact,
@@ -118,9 +105,9 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _fix(fact: Fact) -> Fix | None:
-    text = constant(fact.value("timeout_text"))
-    if not isinstance(text, str):
+def _fix(fact: facts.ProcessGroup | facts.Collective) -> Fix | None:
+    text = fact.timeout_text
+    if not text:
         return None
     path, span = fact.site.path, fact.site.span
     edits = (

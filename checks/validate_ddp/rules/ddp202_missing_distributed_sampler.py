@@ -30,120 +30,117 @@ fewer by the number of ranks, and schedules that count them change. The epoch lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
+from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
+from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.iterations import (
+    Turn,
+    contents,
+    loader_of,
+    sampler_of,
+    shared,
+    training_turn,
+    training_turns,
+)
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "loader"
+TRIGGER = facts.Loader
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("no sample read by two ranks", once=True)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+HEAD = """
+    from torch.utils.data import RandomSampler, Subset
 
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(1, 1))
 
-def train(loader):
-    for epoch in range(2):
-        if hasattr(loader.sampler, "set_epoch"):
-            loader.sampler.set_epoch(epoch)
-        for batch in loader:
-            model(batch).sum().backward()
+    def train(loader):
+        for epoch in range(2):
+            if hasattr(loader.sampler, "set_epoch"):
+                loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).sum().backward()
 """
 VALID = (
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-data = torch.ones(8, 1)
-mine = Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))
-train(DataLoader(mine, shuffle=True))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
-with torch.no_grad():
-    for batch in DataLoader(torch.ones(8, 1)):
-        model(batch)
-dist.destroy_process_group()
-""",
+    """
+    train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+    """,
+    """
+    data = torch.ones(8, 1)
+    mine = Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))
+    train(DataLoader(mine, shuffle=True))
+    """,
+    """
+    train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+    with torch.no_grad():
+        for batch in DataLoader(torch.ones(8, 1)):
+            model(batch)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
+    """
+    train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+    """,
+    """
+    class Data(Dataset):
+        def __len__(self):
+            return 8
 
-    def __getitem__(self, index):
-        return torch.ones(1)
+        def __getitem__(self, index):
+            return torch.ones(1)
 
-def build():
-    return DataLoader(Data(), batch_size=2, shuffle=False)  # expect
+    def build():
+        return DataLoader(Data(), batch_size=2, shuffle=False)  # expect
 
-train(build())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.utils.data import RandomSampler
+    train(build())
+    """,
+    """
+    data = torch.ones(8, 1)
+    train(DataLoader(data, sampler=RandomSampler(data)))  # expect
+    """,
+    """
+    def endless(loader):
+        while True:
+            yield from loader
 
-data = torch.ones(8, 1)
-train(DataLoader(data, sampler=RandomSampler(data)))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def endless(loader):
-    while True:
-        yield from loader
+    batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+    for step in range(100):
+        model(next(batches)).sum().backward()
+    """,
+    """
+    from torch.distributed.fsdp import fully_shard
 
-batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
-for step in range(100):
-    model(next(batches)).sum().backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.distributed.fsdp import fully_shard
-
-net = fully_shard(torch.nn.Linear(1, 1))
-for epoch in range(2):
-    for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
-        net(batch).sum().backward()
-dist.destroy_process_group()
-""",
+    net = fully_shard(torch.nn.Linear(1, 1))
+    for epoch in range(2):
+        for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
+            net(batch).sum().backward()
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each loader that surely trains the wrapped model with unsharded data."""
-    if any(differs_by_rank(fact.value("seed")) for fact in program.facts("seed")):
+    if any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed)):
         return  # each rank draws its own stream
     trained = _training_inputs(program)
     reported: set[Any] = set()
-    for fact in program.facts("loader"):
-        loader = fact.value("loader")[0]
+    for fact in program.facts(facts.Loader):
+        loader = fact.loader[0]
         if loader.site not in trained or fact.site in reported:
             continue
         reported.add(fact.site)
@@ -159,26 +156,30 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _wrapped_at(program: Program, forward: Fact) -> list[Site]:
-    models = bare(forward.value("model"))
+def _wrapped_at(program: Program, forward: facts.Forward) -> list[Site]:
+    models = bare(forward.model)
     wrappers = [atom.site for atom in models if isinstance(atom, Resource)]
-    shards = [fact.site for fact in program.facts("shard") if any(fact.value("model") == (atom,) for atom in models)]
+    shards = [fact.site for fact in program.facts(facts.Shard) if any(fact.model == (atom,) for atom in models)]
     return wrappers or shards
 
 
 def _fix(program: Program, fact: Fact) -> Fix | None:
-    from validate_ddp.interpreter.surroundings import call_at, dotted, written
+    from validate_ddp.interpreter.surroundings import call_at, written
     from validate_ddp.rules.edits import always_initialised
+    from validate_ddp.source.syntax import NONE, Constant
+    from validate_ddp.source.traversal import dotted, keywords_of
 
     path, span = fact.site.path, fact.site.span
     body = program.body(path)
     call = call_at(body, span)
-    if call is None or not always_initialised(program) or len(call[2]) > 2:
+    if call is None or not always_initialised(program) or len(call.args) > 2:
         return None
-    keywords = dict(call[3])
-    dataset = dotted(call[2][0] if call[2] else keywords.get("dataset", ["const", None]))
-    shuffle = keywords.get("shuffle", ["const", False])
-    how = {"True": "", "False": ", shuffle=False"}.get(str(shuffle[1]), "") if shuffle[0] == "const" else None
+    keywords = keywords_of(call)
+    dataset = dotted(call.args[0] if call.args else keywords.get("dataset", NONE))
+    shuffle = keywords.get("shuffle", Constant(False))
+    how = None
+    if isinstance(shuffle, Constant):
+        how = ", shuffle=False" if shuffle.value is False else ""
     if how is None and dotted(shuffle) is not None:
         how = f", shuffle={dotted(shuffle)}"
     if dataset is None or how is None or keywords.keys() & {None, "sampler", "batch_sampler"}:
@@ -196,44 +197,44 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     return Fix(f"split the data: `{new}`", False, (*imports, edit))
 
 
-def _training_inputs(program: Program) -> dict[Any, Fact]:
+def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     """Loaders, by where they are made, over which a wrapped model is run forward in training."""
-    if not program.facts("backward"):
+    if not program.facts(facts.Backward):
         return {}
-    found: dict[Any, Fact] = {}
+    found: dict[Any, facts.Forward] = {}
     loops: dict[Any, list[Any]] = {}
-    for fact in program.facts("iterate"):
-        for atom in bare(fact.value("loader")):
+    for fact in program.facts(facts.Iterate):
+        for atom in bare(fact.loader):
             loops.setdefault((fact.site.path, fact.site.span), []).append(atom)
-    trained_in = {(loop.site.path, loop.site.span) for fact in program.facts("backward") for loop in fact.loops}
-    sharded = {id(atom) for fact in program.facts("shard") for atom in bare(fact.value("model"))}
-    for fact in program.facts("forward"):
-        in_place = any(id(atom) in sharded for atom in bare(fact.value("model")))
-        if not (fact.name in ("ddp", "fsdp") or in_place) or "no_grad" in fact.flags:
+    trained_in = {(loop.site.path, loop.site.span) for fact in program.facts(facts.Backward) for loop in fact.loops}
+    sharded = {id(atom) for fact in program.facts(facts.Shard) for atom in bare(fact.model)}
+    for forward in program.facts(facts.Forward):
+        in_place = any(id(atom) in sharded for atom in bare(forward.model))
+        if not (forward.name in ("ddp", "fsdp") or in_place) or Flag.NO_GRAD in forward.flags:
             continue
-        for loop in fact.loops:
+        for loop in forward.loops:
             place_of = (loop.site.path, loop.site.span)
             if place_of in trained_in:
-                drawn_from = loops.get(place_of) or _loaders_of(fact)
+                drawn_from = loops.get(place_of) or _loaders_of(forward)
                 if all(_unsharded(loader) for loader in drawn_from):  # else it is the loader of a single process
                     for loader in drawn_from:
-                        found.setdefault(loader.site, fact)
+                        found.setdefault(loader.site, forward)
     return found
 
 
-def _loaders_of(forward: Fact) -> list[Any]:
+def _loaders_of(forward: facts.Forward) -> list[Any]:
     """The loaders whose batches go into a forward, where no loop around it draws from one."""
-    return [atom for batch in forward.value("inputs") for atom in bare(batch.get("loader"))]
+    return [atom for batch in forward.inputs for atom in bare(batch.loader)]
 
 
-def _unsharded(loader: Resource) -> bool:
+def _unsharded(loader: Loader) -> bool:
     """Whether the loader surely gives each rank all of the data."""
-    if loader.get("prepared") or loader.get("open") or loader.get("derived") or loader.get("batch_sampler"):
+    if loader.prepared or loader.open or loader.derived or loader.batch_sampler:
         return False
-    samplers = bare(loader.get("sampler"))
+    samplers = bare(loader.sampler)
     if any(not _plain(atom) for atom in samplers):
         return False
-    return _same(loader.get("dataset")) and all(_whole(atom) for atom in bare(loader.get("dataset")))
+    return _same(loader.dataset) and all(_whole(atom) for atom in bare(loader.dataset))
 
 
 def _same(value: Value) -> bool:
@@ -242,9 +243,7 @@ def _same(value: Value) -> bool:
 
 
 def _plain(sampler: Any) -> bool:
-    return (isinstance(sampler, Const) and sampler.value is None) or (
-        isinstance(sampler, Resource) and sampler.kind == "plain_sampler"
-    )
+    return (isinstance(sampler, Const) and sampler.value is None) or isinstance(sampler, PlainSampler)
 
 
 def _whole(dataset: Any) -> bool:
@@ -253,10 +252,86 @@ def _whole(dataset: Any) -> bool:
         bases = {getattr(base, "last", getattr(base, "name", "")) for base in dataset.cls.lineage()}
         iterable = any("Iterable" in base for base in bases)
         return not iterable and all(_same(value) for value in dataset.fields.values())
-    if isinstance(dataset, Resource) and dataset.kind == "subset":
-        return all(_same(dataset.get(each)) for each in ("indices", "dataset")) and all(
-            _whole(atom) for atom in bare(dataset.get("dataset"))
-        )
+    if isinstance(dataset, Subset):
+        return _same(dataset.indices) and _same(dataset.dataset) and all(_whole(atom) for atom in bare(dataset.dataset))
     if isinstance(dataset, Opaque):
         return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
     return True
+
+
+def observe(run: Run) -> Seen:
+    """Compares the first iterations of each rank over its training loaders; needs DDP, which shares one model."""
+    if run.world_size < 2:
+        return
+    yield from _read_by_one(run)
+    first = run.ranks[0]
+    padded = {each.turns[first].loader for each in sharings(run) if _is_padded(each)}
+    # Shares that overlap a little may be another defect: there it is not said that none is read twice.
+    well = all(sharing.repeated <= sharing.padding for sharing in sharings(run))
+    for turn in training_turns(run, first) if run.wraps else ():
+        loader = loader_of(run, first, turn.loader)
+        if loader is None or loader["iterable"] or turn.number > 1 or turn.loader in padded:
+            continue
+        for other in run.replicas[1:]:
+            peer = _same_loader(run, other, turn, loader)
+            if peer is None or _repeats_on_purpose(turn, peer):
+                continue
+            common, share = shared(contents(chosen(turn)), contents(chosen(peer)))
+            passed_over = len(chosen(turn).batches) < len(turn.batches)
+            if common and (share > 0.5 or (_is_whole(loader) and not passed_over)):
+                yield _observation(run, first, other, loader, common, share)
+            elif well:
+                yield Well()
+
+
+def _read_by_one(run: Run) -> Seen:
+    """Loaders, by whether in an iteration of all ranks no sample is read by two."""
+    first = run.ranks[0]
+    for turn in training_turns(run, first):
+        loader = loader_of(run, first, turn.loader)
+        if loader is None or loader["iterable"]:
+            continue
+        found = (training_turn(run, rank, turn.loader, turn.number) for rank in run.ranks)
+        peers = [peer for peer in found if peer is not None]
+        counts = Counter(index for each in peers for index in set(chain(*each.indices)))
+        if len(peers) == len(run.ranks) and all(any(each.indices) for each in peers):
+            # A sampler without drop_last repeats a few samples, so that all ranks get equally many.
+            alone = sum(count > 1 for count in counts.values()) < run.world_size
+            yield Well(loader["site"], held=False) if alone else Unclear(loader["site"])
+
+
+def _same_loader(run: Run, rank: int, turn: Turn, loader: Event) -> Turn | None:
+    other = training_turn(run, rank, turn.loader, turn.number)
+    theirs = loader_of(run, rank, turn.loader)
+    return other if theirs and theirs["site"].place == loader["site"].place else None
+
+
+def _repeats_on_purpose(turn: Turn, peer: Turn) -> bool:
+    """Whether samplers of the script's own take shares: one for repeated augmentation gives ranks the same samples."""
+    return any(
+        not mine["known"] and mine.get("replicas", 1) > 1 and mine.get("rank") != theirs.get("rank")
+        for mine, theirs in zip(turn.samplers, peer.samplers, strict=False)
+    )
+
+
+def _is_padded(sharing: Sharing) -> bool:
+    """Whether nothing is read twice but what fills up the shares of a sampler: of very small data that may be all."""
+    return bool(sharing.sharding) and 0 < sharing.repeated <= sharing.padding and not unread(sharing, sharing.ranks)
+
+
+def _is_whole(loader: Event) -> bool:
+    """Whether each rank's loader is as long as the whole data set."""
+    batches, size, length = loader["batches"], loader["batch_size"], loader["length"]
+    if not batches or not size or not length:
+        return False
+    return bool((batches + 1) * size > length and batches * size > 0.75 * length)
+
+
+def _observation(run: Run, first: int, other: int, loader: Event, common: int, share: float) -> Observation:
+    sampler = sampler_of(run, first, loader)
+    if share > 0.5:
+        message = f"ranks {first} and {other} train on the same samples: {common} of those seen by both are equal"
+    else:
+        message = f"each rank's loader covers the whole data set of {loader['length']} samples: none is left to a peer"
+    site = sampler["site"] if sampler else loader["site"]
+    return Observation("DDP202", ERROR, site, message, (), (first, other))

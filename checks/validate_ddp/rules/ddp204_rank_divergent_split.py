@@ -26,28 +26,29 @@ from __future__ import annotations
 
 from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(once=True, silences=("DDP209", "DDP211"))  # other splits: samples are missed, others repeated
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Compares the splits of the ranks, in their order."""
     if run.world_size < 2 or len(run.ranks) < 2:
-        return NOT_OBSERVED
-    looked = False
-    equally_many = len({len(run.of(rank, "split")) for rank in run.ranks}) == 1
+        return
+    if len({len(run.of(rank, "split")) for rank in run.ranks}) > 1:
+        yield Unclear()
     first = run.of(run.ranks[0], "split")
     for rank in run.ranks[1:]:
         for one, two in zip(first, run.of(rank, "split"), strict=False):
             if one["site"].place != two["site"].place or one["lengths"] != two["lengths"]:
                 continue
-            looked = True
             if one["digests"] != two["digests"]:
                 message = (
                     f"ranks {run.ranks[0]} and {rank} split the data differently: seed the split alike on all ranks"
                 )
-                return Verdict(True, (Observation("DDP204", ERROR, one["site"], message, (), (run.ranks[0], rank)),))
-    return HELD if looked and equally_many else NOT_OBSERVED
+                yield Observation("DDP204", ERROR, one["site"], message, (), (run.ranks[0], rank))
+            else:
+                yield Well()

@@ -43,179 +43,158 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import NONE, bare, constant, reaching
+from validate_ddp.rehearse.draws import drawn_by_all, seed_before
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source import syntax
+from validate_ddp.source.traversal import last_name
 
-TRIGGER = "seed"
+TRIGGER = facts.Seed
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-_HEAD = """
-import random
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+HEAD = """
+    import random
 
-class Data(Dataset):
-    def __len__(self):
-        return 8
+    class Data(Dataset):
+        def __len__(self):
+            return 8
 
-    def __getitem__(self, index):
-        return torch.ones(1)
+        def __getitem__(self, index):
+            return torch.ones(1)
 
-class Cropped(Data):
-    def __getitem__(self, index):
-        shift = random.randint(0, 4)
-        return torch.ones(8)[shift : shift + 1]
+    class Cropped(Data):
+        def __getitem__(self, index):
+            shift = random.randint(0, 4)
+            return torch.ones(8)[shift : shift + 1]
 
-def loader_of(data):
-    return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+    def loader_of(data):
+        return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
 
-def train(loader, noisy=False):
-    model = DDP(torch.nn.Linear(1, 1))
-    for batch in loader:
-        model(batch).sum().backward()
+    def train(loader):
+        model = DDP(torch.nn.Linear(1, 1))
+        for batch in loader:
+            model(batch).sum().backward()
 
-def train_with_noise(loader, generator=None):
-    model = DDP(torch.nn.Linear(1, 1))
-    for batch in loader:
-        noise = torch.randn(batch.shape, generator=generator)
-        model(batch + noise).sum().backward()
+    def train_with_noise(loader, generator=None):
+        model = DDP(torch.nn.Linear(1, 1))
+        for batch in loader:
+            noise = torch.randn(batch.shape, generator=generator)
+            model(batch + noise).sum().backward()
 
-dist.init_process_group("gloo")
+    dist.init_process_group("gloo")
 """
 VALID = (
-    _HEAD
-    + """
-torch.manual_seed(0)
-train(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0 + dist.get_rank())
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-model = torch.nn.Linear(1, 1)
-torch.manual_seed(1000 + dist.get_rank())
-train_with_noise(loader_of(Cropped()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-generator = torch.Generator().manual_seed(dist.get_rank())
-train_with_noise(loader_of(Data()), generator)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def seed_worker(worker):
-    random.seed(1000 * dist.get_rank() + worker)
+    """
+    torch.manual_seed(0)
+    train(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0 + dist.get_rank())
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1)
+    torch.manual_seed(1000 + dist.get_rank())
+    train_with_noise(loader_of(Cropped()))
+    """,
+    """
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    train_with_noise(loader_of(Data()), generator)
+    """,
+    """
+    def seed_worker(worker):
+        random.seed(1000 * dist.get_rank() + worker)
 
-torch.manual_seed(0)
-data = Cropped()
-train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from accelerate.utils import set_seed
+    torch.manual_seed(0)
+    data = Cropped()
+    train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+    """,
+    """
+    from accelerate.utils import set_seed
 
-set_seed(0, device_specific=True)
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-order = torch.randperm(8)
-model = DDP(torch.nn.Linear(1, 1))
-for step in range(8):
-    if torch.rand(1) < 0.5:
-        model(torch.ones(1, 1)).sum().backward()
-with torch.no_grad():
-    for step in range(2):
-        model(torch.randn(4, 1))
-dist.destroy_process_group()
-""",
+    set_seed(0, device_specific=True)
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0)
+    order = torch.randperm(8)
+    model = DDP(torch.nn.Linear(1, 1))
+    for step in range(8):
+        if torch.rand(1) < 0.5:
+            model(torch.ones(1, 1)).sum().backward()
+    with torch.no_grad():
+        for step in range(2):
+            model(torch.randn(4, 1))
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-torch.manual_seed(0)  # expect
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import numpy
-
-def fix_random_seeds(seed=31):
-    torch.manual_seed(seed)
-    torch.cuda.manual_seed_all(seed)
-    numpy.random.seed(seed)
-
-def main(args):
-    fix_random_seeds(args.seed)  # expect
-    train(loader_of(Cropped()))
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    import argparse
-    main(argparse.ArgumentParser().parse_args())
-""",
-    _HEAD
-    + """
-from torchvision import transforms
-
-class Pictures(Data):
-    def __init__(self, transform):
-        self.transform = transform
-
-torch.manual_seed(42)  # expect
-train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from pictures import Pictures
-
-torch.manual_seed(0)  # expect
-train(loader_of(Pictures("train", random_crop=224, flip=True)))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def seed_worker(worker):
-    random.seed(1234 + worker)  # expect
-
-torch.manual_seed(dist.get_rank())
-data = Cropped()
-train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
-dist.destroy_process_group()
-""",
     """
-import torch
-from accelerate import Accelerator
-from accelerate.utils import set_seed
+    torch.manual_seed(0)  # expect
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    import numpy
 
-accelerator = Accelerator()
-set_seed(7)  # expect
-model = accelerator.prepare(torch.nn.Linear(4, 4))
-for step in range(10):
-    steps = torch.randint(0, 1000, (16,))
-    accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
-""",
+    def fix_random_seeds(seed=31):
+        torch.manual_seed(seed)
+        torch.cuda.manual_seed_all(seed)
+        numpy.random.seed(seed)
+
+    def main(args):
+        fix_random_seeds(args.seed)  # expect
+        train(loader_of(Cropped()))
+
+    if __name__ == "__main__":
+        main(argparse.ArgumentParser().parse_args())
+    """,
+    """
+    from torchvision import transforms
+
+    class Pictures(Data):
+        def __init__(self, transform):
+            self.transform = transform
+
+    torch.manual_seed(42)  # expect
+    train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
+    """,
+    """
+    from pictures import Pictures
+
+    torch.manual_seed(0)  # expect
+    train(loader_of(Pictures("train", random_crop=224, flip=True)))
+    """,
+    """
+    def seed_worker(worker):
+        random.seed(1234 + worker)  # expect
+
+    torch.manual_seed(dist.get_rank())
+    data = Cropped()
+    train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+    from accelerate.utils import set_seed
+
+    accelerator = Accelerator()
+    set_seed(7)  # expect
+    model = accelerator.prepare(torch.nn.Linear(4, 4))
+    for step in range(10):
+        steps = torch.randint(0, 1000, (16,))
+        accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
+    """,
 )
 _LIBRARIES = ("torch", "accelerate", "transformers", "diffusers")
 """Whose seeding functions are known to seed PyTorch alike on every rank, unless told otherwise."""
@@ -252,22 +231,20 @@ def _of_processes(program: Program) -> _Found:
     """The last seed of the ranks before they draw, what they draw after it, a severity, and what to call it."""
     seeds = [
         fact
-        for fact in program.facts("seed")
-        if constant(fact.value("library")) not in ("random", "numpy", "generator") and "worker" not in fact.flags
+        for fact in program.facts(facts.Seed)
+        if fact.library not in ("random", "numpy", "generator") and Flag.WORKER not in fact.flags
     ]
     if not seeds or not all(_is_alike(fact) for fact in seeds):
         return _NOTHING
     running = [
-        fact
-        for fact in seeds
-        if fact.who == "all" and _is_of_ranks(program, fact) and constant(fact.value("library")) != "torch.cuda"
+        fact for fact in seeds if fact.who == "all" and _is_of_ranks(program, fact) and fact.library != "torch.cuda"
     ]
-    training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
+    training = {loop.serial for fact in program.facts(facts.Backward) for loop in fact.loops}
     if not running or any(loop.serial in training for fact in seeds for loop in fact.loops):
         return _NOTHING  # a step that seeds itself means to be repeated
     drawn = _draws_in_steps(program)
     augmented = Augmentation([]) if drawn else augmentations(program)
-    end = drawn[0].order if drawn else program.facts("backward")[-1].order
+    end = drawn[0].order if drawn else program.facts(facts.Backward)[-1].order
     before = [fact for fact in running if fact.order < end]
     evidence = [place(fact.site, "drawn here") for fact in drawn] or augmented.places
     if not before or not evidence:
@@ -283,9 +260,9 @@ def _of_generators(program: Program) -> _Found:
     What is not of a batch's size may be meant to be equal: a resolution for this step, a random projection.
     """
     for fact in _draws_in_steps(program, own=True):
-        made = [part for part in reaching(fact.value("generator")) if getattr(part, "kind", "") == "rng"]
-        if len(made) == 1 and fact.value("sized") and is_alike(made[0].get("seed")):
-            site = bare(made[0].get("at"))[0].site
+        made = [part for part in reaching(fact.generator) if isinstance(part, RNG)]
+        if len(made) == 1 and fact.sized and is_alike(made[0].seed):
+            site = bare(made[0].at)[0].site
             optional = fact.hangs_on_unknown
             return fact.moved(site), [place(fact.site, "drawn here")], INFO if optional else WARNING, _OWN
     return _NOTHING
@@ -300,9 +277,9 @@ def _of_workers(program: Program) -> _Found:
 
 
 def _trains_on_many(program: Program) -> bool:
-    if not program.complete or not program.is_distributed or not program.facts("backward"):
+    if not program.complete or not program.is_distributed or not program.facts(facts.Backward):
         return False
-    names = {fact.name for fact in program.facts("wrap", "launch")}
+    names = {fact.name for fact in program.facts(facts.Wrap, facts.Launch)}
     return not names.isdisjoint(("ddp", "fsdp", "engine", "prepare", "accelerator", "fabric", "horovod"))
 
 
@@ -310,37 +287,39 @@ def _is_of_ranks(program: Program, fact: Fact) -> bool:
     """Whether every rank has the seed: one that an imported module sets is set in spawned processes too."""
     if program.runs_on_many(fact):
         return True
-    return not fact.chain and not fact.site.function and fact.site.path != program.entry and "alone" not in fact.flags
+    return (
+        not fact.chain and not fact.site.function and fact.site.path != program.entry and Flag.ALONE not in fact.flags
+    )
 
 
 def _is_default(program: Program, fact: Fact) -> bool:
     """Whether a seed that hangs on the option for it is set with the option's default: `if args.seed is not None:`."""
-    options = [option for option in program.facts("option") if option.name == "seed"]
+    options = [option for option in program.facts(facts.Option) if option.name == "seed"]
     guards = [guard for guard in fact.guards if guard.who == "all" and not guard.exact]
     if len(options) != 1 or len(guards) != 1:
         return False
-    default = constant(options[0].value("default"))
-    words = program.text(guards[0].site).partition(":")[0].split()
-    if type(default) is not int or len(words) < _SHORTEST or words[0] != "if":
+    default = constant(options[0].default)
+    node = statement_at(program.body(guards[0].site.path), guards[0].site.span)
+    if type(default) is not int or not isinstance(node, syntax.If):
         return False
-    if words[1].rpartition(".")[2] != options[0].name:
+    test = node.test
+    if not isinstance(test, syntax.Compare):
+        return last_name(test) == options[0].name and default != 0
+    if last_name(test.left) != options[0].name or len(test.ops) != 1:
         return False
-    test = " ".join(words[2:])
-    return test in ("is not None", "!= None") or {"": default != 0, "> 0": default > 0, ">= 0": default >= 0}.get(
-        test, False
-    )
+    operator, other = test.ops[0], test.comparators[0]
+    if other == syntax.Constant(None):
+        return operator in ("IsNot", "NotEq")
+    return other == syntax.Constant(0) and {"Gt": default > 0, "GtE": default >= 0}.get(operator, False)
 
 
-_SHORTEST = 2
-
-
-def _is_alike(fact: Fact) -> bool:
+def _is_alike(fact: facts.Seed) -> bool:
     """Whether the seed is surely the same on every rank: a constant, or an option with a name that says so."""
-    if constant(fact.value("library")) not in (*_LIBRARIES, "torch.cuda"):
+    if fact.library not in (*_LIBRARIES, "torch.cuda"):
         return False
-    if fact.value("device_specific") and constant(fact.value("device_specific")) is not False:
+    if fact.device_specific and constant(fact.device_specific) is not False:
         return False
-    return is_alike(fact.value("seed"))
+    return is_alike(fact.seed)
 
 
 def _asked_for(fact: Fact) -> Fact:
@@ -353,16 +332,34 @@ def _asked_for(fact: Fact) -> Fact:
     return fact.moved(site)
 
 
-def _draws_in_steps(program: Program, own: bool = False) -> list[Fact]:
+def _draws_in_steps(program: Program, own: bool = False) -> list[facts.Draw]:
     """What every rank draws in a loop that trains, from the default generator or from one of the script's own."""
-    training = {loop.serial for fact in program.facts("backward") for loop in fact.loops}
+    training = {loop.serial for fact in program.facts(facts.Backward) for loop in fact.loops}
     return [
         fact
-        for fact in program.facts("draw")
-        if not fact.value("transform")
+        for fact in program.facts(facts.Draw)
+        if not fact.transform
         and fact.who == "all"
-        and not fact.flags & {"handler", "dataset"}
+        and not fact.flags & {Flag.HANDLER, Flag.DATASET}
         and fact.site.function != "__init__"
-        and (constant(fact.value("generator") or NONE) is not None) is own
+        and (constant(fact.generator or NONE) is not None) is own
         and any(loop.serial in training for loop in fact.loops)
     ]
+
+
+def observe(run: Run) -> Seen:
+    """Compares the first draws of each place, among draws from the generator that all share."""
+    if run.world_size < 2 or len(run.replicas) < 2 or not run.wraps:
+        return
+    drawn = drawn_by_all(run)
+    equal = [draws[0] for draws in drawn if len({draw["digest"] for draw in draws}) == 1]
+    if not equal:
+        yield from (Well() for _ in drawn)
+        return
+    draw, seed = equal[0], seed_before(run, equal[0])
+    message = f"every rank draws the same numbers in `{draw['function']}` while it trains" + (
+        f": all are seeded with {seed['value']} here, so the noise is not new on each rank" if seed else ""
+    )
+    site = seed["site"] if seed else draw["site"]
+    notes = (Note(draw["site"], f"the draw, equal on {len(run.replicas)} ranks"),) if seed else ()
+    yield Observation("DDP205", WARNING, site, message, notes, tuple(run.replicas))

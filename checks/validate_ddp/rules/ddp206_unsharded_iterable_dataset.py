@@ -30,19 +30,19 @@ from __future__ import annotations
 from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(once=True)
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Compares contents: of an iterable dataset there are no indices."""
-    if run.world_size < 2 or len(run.replicas) < 2 or not list(run.each("ddp")):
-        return NOT_OBSERVED
+    if run.world_size < 2 or len(run.replicas) < 2 or not run.wraps:
+        return
     per_rank = [_iterable(run, rank) for rank in run.replicas]
-    looked = overlap = False
     for number, turn in per_rank[0].items():
         mine = [batch.event.get("rows") for batch in turn.batches]
         for rank, turns in zip(run.replicas[1:], per_rank[1:], strict=True):
@@ -50,13 +50,12 @@ def judge(run: Run) -> Verdict:
             pairs = [(one, two) for one, two in zip(mine, theirs, strict=False) if one and two]
             if not pairs:
                 continue
-            looked, overlap = True, overlap or any(one == two for one, two in pairs)
             loader = loader_of(run, run.ranks[0], number)
             if loader and all(one == two for one, two in pairs):
                 message = f"ranks {run.ranks[0]} and {rank} get the same {len(pairs)} batches of this iterable dataset"
-                found = Observation("DDP206", ERROR, loader["site"], message, (), (run.ranks[0], rank))
-                return Verdict(True, (found,))
-    return HELD if looked and not overlap else NOT_OBSERVED
+                yield Observation("DDP206", ERROR, loader["site"], message, (), (run.ranks[0], rank))
+            else:
+                yield Unclear() if any(one == two for one, two in pairs) else Well()
 
 
 def _iterable(run: Run, rank: int) -> dict[int, Turn]:

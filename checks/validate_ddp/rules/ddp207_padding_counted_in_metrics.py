@@ -33,17 +33,15 @@ from __future__ import annotations
 from validate_ddp.findings import WARNING
 from validate_ddp.rehearse.evaluations import evaluations, reduced
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (WARNING,)
 EVIDENCE = "R"
 FIX = "-"
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Only where a sum of the ranks is the number with the repeated ones: what is cut off before it counts is right."""
-    looked = False
-    found: dict[tuple[str, int], Observation] = {}
     for of_ranks in evaluations(run):
         first = of_ranks[0]
         length = first.loader["length"]
@@ -52,7 +50,6 @@ def judge(run: Run) -> Verdict:
             continue
         given = sum(each.size for each in of_ranks)
         sums = [(event, got) for event, _, got in reduced(first.following) if event.get("reduce") == "SUM"]
-        looked = looked or any(length in got for _, got in sums)
         for event, got in sums:
             if given > length and given in got:
                 message = (
@@ -62,5 +59,6 @@ def judge(run: Run) -> Verdict:
                 site = first.sampler["site"]
                 note = Note(event["site"], "they are added up here")
                 ranks = tuple(each.rank for each in of_ranks)
-                found.setdefault(site.place, Observation("DDP207", WARNING, site, message, (note,), ranks))
-    return Verdict(True, tuple(found.values())) if found else (Verdict(True) if looked else NOT_OBSERVED)
+                yield Observation("DDP207", WARNING, site, message, (note,), ranks)
+            elif length in got:
+                yield Well()

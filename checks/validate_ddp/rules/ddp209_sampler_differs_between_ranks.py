@@ -27,21 +27,20 @@ from __future__ import annotations
 
 from validate_ddp.findings import ERROR, WARNING
 from validate_ddp.rehearse.coverage import Sharing, has_own_data, sharings, shuffles, unread
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.iterations import contents, shared
-from validate_ddp.rehearse.log import Event
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
 
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(outranks=("DDP202",))
 _WORDS = {"seed": "seeds", "epoch": "epochs", "replicas": "numbers of replicas", "shuffle": "`shuffle` flags"}
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Samplers of the script's own may share out as they like: of those only what overlaps with seeds that differ."""
-    found: dict[tuple[str, int], Observation] = {}
-    looked = unclear = False
     for sharing in sharings(run):
         if not sharing.sharding:
             continue
@@ -52,11 +51,9 @@ def judge(run: Run) -> Verdict:
                 if loader["site"].place != sharing.site.place
             )  # fmt: skip
             message = f"{why}: {_read(sharing)}"
-            seen = Observation("DDP209", severity, sharing.site, message, notes, tuple(sharing.ranks))
-            found.setdefault(sharing.site.place, seen)
+            yield Observation("DDP209", severity, sharing.site, message, notes, tuple(sharing.ranks))
         clear = sharing.plain and not (sharing.whole and sharing.missed > sharing.dropped)
-        looked, unclear = looked or clear, unclear or not clear
-    return Verdict(True, tuple(found.values())) if found else (HELD if looked and not unclear else NOT_OBSERVED)
+        yield Well() if clear else Unclear()
 
 
 def _why(run: Run, sharing: Sharing) -> tuple[str, str]:

@@ -29,17 +29,16 @@ from __future__ import annotations
 from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.coverage import Sharing, has_own_data, sharings, unread
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(outranks=("DDP202",))
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Only of samplers of torch and Accelerate, of which it is known which share is whose."""
-    found: dict[tuple[str, int], Observation] = {}
-    looked = False
     for sharing in sharings(run):
         levels = sharing.sharding
         if not levels or not all(entry["known"] for level in levels for entry in level.values()):
@@ -50,10 +49,9 @@ def judge(run: Run) -> Verdict:
             loader = next(iter(sharing.loaders.values()))
             notes = (Note(loader["site"], "the loader"),) if loader["site"].place != sharing.site.place else ()
             message = _message(sharing, own)
-            seen = Observation("DDP211", ERROR, sharing.site, message, notes, tuple(sharing.ranks))
-            found.setdefault(sharing.site.place, seen)
-        looked = True
-    return Verdict(True, tuple(found.values())) if found else (HELD if looked else NOT_OBSERVED)
+            yield Observation("DDP211", ERROR, sharing.site, message, notes, tuple(sharing.ranks))
+        else:
+            yield Well()
 
 
 def _message(sharing: Sharing, own: bool) -> str:

@@ -35,117 +35,97 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Opaque, Resource, bare, reaching
+from validate_ddp.interpreter.training import Wrapper
+from validate_ddp.interpreter.values import Instance, Opaque, bare, reaching
+from validate_ddp.rehearse.coverage import read_apart
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import agree, differing, wrapped_steps
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "forward"
+TRIGGER = facts.Forward
 SEVERITIES = (ERROR,)
 EVIDENCE = "SR"
 FIX = "unsafe"
+TELLING = Telling("gradients that are equal on all ranks", once=True, clears_beside=("DDP202", "DDP206"))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def forward(self, x):
-        return self.layer(x)
-
-dist.init_process_group("gloo")
-net = Net()
-ddp = DDP(net)
+HEAD = """
+    dist.init_process_group("gloo")
+    net = Net()
+    ddp = DDP(net)
 """
 VALID = (
-    _HEAD
-    + """
-for step in range(3):
-    ddp(torch.ones(2, 1)).sum().backward()
-with torch.no_grad():
-    net(torch.ones(2, 1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(3):
-    net(torch.ones(2, 1)).sum().backward()
-    for parameter in net.parameters():
-        dist.all_reduce(parameter.grad)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-ddp.module.eval()
-print(ddp.module(torch.ones(2, 1)))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-encoder = torch.nn.Linear(1, 1)
-wrapped = DDP(encoder)
-loss = wrapped(torch.ones(2, 1)).sum() + wrapped.module(torch.ones(2, 1)).sum()
-loss.backward()
-dist.destroy_process_group()
-""",
+    """
+    for step in range(3):
+        ddp(torch.ones(2, 4)).sum().backward()
+    with torch.no_grad():
+        net(torch.ones(2, 4))
+    """,
+    """
+    for step in range(3):
+        net(torch.ones(2, 4)).sum().backward()
+        for parameter in net.parameters():
+            dist.all_reduce(parameter.grad)
+    """,
+    """
+    ddp.module.eval()
+    print(ddp.module(torch.ones(2, 4)))
+    """,
+    """
+    encoder = torch.nn.Linear(4, 1)
+    wrapped = DDP(encoder)
+    loss = wrapped(torch.ones(2, 4)).sum() + wrapped.module(torch.ones(2, 4)).sum()
+    loss.backward()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for step in range(3):
-    loss = net(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(3):
-    loss = ddp.module(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def step(model, x):
-    loss = model.module(x).mean()  # expect
-    loss.backward()
+    """
+    for step in range(3):
+        loss = net(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
+    """
+    for step in range(3):
+        loss = ddp.module(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
+    """
+    def step(model, x):
+        loss = model.module(x).mean()  # expect
+        loss.backward()
 
-step(ddp, torch.ones(2, 1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-encoder = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
-wrapped = DDP(encoder)
-for step in range(3):
-    loss = encoder(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
+    step(ddp, torch.ones(2, 4))
+    """,
+    """
+    encoder = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.ReLU())
+    wrapped = DDP(encoder)
+    for step in range(3):
+        loss = encoder(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each wrapper that training bypasses, at the first such forward."""
-    backwards = program.facts("backward")
+    backwards = program.facts(facts.Backward)
     if not backwards or _reduced_by_hand(program):
         return
-    if not program.facts("step") and program.mentions(b".grad = None"):
+    if not program.facts(facts.Step) and program.mentions(b".grad = None"):
         return  # a benchmark: its gradients are thrown away
-    forwards = program.facts("forward")
+    forwards = program.facts(facts.Forward)
     outputs = {id(model) for fact in backwards for model in _models_behind(fact)}
-    for wrap in program.facts("wrap"):
+    for wrap in program.facts(facts.Wrap):
         if wrap.name != "ddp":
             continue
-        wrapper = wrap.value("wrapper")[0]
-        if any(wrapper in bare(fact.value("model")) for fact in forwards if "no_grad" not in fact.flags):
+        wrapper = wrap.wrapper[0]
+        if any(wrapper in bare(fact.model) for fact in forwards if Flag.NO_GRAD not in fact.flags):
             continue
-        for inner in bare(wrapper.get("inner")):
+        for inner in bare(wrapper.inner):
             bypass = _bypassing(forwards, inner)
             if bypass is not None and id(inner) in outputs and bypass.order > wrap.order:
                 yield propose(
@@ -158,14 +138,15 @@ def check(program: Program) -> Iterator[Proposal]:
                 )
 
 
-def _fix(program: Program, bypass: Fact, wrapper: Resource) -> Fix | None:
+def _fix(program: Program, bypass: Fact, wrapper: Wrapper) -> Fix | None:
     """Call the wrapper by the name that it has there."""
-    from validate_ddp.interpreter.surroundings import call_at, dotted, held_by_names
+    from validate_ddp.interpreter.surroundings import call_at, held_by_names
+    from validate_ddp.source.traversal import dotted
 
     path, span = bypass.site.path, bypass.site.span
     body = program.body(path)
     call = call_at(body, span)
-    name = None if call is None else dotted(call[1])
+    name = None if call is None else dotted(call.func)
     if call is None or name is None:
         return None
     there = next(held_by_names(body, bypass, lambda value: value == (wrapper,)), None)
@@ -176,31 +157,55 @@ def _fix(program: Program, bypass: Fact, wrapper: Resource) -> Fix | None:
     return Fix(f"call the wrapper: `{new}(...)`", False, (Edit("replace", path, callee, new),))
 
 
-def _bypassing(forwards: list[Fact], inner: Any) -> Fact | None:
+def _bypassing(forwards: list[facts.Forward], inner: Any) -> Fact | None:
     if not isinstance(inner, (Instance, Opaque)):
         return None
     for fact in forwards:
-        if inner in bare(fact.value("model")) and "no_grad" not in fact.flags:
+        if inner in bare(fact.model) and Flag.NO_GRAD not in fact.flags:
             return fact
     return None
 
 
-def _models_behind(backward: Fact) -> list[Any]:
+def _models_behind(backward: facts.Backward) -> list[Any]:
     """The models whose output the loss was computed from."""
     found = []
-    for part in reaching(backward.value("loss")):
-        if isinstance(part, Resource) and part.kind == "output":
-            found.extend(bare(part.get("model")))
+    for part in reaching(backward.loss):
+        if isinstance(part, Output):
+            found.extend(bare(part.model))
     return found
 
 
 def _reduced_by_hand(program: Program) -> bool:
     """Whether gradients go through a collective of the script's own."""
     return any(
-        fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce")) and "backward" not in fact.flags
-        for fact in program.facts("collective")
+        fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce"))
+        for fact in program.facts(facts.Collective)
         if any(
-            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads")
-            for atom in fact.value("arguments")
+            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads") for atom in fact.arguments
         )
     )
+
+
+def observe(run: Run) -> Seen:
+    """Gradients that are averaged by hand are equal, and so no finding."""
+    for number, count, update in wrapped_steps(run):
+        if not update.backwards:
+            continue
+        if update.forwards:
+            yield Well()
+            continue
+        equal = agree(run, number, count, "grads", wrapped=True)
+        for call in update.bypasses:
+            yield Well(call["site"], held=False) if equal else Unclear(call["site"])
+        # Of equal samples gradients are equal, whether anything reduces them or not.
+        if equal and read_apart(run):
+            yield Well()
+        names = differing(run, number, count, "grads", wrapped=True)
+        if names:
+            call = (update.bypasses or update.backwards)[-1]
+            how = "calls the module inside DDP" if update.bypasses else "never calls the DDP wrapper"
+            message = (
+                f"the training forward {how}: at step {count} the gradients of {len(names)} parameters differ "
+                "between ranks, nothing has reduced them"
+            )
+            yield Observation("DDP301", ERROR, call["site"], message, (), tuple(run.ranks))

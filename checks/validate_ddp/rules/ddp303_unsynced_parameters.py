@@ -35,132 +35,126 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.objects import Open
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Class, Instance, Opaque, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Layer
+from validate_ddp.interpreter.values import Class, Instance, Opaque, Value, bare, reaching
 from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
 from validate_ddp.models.optimizers import has_parameters, parts_of
+from validate_ddp.rehearse.events import Event, Site
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.unaveraged import (
+    differ_widely,
+    each_step_sends,
+    sent,
+    shared_out,
+    started_equal,
+    trained,
+    why_under_wrapper,
+)
+from validate_ddp.rehearse.updates import (
+    agree,
+    common_steps,
+    differing,
+    kept_equal,
+    other_rates,
+    parameters,
+    shapes,
+    taken,
+    updates,
+)
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "optimizer"
+TRIGGER = facts.Optimizer
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling(
+    "gradients that are equal on all ranks", outranks=("DDP301",), step_by_step=True, clears_beside=("DDP202", "DDP206")
+)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(nn.Module):
-    def __init__(self, head=None):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.head = head
-
-    def forward(self, x):
-        return self.layer(x)
-
-dist.init_process_group("gloo")
-"""
-_TAIL = """
-for step in range(3):
-    optimizer.zero_grad()
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-dist.destroy_process_group()
+TAIL = """
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
 """
 VALID = (
-    _HEAD
-    + """
-model = DDP(Net())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model.module.scale = nn.Parameter(torch.ones(1))
-"""
-    + _TAIL,
-    _HEAD
-    + """
-net = Net()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-model = DDP(net)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-head = nn.Linear(4, 1)
-net = Net(head)
-model = DDP(net)
-groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
-optimizer = torch.optim.SGD(groups, lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, head = DDP(Net()), DDP(nn.Linear(4, 1))
-optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-class ShardedHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(4, 4 // dist.get_world_size()))
+    """
+    model = DDP(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.module.scale = nn.Parameter(torch.ones(1))
+    """,
+    """
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    model = DDP(net)
+    """,
+    """
+    head = nn.Linear(4, 1)
+    net = Net()
+    net.head = head
+    model = DDP(net)
+    groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    """,
+    """
+    model, head = DDP(Net()), DDP(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    """,
+    """
+    class ShardedHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4, 4 // dist.get_world_size()))
 
-    def forward(self, x):
-        gathered = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, x)
-        return torch.cat(gathered) @ self.weight
+        def forward(self, x):
+            gathered = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
+            dist.all_gather(gathered, x)
+            return torch.cat(gathered) @ self.weight
 
-model, head = DDP(Net()), ShardedHead()
-optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters()}], lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, criterion = DDP(Net()), nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.1)
-"""
-    + _TAIL,
+    model, head = DDP(Net()), ShardedHead()
+    optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters()}], lr=0.1)
+    """,
+    """
+    model, criterion = DDP(Net()), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.1)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model, head = DDP(Net()), nn.Linear(4, 1)
-optimizer = torch.optim.SGD(list(model.parameters()) + list(head.parameters()), lr=0.1)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, projector = DDP(Net()), Net()
-groups = [{"params": model.parameters()}, {"params": projector.parameters(), "lr": 1.0}]
-optimizer = torch.optim.AdamW(groups)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-net = Net()
-model = DDP(net)
-net.head = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
-"""
-    + _TAIL,
+    """
+    model, head = DDP(Net()), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(list(model.parameters()) + list(head.parameters()), lr=0.1)  # expect
+    """,
+    """
+    model, projector = DDP(Net()), Net()
+    groups = [{"params": model.parameters()}, {"params": projector.parameters(), "lr": 1.0}]
+    optimizer = torch.optim.AdamW(groups)  # expect
+    """,
+    """
+    net = Net()
+    model = DDP(net)
+    net.head = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each optimizer, at its first module that is not reduced."""
-    wraps = program.facts("wrap")
-    if not program.facts("backward") or not _is_plain(program, wraps) or gradients_reduced_by_hand(program):
+    wraps = program.facts(facts.Wrap)
+    if not program.facts(facts.Backward) or not _is_plain(program, wraps) or gradients_reduced_by_hand(program):
         return
-    wrapped = {id(part) for wrap in wraps for part in parts_of(wrap.value("wrapper"))}
+    wrapped = {id(part) for wrap in wraps for part in parts_of(wrap.wrapper)}
     reported = set()
-    for fact in program.facts("optimizer"):
+    for fact in program.facts(facts.Optimizer):
         if fact.site in reported:
             continue
-        outside = next((module for module in _modules(fact.value("parameters")) if _is_outside(module, wrapped)), None)
+        outside = next((module for module in _modules(fact.parameters) if _is_outside(module, wrapped)), None)
         late = None if outside is not None else _made_late(fact, wraps)
         module = outside if outside is not None else late
         if module is None:
@@ -177,21 +171,21 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _is_plain(program: Program, wraps: list[Fact]) -> bool:
+def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
     """Whether the script wraps by itself, only with DistributedDataParallel, and only models that are known."""
     if not wraps or any(fact.name != "ddp" for fact in wraps):
         return False
-    if any(fact.name not in ("spawn", "Process") for fact in program.facts("launch")):
+    if any(fact.name not in ("spawn", "Process") for fact in program.facts(facts.Launch)):
         return False
     for wrap in wraps:
-        for atom in bare(wrap.value("inner")):
-            if isinstance(atom, Opaque) and not any(getattr(part, "kind", "") == "layer" for part in atom.carries):
+        for atom in bare(wrap.inner):
+            if isinstance(atom, Opaque) and not any(isinstance(part, Layer) for part in atom.carries):
                 return False
-        for part in parts_of(wrap.value("inner")):
-            if isinstance(part, Resource) and part.kind == "open":
+        for part in parts_of(wrap.inner):
+            if isinstance(part, Open):
                 return False
             if isinstance(part, Instance) and any(
-                {"add_module", "register_module", "setattr", "__dict__"} & set(base.node[6])
+                {"add_module", "register_module", "setattr", "__dict__"} & set(base.node.words)
                 for base in part.cls.lineage()
                 if isinstance(base, Class)
             ):
@@ -201,7 +195,7 @@ def _is_plain(program: Program, wraps: list[Fact]) -> bool:
 
 def _modules(parameters: Value) -> list[Any]:
     """The modules whose parameters these are."""
-    return [part for part in reaching(parameters) if isinstance(part, Instance) or getattr(part, "kind", "") == "layer"]
+    return [part for part in reaching(parameters) if isinstance(part, (Instance, Layer))]
 
 
 def _is_outside(module: Any, wrapped: set[int]) -> bool:
@@ -210,29 +204,153 @@ def _is_outside(module: Any, wrapped: set[int]) -> bool:
         return False
     words = COLLECTIVES | GLOBAL_RANK | {"world_size", "get_world_size", "get_rank"}
     return not any(
-        isinstance(base, Class) and not words.isdisjoint(base.node[6])
+        isinstance(base, Class) and not words.isdisjoint(base.node.words)
         for part in parts
         if isinstance(part, Instance)
         for base in part.cls.lineage()
     )
 
 
-def _made_late(fact: Fact, wraps: list[Fact]) -> Any:
+def _made_late(fact: facts.Optimizer, wraps: list[facts.Wrap]) -> Any:
     """A layer of the wrapped model which the optimizer holds, made after its last wrapping."""
     for wrap in wraps:
-        wrapper = wrap.value("wrapper")[0]
-        if not any(
-            part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.value("parameters"))
-        ):
+        wrapper = wrap.wrapper[0]
+        if not any(part is wrapper or part in bare(wrapper.inner) for part in reaching(fact.parameters)):
             continue
         for part in parts_of((wrapper,)):
-            if not isinstance(part, Resource) or not has_parameters(part) or constant(part.get("order")) > fact.order:
+            if not isinstance(part, Layer) or not has_parameters(part) or part.order > fact.order:
                 continue
-            holding = [other for other in wraps if any(own is part for own in parts_of(other.value("wrapper")))]
-            if all(constant(part.get("order")) > other.order for other in holding):
+            holding = [other for other in wraps if any(own is part for own in parts_of(other.wrapper))]
+            if all(part.order > other.order for other in holding):
                 return part
     return None
 
 
 def _name(module: Any) -> str:
-    return module.cls.name if isinstance(module, Instance) else f"nn.{constant(module.get('name'))}"
+    return module.cls.name if isinstance(module, Instance) else f"nn.{module.called}"
+
+
+def observe(run: Run) -> Seen:
+    """Compares parameters after each step. A script without DDP counts where its ranks step on equal gradients, or have
+    the data in common: they train one model then, and must hold one. Held where all were seen to be equal."""
+    if run.world_size < 2 or len(run.ranks) < 2:
+        return
+    for optimizer in run.of(run.ranks[0], "optimizer"):
+        number = optimizer["optimizer"]
+        for count in range(1, common_steps(run, number) + 1):
+            alike = all(agree(run, number, count, what, wrapped=False) for what in ("grads", "params"))
+            yield Well(optimizer["site"], held=False) if alike else Unclear(optimizer["site"])
+        if optimizer["inner"] or not common_steps(run, number):
+            continue
+        apart = _unwrapped(run, optimizer) or (_under if run.wraps else _never)(run, optimizer)
+        if apart is not None:
+            yield apart
+        yield Well() if kept_equal(run, number) else Unclear()
+
+
+def _unwrapped(run: Run, optimizer: Event) -> Observation | None:
+    """Parameters that no wrapper holds and that drift apart: in a script with DDP as their gradients do, in one without
+    although their gradients are equal on all ranks, which only a reduction makes them."""
+    number = optimizer["optimizer"]
+    for count in range(1, common_steps(run, number) + 1):
+        apart = differing(run, number, count, "params", wrapped=False)
+        if not apart:
+            continue
+        alike = not differing(run, number, count, "grads", wrapped=False)
+        if run.wraps and not alike:
+            return _apart(run, optimizer, count, apart, "are under no DDP wrapper")
+        steps = taken(run, number, count)
+        averaged = all(any(step["grads"] or ()) and None not in step["grads"] for step in steps)
+        if not run.wraps and averaged and alike:
+            return _apart(run, optimizer, count, apart, "get the same gradients on every rank")
+    return None
+
+
+def _never(run: Run, optimizer: Event) -> Observation | None:
+    """Gradients of a script without DDP that nothing averages, or not all of them, although the ranks have the training
+    data of one model in common.
+
+    What is sharded, lies on some ranks only, or is averaged now and then in the place of gradients, is by design.
+    """
+    number = optimizer["optimizer"]
+    shared = shared_out(run)
+    if shared is None or list(run.each("sharded")) or len(run.ranks) < run.world_size:
+        return None
+    for count in range(1, common_steps(run, number) + 1):
+        apart = trained(run, number, count, differing(run, number, count, "grads", wrapped=False))
+        if set(apart).isdisjoint(differing(run, number, count, "params", wrapped=False)):
+            continue
+        told = _what(run, number, count, apart)
+        if told is None or not (shared[1] or started_equal(run, number, apart)):
+            return None
+        # In a run that was cut short an average that comes late may not have been reached.
+        sure = shared[1] and run.outcome == "finished" and not run.truncated
+        severity, message = told if sure else (WARNING, told[1])
+        step = taken(run, number, count)[0]
+        site: Site = step["site"]
+        notes = (Note(shared[0], "the ranks have the data of one model in common"),)
+        since = ((run.ranks[0], step["time"]),)
+        return Observation("DDP303", severity, site, message, notes, tuple(run.ranks), since=since)
+    return None
+
+
+def _what(run: Run, number: int, count: int, apart: list[int]) -> tuple[str, str] | None:
+    """Severity and message; None for what may be meant so."""
+    among, equal = sent(run, number), started_equal(run, number, apart)
+    total = len(parameters(run, run.ranks[0])[number]["shapes"])
+    ends = f"parameters differ between ranks from step {count} on" + ("" if equal else ", and did before it")
+    if among.partly or among.all_to_all:
+        return None
+    if not among.model and not (among.unknown and among.rewritten):
+        what = "gradients are never averaged: no collective carries them from rank to rank, and "
+        if among.in_the_end:  # as one of the ways to train that average models has it; a test of few steps looks alike
+            return WARNING, f"{what}{ends}: something is summed up only after the last step"
+        return ERROR, what + ends
+    wide = differ_widely(run, number, apart)
+    if among.rewritten or not equal or wide is False:
+        return None
+    if not each_step_sends(run, number, among):
+        return WARNING, f"what ranks send each other is not sent between a backward and its step each time: {ends}"
+    severity = ERROR if wide else WARNING
+    if len(apart) == total:
+        return severity, f"gradients are sent between ranks before each step, and differ all the same: {ends}"
+    head = f"the gradients of {len(apart)} of {total} parameters ({shapes(run, number, apart)}) are not averaged, "
+    return severity, f"{head}those of the others are: these {ends}"
+
+
+def _apart(run: Run, optimizer: Event, count: int, apart: list[int], what: str) -> Observation:
+    number = optimizer["optimizer"]
+    equal = started_equal(run, number, apart)
+    message = (
+        f"{len(apart)} parameters of this optimizer ({shapes(run, number, apart)}) {what}: "
+        + ("equal at first, they " if equal else "they start apart, and ")
+        + f"differ between ranks from step {count} on"
+    )
+    rates = other_rates(run, number, count)
+    message += f": {rates}" if rates else ""
+    severity = ERROR if equal or what.startswith("get") else WARNING
+    since = ((run.ranks[0], taken(run, number, count)[0]["time"]),)
+    return Observation("DDP303", severity, optimizer["site"], message, (), tuple(run.ranks), since=since)
+
+
+def _under(run: Run, optimizer: Event) -> Observation | None:
+    """Parameters that DDP wraps, and whose gradients it has reduced: something else moves the ranks apart."""
+    number = optimizer["optimizer"]
+    steps = updates(run, run.ranks[0]).get(number, [])
+    for count, update in enumerate(steps[: common_steps(run, number)], 1):
+        training = [event for event in update.forwards if event["grad"]]
+        # Without a reduction they differ by another rule, or until they are averaged, as with local SGD.
+        if not training or not all(event["sync"] and event["ranks"] == run.ranks for event in training):
+            return None
+        if not any(event["armed"] for event in update.backwards):
+            return None
+        apart = differing(run, number, count, "params", wrapped=True)
+        if apart:
+            site: Site = update.step["site"]
+            message = (
+                f"{len(apart)} parameters under DDP differ between ranks after step {count}: "
+                + why_under_wrapper(run, number, count, apart)
+            )
+            since = ((run.ranks[0], update.step["time"]),)
+            return Observation("DDP303", ERROR, site, message, (), tuple(run.ranks), since=since)
+    return None

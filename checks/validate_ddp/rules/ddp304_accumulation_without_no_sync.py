@@ -33,9 +33,11 @@ if last:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import (
     accumulations,
     seen_from_loop,
@@ -43,138 +45,116 @@ from validate_ddp.interpreter.accumulation import (
     wrappers_behind,
     zeroed_every_turn,
 )
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import Update, holds_wrapped, updates
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "backward"
+TRIGGER = facts.Backward
 SEVERITIES = (INFO,)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("one reduction for several backwards", once=True)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-discriminator = DDP(torch.nn.Linear(1, 1))
-other = torch.optim.SGD(discriminator.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-k = 4
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    discriminator = DDP(torch.nn.Linear(1, 1))
+    other = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    k = 4
 """
 VALID = (
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-for i, batch in enumerate(batches):
-    with nullcontext() if (i + 1) % k == 0 else model.no_sync():
+    """
+    for i, batch in enumerate(batches):
+        with nullcontext() if (i + 1) % k == 0 else model.no_sync():
+            model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        model.require_backward_grad_sync = (i + 1) % k == 0
         model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        other.zero_grad()
+        discriminator(model(batch).detach()).sum().backward()
+        other.step()
+        if i % k == 0:
+            optimizer.zero_grad()
+            discriminator(model(batch)).sum().backward()
+            optimizer.step()
+    """,
+    """
+    for i, batch in enumerate(batches):
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model.require_backward_grad_sync = (i + 1) % k == 0
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
+        model(batch).sum().backward()
         optimizer.step()
+        if (i + 1) % k == 0:
+            print(i)
+    """,
+    """
+    for batch in batches:
+        noise = torch.zeros_like(batch, requires_grad=True)
+        for attack in range(3):
+            model(batch + noise).sum().backward()
+            noise = (noise + noise.grad.sign()).detach().requires_grad_()
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    other.zero_grad()
-    discriminator(model(batch).detach()).sum().backward()
-    other.step()
-    if i % k == 0:
-        optimizer.zero_grad()
-        discriminator(model(batch)).sum().backward()
-        optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-    if (i + 1) % k == 0:
-        print(i)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for batch in batches:
-    noise = torch.zeros_like(batch, requires_grad=True)
-    for attack in range(3):
         model(batch + noise).sum().backward()
-        noise = (noise + noise.grad.sign()).detach().requires_grad_()
-    optimizer.zero_grad()
-    model(batch + noise).sum().backward()
-    optimizer.step()
-"""
-    + _TAIL,
+        optimizer.step()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model(batch).sum().backward()  # expect
-    if (i + 1) % k == 0 or i + 1 == len(batches):
+    """
+    for i, batch in enumerate(batches):
+        model(batch).sum().backward()  # expect
+        if (i + 1) % k == 0 or i + 1 == len(batches):
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for step in range(3):
+        optimizer.zero_grad()
+        for micro_step in range(k):
+            loss = model(batches[micro_step]).mean() / k
+            loss.backward()  # expect
+        optimizer.step()
+    """,
+    """
+    class Scaler:
+        def __init__(self):
+            self.scaler = torch.amp.GradScaler("cpu")
+
+        def __call__(self, loss, optimizer, update):
+            self.scaler.scale(loss).backward()
+            if update:
+                self.scaler.step(optimizer)
+                self.scaler.update()
+
+    scaler = Scaler()
+    for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        scaler(loss, optimizer, update=(i + 1) % k == 0)  # expect
+        if (i + 1) % k == 0:
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        model(batch).sum().backward()  # expect
+        if (i + 1) % k != 0:
+            continue
         optimizer.step()
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for step in range(3):
-    optimizer.zero_grad()
-    for micro_step in range(k):
-        loss = model(batches[micro_step]).mean() / k
-        loss.backward()  # expect
-    optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-class Scaler:
-    def __init__(self):
-        self.scaler = torch.amp.GradScaler("cpu")
-
-    def __call__(self, loss, optimizer, update):
-        self.scaler.scale(loss).backward()
-        if update:
-            self.scaler.step(optimizer)
-            self.scaler.update()
-
-scaler = Scaler()
-for i, batch in enumerate(batches):
-    loss = model(batch).sum()
-    scaler(loss, optimizer, update=(i + 1) % k == 0)  # expect
-    if (i + 1) % k == 0:
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model(batch).sum().backward()  # expect
-    if (i + 1) % k != 0:
-        continue
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
+    """,
 )
 
 _BY_HAND = (
@@ -185,7 +165,7 @@ _BY_HAND = (
     b"delay_allreduce",
     b"disable_allreduce",
 )
-_MARKS = frozenset({"no_sync", "perhaps_no_sync", "accumulate"})
+_MARKS = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC, Flag.ACCUMULATE})
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -210,3 +190,39 @@ def check(program: Program) -> Iterator[Proposal]:
             "others under `no_sync()`",
             evidence=(place(row.loop.site, "in each turn of this loop"), place(row.step.site, "one step for several")),
         )
+
+
+def observe(run: Run) -> Seen:
+    """Backwards of several places, as of the two losses of a GAN, are no accumulation."""
+    rank = run.ranks[0] if run.ranks else 0
+    for number, steps in updates(run, rank).items():
+        for update in steps:
+            yield from _repeated(update)
+        if not steps or not holds_wrapped(run, rank, number):
+            continue
+        yield Well()
+        wasteful = []
+        for update in steps:
+            reducing = [event for event in update.backwards if event["armed"]]
+            places = {event["site"].place for event in reducing}
+            if len(reducing) > 1 and len(places) == 1 and not update.dropped:
+                wasteful.append(reducing)
+        if len(wasteful) > 1:
+            count = max(len(each) for each in wasteful)
+            message = (
+                f"{count} reductions of gradients for one step: {count - 1} of them are wasted without `no_sync()`"
+            )
+            yield Observation("DDP304", INFO, wasteful[0][0]["site"], message, (), (rank,))
+
+
+def _repeated(update: Update) -> Seen:
+    """Backwards that run several times before a step, by whether they reduce at most once."""
+    backwards = update.backwards
+    sites = {event["site"].place: event["site"] for event in backwards}
+    if len(sites) == len(backwards):
+        return
+    counts = Counter(event["site"].place for event in backwards)
+    armed = Counter(event["site"].place for event in backwards if event["armed"])
+    for site in sites.values():
+        if counts[site.place] > 1:
+            yield Well(site, held=False) if armed[site.place] <= 1 else Unclear(site)

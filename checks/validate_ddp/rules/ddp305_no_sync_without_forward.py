@@ -32,168 +32,139 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import bare
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import agree, averaged_by_hand, differing, wrapped_steps
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "backward"
+TRIGGER = facts.Backward
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling(once=True)
 
-_UNDER = frozenset({"no_sync", "perhaps_no_sync"})
+_UNDER = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC})
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    k = 4
 
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-k = 4
-"""
-_TAIL = """
-dist.destroy_process_group()
+    def loss_of(batch):
+        return model(batch).sum()
 """
 VALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    if (i + 1) % k:
+    """
+    for i, batch in enumerate(batches):
+        if (i + 1) % k:
+            with model.no_sync():
+                model(batch).sum().backward()
+            continue
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        last = (i + 1) % k == 0
+        with nullcontext() if last else model.no_sync():
+            loss_of(batch).backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        if (i + 1) % k == 0:
+            loss_of(batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            with model.no_sync():
+                loss_of(batch).backward()
+    """,
+    """
+    for batch in batches:
         with model.no_sync():
             model(batch).sum().backward()
-        continue
-    model(batch).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-def loss_of(batch):
-    return model(batch).sum()
-
-for i, batch in enumerate(batches):
-    last = (i + 1) % k == 0
-    with nullcontext() if last else model.no_sync():
-        loss_of(batch).backward()
-    if last:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
         optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def loss_of(batch):
-    return model(batch).sum()
-
-for i, batch in enumerate(batches):
-    if (i + 1) % k == 0:
-        loss_of(batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    else:
-        with model.no_sync():
-            loss_of(batch).backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for batch in batches:
-    with model.no_sync():
-        model(batch).sum().backward()
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
-    optimizer.step()
-"""
-    + _TAIL,
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    loss = model(batch).sum()
-    if (i + 1) % k:
+    """
+    for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        if (i + 1) % k:
+            with model.no_sync():
+                loss.backward()  # expect
+        else:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for batch in batches:
         with model.no_sync():
+            loss = model(batch).sum()  # expect
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """,
+    """
+    def accumulate(net, batch):
+        output = net(batch)
+        with net.no_sync():
+            output.sum().backward()  # expect
+
+    for step in range(4):
+        accumulate(model, batches[0])
+        model(batches[1]).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        last = (i + 1) % k == 0
+        with nullcontext() if last else model.no_sync():
             loss.backward()  # expect
-    else:
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for batch in batches:
-    with model.no_sync():
-        loss = model(batch).sum()  # expect
-        loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def accumulate(net, batch):
-    output = net(batch)
-    with net.no_sync():
-        output.sum().backward()  # expect
-
-for step in range(4):
-    accumulate(model, batches[0])
-    model(batches[1]).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-for i, batch in enumerate(batches):
-    loss = model(batch).sum()
-    last = (i + 1) % k == 0
-    with nullcontext() if last else model.no_sync():
-        loss.backward()  # expect
-    if last:
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-for i, batch in enumerate(batches):
-    with nullcontext() if i % k == k else model.no_sync():
-        model(batch).sum().backward()  # expect
-    if (i + 1) % k == 0:
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        with nullcontext() if i % k == k else model.no_sync():
+            model(batch).sum().backward()  # expect
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such backward, or for the first forward of a wrapper that is never reduced."""
-    backwards = [fact for fact in program.facts("backward") if "no_grad" not in fact.flags]
-    forwards = [fact for fact in program.facts("forward") if fact.name == "ddp" and "no_grad" not in fact.flags]
+    backwards = [fact for fact in program.facts(facts.Backward) if Flag.NO_GRAD not in fact.flags]
+    forwards = [fact for fact in program.facts(facts.Forward) if fact.name == "ddp" and Flag.NO_GRAD not in fact.flags]
     if not backwards or not forwards:
         return
     yield from _without_effect(program, backwards, forwards)
-    if gradients_reduced_by_hand(program) or not program.facts("step"):
+    if gradients_reduced_by_hand(program) or not program.facts(facts.Step):
         return
-    for wrap in program.facts("wrap"):
-        wrapper = wrap.value("wrapper")[0]
-        own = [fact for fact in forwards if any(atom is wrapper for atom in bare(fact.value("model")))]
-        if wrap.name == "ddp" and own and all("no_sync" in fact.flags for fact in own):
+    for wrap in program.facts(facts.Wrap):
+        wrapper = wrap.wrapper[0]
+        own = [fact for fact in forwards if any(atom is wrapper for atom in bare(fact.model))]
+        if wrap.name == "ddp" and own and all(Flag.NO_SYNC in fact.flags for fact in own):
             yield propose(
                 program,
                 own[0],
@@ -204,7 +175,9 @@ def check(program: Program) -> Iterator[Proposal]:
             )
 
 
-def _without_effect(program: Program, backwards: list[Fact], forwards: list[Fact]) -> Iterator[Proposal]:
+def _without_effect(
+    program: Program, backwards: list[facts.Backward], forwards: list[facts.Forward]
+) -> Iterator[Proposal]:
     reported = set()
     for backward in backwards:
         if not backward.flags & _UNDER or backward.site in reported:
@@ -223,3 +196,27 @@ def _without_effect(program: Program, backwards: list[Fact], forwards: list[Fact
             "`no_sync()` around the backward alone has no effect: the forward decides, and it ran outside",
             evidence=(place(same[0].site, "this forward has told the backward to reduce"),),
         )
+
+
+def observe(run: Run) -> Seen:
+    """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway. Local
+    SGD has them differ, and averages the parameters now and then."""
+    for number, count, update in wrapped_steps(run):
+        training = [event for event in update.forwards if event["grad"]]
+        if not training or not update.backwards:
+            continue
+        vain = [event for event in update.backwards if event["armed"] and not event["sync"]]
+        if vain:
+            message = "`no_sync()` round the backward alone has no effect: the forward decides, and it was outside"
+            notes = (Note(training[-1]["site"], "the forward, with synchronisation on"),)
+            yield Observation("DDP305", ERROR, vain[0]["site"], message, notes, (run.ranks[0],))
+        elif training[-1]["sync"] or averaged_by_hand(run, number) or agree(run, number, count, "grads", wrapped=True):
+            yield Well()
+        elif differing(run, number, count, "grads", wrapped=True):
+            reduced = any(event["sync"] for event in training)
+            message = f"at step {count} the gradients differ between ranks: " + (
+                "the last forward before it ran under `no_sync()`, and what an earlier one reduced is not all"
+                if reduced
+                else "every forward before it ran with synchronisation off, so no backward reduces them"
+            )
+            yield Observation("DDP305", ERROR, training[-1]["site"], message, (), tuple(run.ranks))

@@ -35,129 +35,115 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, Place, Proposal
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import accumulations, zeroed_every_turn
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.updates import Update, updates
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "zero_grad"
+TRIGGER = facts.ZeroGrad
 SEVERITIES = (ERROR, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("no gradient thrown away", once=True)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-k = 4
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    k = 4
 """
 _ACCELERATE = """
-import torch
-from accelerate import Accelerator
+    # alone
+    from accelerate import Accelerator
 
-accelerator = Accelerator(gradient_accumulation_steps={})
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator = Accelerator(gradient_accumulation_steps={})
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    model, optimizer = accelerator.prepare(model, optimizer)
 """
 VALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
+    """
+    for i, batch in enumerate(batches):
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        if i % k == 0:
+            optimizer.zero_grad()
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+    """,
+    """
+    for i, batch in enumerate(batches):
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    if i % k == 0:
-        optimizer.zero_grad()
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
+        model(batch).sum().backward()
         optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-    if i % k == 0:
-        print(i)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-second = DDP(torch.nn.Linear(4, 1))
-other = torch.optim.SGD(second.parameters(), lr=0.1)
-for i, batch in enumerate(batches):
-    other.zero_grad()
-    second(batch).sum().backward()
-    other.step()
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
+        if i % k == 0:
+            print(i)
+    """,
+    """
+    second = DDP(torch.nn.Linear(4, 1))
+    other = torch.optim.SGD(second.parameters(), lr=0.1)
+    for i, batch in enumerate(batches):
+        other.zero_grad()
+        second(batch).sum().backward()
+        other.step()
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
     _ACCELERATE.format(4)
     + """
-for batch in batches:
-    with accelerator.accumulate(model):
-        accelerator.backward(model(batch).sum())
-        optimizer.step()
-        optimizer.zero_grad()
-""",
+    for batch in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
     _ACCELERATE.format(1)
     + """
-for batch in batches:
-    with accelerator.accumulate(model):
-        optimizer.zero_grad()
-        accelerator.backward(model(batch).sum())
-        optimizer.step()
-""",
+    for batch in batches:
+        with accelerator.accumulate(model):
+            optimizer.zero_grad()
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+    """,
 )
 INVALID = (
     _ACCELERATE.format(4)
     + """
-for batch in batches:
-    with accelerator.accumulate(model):
+    for batch in batches:
+        with accelerator.accumulate(model):
+            optimizer.zero_grad()  # expect
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+    """,
+    """
+    for i, batch in enumerate(batches):
         optimizer.zero_grad()  # expect
-        accelerator.backward(model(batch).sum())
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+    """,
+    """
+    for step in range(3):
+        for micro_step in range(k):
+            optimizer.zero_grad()  # expect
+            loss = model(batches[micro_step]).mean() / k
+            loss.backward()
         optimizer.step()
-""",
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    optimizer.zero_grad()  # expect
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for step in range(3):
-    for micro_step in range(k):
-        optimizer.zero_grad()  # expect
-        loss = model(batches[micro_step]).mean() / k
-        loss.backward()
-    optimizer.step()
-"""
-    + _TAIL,
+    """,
 )
 
 _MESSAGE = "gradients accumulated for a later step are zeroed {}: each step trains on the last micro-batch alone"
@@ -167,17 +153,15 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such ``zero_grad``."""
     reported = set()
     for row in accumulations(program):
-        zeroed = None if "accumulate" in row.backward.flags else zeroed_every_turn(program, row)
+        zeroed = None if Flag.ACCUMULATE in row.backward.flags else zeroed_every_turn(program, row)
         if zeroed is not None and zeroed.site not in reported:
             reported.add(zeroed.site)
             evidence = [place(row.backward.site, "accumulates here"), place(row.step.site, "one step for several")]
             yield _finding(program, zeroed, "in every turn", evidence)
-    accumulating = any(
-        launcher.get("accumulating") for fact in program.facts("launch") for launcher in fact.value("launcher")
-    )
+    accumulating = any(launcher.accumulating for fact in program.facts(facts.Launch) for launcher in fact.launcher)
     if not accumulating:
         return
-    for zeroed in program.facts("zero_grad"):
+    for zeroed in program.facts(facts.ZeroGrad):
         backward = _following(program, zeroed)
         if backward is not None and zeroed.site not in reported:
             reported.add(zeroed.site)
@@ -192,15 +176,47 @@ def _finding(program: Program, zeroed: Fact, when: str, evidence: list[Place]) -
 
 def _following(program: Program, zeroed: Fact) -> Fact | None:
     """The backward after a ``zero_grad`` in a turn of ``accumulate``, where no step stands before it."""
-    if "accumulate" not in zeroed.flags or not zeroed.loops:
+    if Flag.ACCUMULATE not in zeroed.flags or not zeroed.loops:
         return None
     turn = [
         fact
-        for fact in program.facts("backward", "step", "zero_grad")
-        if "accumulate" in fact.flags and fact.loops and fact.loops[-1].serial == zeroed.loops[-1].serial
+        for fact in program.facts(facts.Backward, facts.Step, facts.ZeroGrad)
+        if Flag.ACCUMULATE in fact.flags and fact.loops and fact.loops[-1].serial == zeroed.loops[-1].serial
     ]
-    before = [fact for fact in turn if fact.order < zeroed.order and fact.kind != "zero_grad"]
-    after = [fact for fact in turn if fact.order > zeroed.order and fact.kind != "zero_grad"]
-    if before or [fact.kind for fact in after] != ["backward", "step"]:
+    before = [fact for fact in turn if fact.order < zeroed.order and not isinstance(fact, facts.ZeroGrad)]
+    after = [fact for fact in turn if fact.order > zeroed.order and not isinstance(fact, facts.ZeroGrad)]
+    if before or tuple(map(type, after)) != (facts.Backward, facts.Step):
         return None
     return after[0]
+
+
+def observe(run: Run) -> Seen:
+    """Only where it happens at most steps: a step that is skipped once, for a loss that is not finite, is no defect."""
+    rank = run.ranks[0] if run.ranks else 0
+    of_optimizers = list(updates(run, rank).values())
+    yield from _zeroed(run, rank, [update for steps in of_optimizers for update in steps])
+    for steps in of_optimizers:
+        dropping = [update for update in steps if _drops(update)]
+        yield Unclear() if dropping else Well()
+        if len(dropping) > 1 and len(dropping) > 0.8 * len(steps):
+            total, dropped = len(dropping[0].backwards), dropping[0].dropped
+            lost = sum(len(each) for _, each in dropped)
+            message = f"`zero_grad()` throws away the gradients of {lost} of the {total} micro-batches of each step"
+            yield Observation("DDP306", ERROR, dropped[0][0]["site"], message, (), (rank,))
+
+
+def _zeroed(run: Run, rank: int, steps: list[Update]) -> Seen:
+    """Calls of zero_grad in a run that accumulates, by whether they found nothing which a later step wanted."""
+    if any(len(update.backwards) > 1 for update in steps):
+        dropped = {event["site"].place for update in steps for event, _ in update.dropped}
+        for event in run.of(rank, "zero_grad"):
+            lost = event["site"].place in dropped
+            yield Unclear(event["site"]) if lost else Well(event["site"], held=False)
+
+
+def _drops(update: Update) -> bool:
+    """Whether what was dropped came from the backward that the step uses: others are another loss's."""
+    if not update.dropped or not update.backwards:
+        return False
+    used = update.backwards[-1]["site"].place
+    return any(event["site"].place == used for _, lost in update.dropped for event in lost)

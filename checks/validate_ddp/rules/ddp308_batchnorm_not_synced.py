@@ -25,18 +25,18 @@ from __future__ import annotations
 
 from validate_ddp.findings import INFO
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (INFO,)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(once=True)
 _FEW = 16
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Looks at one rank: all have the same model."""
     rank = run.ranks[0] if run.ranks else 0
-    looked = False
     most: dict[int, int] = {}
     for event in run.of(rank, "forward"):
         if event["training"] and event["grad"] and event["rows"]:
@@ -45,11 +45,11 @@ def judge(run: Run) -> Verdict:
         rows = most.get(wrapper["ddp"])
         if not rows or not wrapper["batch_norms"]:
             continue
-        looked = True
         if rows <= _FEW:
             message = (
                 f"{wrapper['batch_norms']} BatchNorm modules see at most {rows} rows on each rank: "
                 "`SyncBatchNorm.convert_sync_batchnorm` makes it the global batch"
             )
-            return Verdict(True, (Observation("DDP308", INFO, wrapper["site"], message, (), (rank,)),))
-    return HELD if looked else NOT_OBSERVED
+            yield Observation("DDP308", INFO, wrapper["site"], message, (), (rank,))
+        else:
+            yield Well()

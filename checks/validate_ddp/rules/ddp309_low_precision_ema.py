@@ -32,9 +32,9 @@ for average, weight in zip(ema.parameters(), model.parameters()):
 from __future__ import annotations
 
 from validate_ddp.findings import WARNING
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Well
 
 SEVERITIES = (WARNING,)
 EVIDENCE = "R"
@@ -45,24 +45,23 @@ _ENOUGH = 8
 _STILL = 0.5
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """One finding a line. A decay that still grows has not shown what it will be: neither held nor violated."""
     places: dict[tuple[str, int], list[tuple[int, Event]]] = {}
     for rank, event in run.each("average"):
         places.setdefault(event["site"].place, []).append((rank, event))
-    found = []
-    held = False
     for updates in places.values():
         low = [(rank, event) for rank, event in updates if "should" in event]
-        held = held or len(low) < len(updates)
+        if len(low) < len(updates):
+            yield Well()
         should = sum(event["should"] for _, event in low)
         if should < _ENOUGH or max(event["count"] for _, event in low) < 2:
             continue
         share = sum(event["still"] for _, event in low) / should
         if share > _STILL:
-            found.append(_observation(low, share))
-        held = held or len({event["decay"] for _, event in low}) == 1
-    return Verdict(True, tuple(found)) if found else (HELD if held else NOT_OBSERVED)
+            yield _observation(low, share)
+        elif len({event["decay"] for _, event in low}) == 1:
+            yield Well()
 
 
 def _observation(updates: list[tuple[int, Event]], share: float) -> Observation:

@@ -31,32 +31,31 @@ torch.save({"model": model.module.state_dict(), "ema": ema.state_dict()}, "last.
 from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Frame, Run, Site
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(outranks=("DDP501",))
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Held where a file holds two dictionaries of the same names. A run that also loads into a wrapper means it so:
     info."""
     severity = INFO if list(run.each("load")) else WARNING
-    found: dict[tuple[str, int], Observation] = {}
-    looked = False
     for rank, event in run.each("save"):
         for key, wrapped, former, before, count in event.get("twins") or ():
-            looked = True
             if wrapped != before:
                 names = (key, former) if wrapped else (former, key)
-                found.setdefault(event["site"].place, _at(severity, event["site"], _apart(*names, count), rank))
+                yield _at(severity, event["site"], _apart(*names, count), rank)
+            else:
+                yield Well()
     for rank, event in run.each("exception"):
         if event.get("present"):
             site = Site(tuple(Frame(*entry) for entry in event["stack"]))
-            found.setdefault(site.place, _at(WARNING, site, _missing(event), rank))
-    return Verdict(True, tuple(found.values())) if found else (HELD if looked else NOT_OBSERVED)
+            yield _at(WARNING, site, _missing(event), rank)
 
 
 def _apart(wrapper: str, inner: str, count: int) -> str:

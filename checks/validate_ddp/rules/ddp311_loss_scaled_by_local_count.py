@@ -28,12 +28,10 @@ loss.backward()
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from validate_ddp.findings import INFO, WARNING
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Well
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "R"
@@ -44,23 +42,23 @@ _OFTEN = 0.25
 """Share of the backwards from which it is more than the last batch of an epoch."""
 
 
-@dataclass
 class _Backward:
     """Losses taken before one backward, and the numbers and objects that were exchanged since the step before."""
 
-    losses: list[Event] = field(default_factory=list)
-    numbers: set[float] = field(default_factory=set)
-    objects: bool = False
+    def __init__(self, losses: list[Event], numbers: set[float], objects: bool = False) -> None:
+        self.losses = losses
+        self.numbers = numbers
+        self.objects = objects
 
     def knows(self, total: int) -> bool:
         """Whether the rank may weigh by a count: it has told of its own, or heard of all."""
         return self.objects or total in self.numbers or any(each["count"] in self.numbers for each in self.losses)
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Of steps whose counts the ranks tell each other nothing is said: they may weigh by them."""
-    if run.world_size < 2 or len(run.ranks) < run.world_size or not list(run.each("ddp")):
-        return NOT_OBSERVED
+    if run.world_size < 2 or len(run.ranks) < run.world_size or not run.wraps:
+        return
     compared, found = 0, []
     for together in zip(*(_backwards(run, rank) for rank in run.ranks), strict=False):
         for losses in zip(*(each.losses for each in together), strict=False):
@@ -72,7 +70,8 @@ def judge(run: Run) -> Verdict:
             if not weighed and max(counts) > _UNEQUAL * min(counts):
                 found.append((losses[0], counts))
     if not found:
-        return Verdict(bool(compared))
+        yield from [Well()] if compared else ()
+        return
     event, counts = max(found, key=lambda pair: max(pair[1]) / max(1, min(pair[1])))
     told = ", ".join(f"{count} on rank {rank}" for rank, count in zip(run.ranks, counts, strict=True))
     message = (
@@ -80,13 +79,13 @@ def judge(run: Run) -> Verdict:
         "averages the ranks' gradients as if they were equal"
     )
     severity = WARNING if len(found) > _OFTEN * compared else INFO
-    return Verdict(True, (Observation("DDP311", severity, event["site"], message, (), tuple(run.ranks)),))
+    yield Observation("DDP311", severity, event["site"], message, (), tuple(run.ranks))
 
 
 def _backwards(run: Run, rank: int) -> list[_Backward]:
     """One for each backward of a rank that has taken a mean loss for it."""
     found: list[_Backward] = []
-    current = _Backward()
+    current = _Backward([], set())
     for event in run.by_rank.get(rank, ()):
         kind = event["event"]
         if kind == "mean_loss":
@@ -99,5 +98,5 @@ def _backwards(run: Run, rank: int) -> list[_Backward]:
                 found.append(current)
             current = _Backward([], current.numbers, current.objects)
         elif kind == "step":
-            current = _Backward(current.losses)
+            current = _Backward(current.losses, set())
     return found

@@ -31,95 +31,75 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP, Device
 from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
 from validate_ddp.models.networks import MOVED
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "wrap"
+TRIGGER = facts.Wrap
 SEVERITIES = (ERROR, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("a module without a wrapper in it", once=True)
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-dist.init_process_group("nccl")
-local_rank = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(local_rank)
-model = Net()
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("nccl")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    model = Net()
 """
 VALID = (
-    _HEAD
-    + """
-model.cuda(local_rank)
-model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
-model = DDP(model, device_ids=[local_rank])
-model.cuda(local_rank)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-if not isinstance(model, DDP):
-    model = DDP(model)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for fold in range(3):
-    model = DDP(Net().to(local_rank))
-model = DDP(model.module)
-"""
-    + _TAIL,
-    _HEAD.replace("nccl", "gloo")
-    + """
-model = DDP(model)
-model.to("cpu")
-"""
-    + _TAIL,
+    """
+    model.cuda(local_rank)
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = DDP(model, device_ids=[local_rank])
+    model.cuda(local_rank)
+    """,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    if not isinstance(model, DDP):
+        model = DDP(model)
+    """,
+    """
+    for fold in range(3):
+        model = DDP(Net().to(local_rank))
+    model = DDP(model.module)
+    """,
+    """
+    # alone
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(1, 1))
+    model.to("cpu")
+    dist.destroy_process_group()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-ddp = DDP(model)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model, device_ids=[local_rank])  # expect
-model.cuda(local_rank)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
-"""
-    + _TAIL,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    ddp = DDP(model)  # expect
+    """,
+    """
+    model = DDP(model, device_ids=[local_rank])  # expect
+    model.cuda(local_rank)
+    """,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each wrapper around another, and for each thing done too late."""
-    wraps = [fact for fact in program.facts("wrap") if fact.name == "ddp"]
+    wraps = [fact for fact in program.facts(facts.Wrap) if fact.name == "ddp"]
     sites = set()
     for wrap in wraps:
-        inner = bare(wrap.value("inner"))
-        if not inner or not all(isinstance(atom, Resource) and atom.kind == "ddp" for atom in inner):
+        inner = [atom for atom in bare(wrap.inner) if isinstance(atom, DDP)]
+        if not inner or len(inner) < len(bare(wrap.inner)):
             continue
         if any(atom.site == wrap.site for atom in inner) or wrap.site in sites:
             continue  # the same line, walked again
@@ -133,16 +113,16 @@ def check(program: Program) -> Iterator[Proposal]:
             evidence=[place(atom.site, "wrapped here") for atom in inner],
         )
     told = set()
-    for late in program.facts("rework"):
-        wrapper = late.value("wrapper")[0]
-        wrapped = next((fact for fact in wraps if fact.value("wrapper")[0] is wrapper), None)
+    for late in program.facts(facts.Rework):
+        wrapper = late.wrapper[0]
+        wrapped = next((fact for fact in wraps if fact.wrapper[0] is wrapper), None)
         if wrapped is None or (wrapped.site, late.name) in told:
             continue
         told.add((wrapped.site, late.name))
         yield from _too_late(program, wrapped, late)
 
 
-def _too_late(program: Program, wrap: Fact, late: Fact) -> Iterator[Proposal]:
+def _too_late(program: Program, wrap: facts.Wrap, late: facts.Rework) -> Iterator[Proposal]:
     if late.name.startswith("convert"):
         yield propose(
             program,
@@ -151,7 +131,7 @@ def _too_late(program: Program, wrap: Fact, late: Fact) -> Iterator[Proposal]:
             "`convert_sync_batchnorm` belongs before wrapping: convert the model, then wrap it",
             evidence=(place(wrap.site, "wrapped here"),),
         )
-    elif _was_on_cpu(wrap.value("inner")) and _to_gpu(late) and _with_nccl(program):
+    elif _was_on_cpu(wrap.inner) and _to_gpu(late) and _with_nccl(program):
         yield propose(
             program,
             wrap,
@@ -170,7 +150,7 @@ def _was_on_cpu(inner: Value) -> bool:
         and all(
             base.name in ("torch.nn.Module", "torch.nn.modules.Module", "builtins.object")
             if isinstance(base, Symbol)
-            else not {"cuda", "device", "to"} & set(base.node[6])
+            else not {"cuda", "device", "to"} & set(base.node.words)
             for base in atom.cls.lineage()
         )
         and not any(isinstance(part, (Resource, Instance)) for field in atom.fields.values() for part in bare(field))
@@ -178,17 +158,27 @@ def _was_on_cpu(inner: Value) -> bool:
     )
 
 
-def _to_gpu(late: Fact) -> bool:
+def _to_gpu(late: facts.Rework) -> bool:
     if late.name == "cuda":
         return True
     return any(
         isinstance(atom, Rank)
         or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
-        or (isinstance(atom, Resource) and atom.kind == "device" and bool(atom.get("index")))
-        for atom in bare(late.value("device"))
+        or (isinstance(atom, Device) and bool(atom.index))
+        for atom in bare(late.device)
     )
 
 
 def _with_nccl(program: Program) -> bool:
-    groups = [fact for fact in program.facts("process_group") if fact.name == "init"]
-    return bool(groups) and all("nccl" in str(constant(fact.value("backend"))) for fact in groups)
+    groups = [fact for fact in program.facts(facts.ProcessGroup) if fact.name == "init"]
+    return bool(groups) and all("nccl" in str(constant(fact.backend)) for fact in groups)
+
+
+def observe(run: Run) -> Seen:
+    """Looks at what each wrapper was given."""
+    for rank, event in run.each("ddp"):
+        if event["nested"]:
+            message = "what is wrapped here is wrapped in DistributedDataParallel already: gradients are reduced twice"
+            yield Observation("DDP312", ERROR, event["site"], message, (), (rank,))
+        else:
+            yield Well(event["site"])

@@ -33,25 +33,23 @@ FSDP1 with `use_orig_params=True` keeps the parameters, so that either order is 
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Held where a rank steps after its model was sharded, and no optimizer holds what sharding took away."""
-    found: dict[tuple[str, int], Observation] = {}
     for rank, event in run.each("stale"):
         optimizer = next((each for each in run.of(rank, "optimizer") if each["optimizer"] == event["optimizer"]), None)
         site: Site = optimizer["site"] if optimizer else event["site"]
-        found.setdefault(site.place, _observation(rank, event, site, optimizer["kind"] if optimizer else "optimizer"))
-    if found:
-        return Verdict(True, tuple(found.values()))
-    return HELD if any(_steps_after_sharding(run, rank) for rank in run.ranks) else NOT_OBSERVED
+        yield _observation(rank, event, site, optimizer["kind"] if optimizer else "optimizer")
+    if any(_steps_after_sharding(run, rank) for rank in run.ranks):
+        yield Well()
 
 
 def _observation(rank: int, event: Event, site: Site, kind: str) -> Observation:

@@ -30,18 +30,19 @@ from __future__ import annotations
 
 from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(once=True)
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Looks at every clipping."""
-    clips = list(run.each("clip"))
-    for rank, event in clips:
+    for rank, event in run.each("clip"):
         if event["scaled"]:
             message = "gradients are clipped before `scaler.unscale_(optimizer)`: their norm is that of the scaled loss"
-            return Verdict(True, (Observation("DDP314", ERROR, event["site"], message, (), (rank,)),))
-    return HELD if clips else NOT_OBSERVED
+            yield Observation("DDP314", ERROR, event["site"], message, (), (rank,))
+        else:
+            yield Well()

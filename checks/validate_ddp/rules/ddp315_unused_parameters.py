@@ -32,22 +32,21 @@ from __future__ import annotations
 from validate_ddp.findings import WARNING
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import holds_wrapped, parameters, updates
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (WARNING,)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(once=True)
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Looks at one rank's steps."""
-    looked = False
     rank = run.ranks[0] if run.ranks else 0
     for number, steps in updates(run, rank).items():
         trained = [update for update in steps if update.backwards and update.step.get("grads")]
         if not trained or not holds_wrapped(run, rank, number):
             continue
-        looked = True
         names = parameters(run, rank)[number]["names"]
         unused = [
             name[1]
@@ -57,5 +56,6 @@ def judge(run: Run) -> Verdict:
         if unused and len(unused) < len(names):
             wrapper = run.of(rank, "ddp")[0]
             message = f"{len(unused)} parameters under DDP never get a gradient: {', '.join(unused[:4])}"
-            return Verdict(True, (Observation("DDP315", WARNING, wrapper["site"], message, (), (rank,)),))
-    return HELD if looked else NOT_OBSERVED
+            yield Observation("DDP315", WARNING, wrapper["site"], message, (), (rank,))
+        else:
+            yield Well()

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
 from validate_ddp.rehearse.run import Frame, Run, Site
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Observation, Verdict
+from validate_ddp.rehearse.verdict import Observation, Seen, Well
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "R"
@@ -36,13 +36,14 @@ _CLOSE = {True: 1e-4, False: 1e-3}
 """Relative distance that rounding explains, by whether the model was computed in float64; the loss is in float32."""
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """A BatchNorm that normalises by each rank's own rows explains a difference: info, and DDP308 says more."""
     event = run.differential
     if event is None or not event["compared"]:
-        return NOT_OBSERVED
+        return
     if event["relative"] <= _CLOSE[event["float64"]]:
-        return HELD
+        yield Well()
+        return
     size = event["world_size"]
     message = (
         f"the gradient of the first step on {size} ranks is {event['relative']:.2g} of its norm away from that of "
@@ -60,4 +61,4 @@ def judge(run: Run) -> Verdict:
         message += f": {event['batch_norms']} BatchNorm modules normalise by each rank's own rows"
     site = Site((Frame(*event["place"]),)) if event["place"] else Site(())
     severity = INFO if event["batch_norms"] else WARNING
-    return Verdict(True, (Observation("DDP316", severity, site, message, (), tuple(run.ranks)),))
+    yield Observation("DDP316", severity, site, message, (), tuple(run.ranks))

@@ -35,120 +35,108 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Const, Symbol, bare
+from validate_ddp.rehearse.culprits import PLAIN, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Seen, Telling
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
-TRIGGER = "collective"
+TRIGGER = facts.Collective
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP407",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
+HEAD = """
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
 """
 VALID = (
-    _HEAD
-    + """
-if rank != 0:
-    dist.barrier()
-print("prepare")
-if rank == 0:
-    dist.barrier()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from contextlib import contextmanager
-
-@contextmanager
-def rank_zero_first():
-    if rank > 0:
+    """
+    if rank != 0:
         dist.barrier()
-    yield
-    if not rank > 0:
+    print("prepare")
+    if rank == 0:
         dist.barrier()
+    """,
+    """
+    from contextlib import contextmanager
 
-with rank_zero_first():
-    print("download")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-objects = [None]
-if rank == 0:
-    objects = ["name"]
-    dist.broadcast_object_list(objects, src=0)
-else:
-    dist.broadcast_object_list(objects, src=0)
-loss = torch.ones(1)
-dist.all_reduce(loss)
-if rank == 0:
-    print(loss)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import settings
-from torch.nn.parallel import DistributedDataParallel as DDP
+    @contextmanager
+    def rank_zero_first():
+        if rank > 0:
+            dist.barrier()
+        yield
+        if not rank > 0:
+            dist.barrier()
 
-model = torch.nn.Linear(1, 1)
-if settings.gpu:  # whether to use one, as it seems
-    model = DDP(model)
-dist.destroy_process_group()
-""",
+    with rank_zero_first():
+        print("download")
+    """,
+    """
+    objects = [None]
+    if rank == 0:
+        objects = ["name"]
+        dist.broadcast_object_list(objects, src=0)
+    else:
+        dist.broadcast_object_list(objects, src=0)
+    loss = torch.ones(1)
+    dist.all_reduce(loss)
+    if rank == 0:
+        print(loss)
+    """,
+    """
+    import settings
+
+    model = torch.nn.Linear(1, 1)
+    if settings.gpu:  # whether to use one, as it seems
+        model = DDP(model)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-loss = torch.ones(1)
-if rank == 0:
-    dist.all_reduce(loss)  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def average(value):
-    dist.all_reduce(value)
-    return value / dist.get_world_size()
+    """
+    loss = torch.ones(1)
+    if rank == 0:
+        dist.all_reduce(loss)  # expect
+    """,
+    """
+    def average(value):
+        dist.all_reduce(value)
+        return value / dist.get_world_size()
 
-def log(value):
-    if dist.get_rank() != 0:
-        return
-    print(average(value))  # expect
+    def log(value):
+        if dist.get_rank() != 0:
+            return
+        print(average(value))  # expect
 
-log(torch.ones(1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-is_main = rank == 0
-for epoch in range(3):
-    if is_main and epoch % 2 == 0:
-        dist.barrier()  # expect
-dist.destroy_process_group()
-""",
+    log(torch.ones(1))
+    """,
+    """
+    is_main = rank == 0
+    for epoch in range(3):
+        if is_main and epoch % 2 == 0:
+            dist.barrier()  # expect
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each unmatched collective."""
-    collectives = program.facts("collective")
-    started = [fact.split.site for fact in program.facts("process_group") if fact.name == "init" and fact.split]
+    collectives = program.facts(facts.Collective)
+    started = [fact.split.site for fact in program.facts(facts.ProcessGroup) if fact.name == "init" and fact.split]
     mpi_is_idle = _is_started_by_torchrun(program)
-    sharded = [fact for fact in program.facts("sharded_state") if fact.who in PARTIAL and not fact.is_open]
+    sharded = [fact for fact in program.facts(facts.ShardedState) if fact.who in PARTIAL and not fact.is_open]
     reported = {fact.under_split for fact in sharded}  # DDP506 tells of these
     for fact in collectives:
         reach = fact.under_split
         if fact.split is not None and fact.split.site in started:
             continue  # the group itself is of these ranks only
-        if mpi_is_idle and any(isinstance(a, Symbol) and a.name.startswith("mpi4py") for a in fact.value("function")):
+        if mpi_is_idle and any(isinstance(a, Symbol) and a.name.startswith("mpi4py") for a in fact.function):
             continue
         if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, collectives):
             continue
@@ -174,13 +162,13 @@ def _is_started_by_torchrun(program: Program) -> bool:
     )
 
 
-def _in_subgroup(fact: Fact) -> bool:
+def _in_subgroup(fact: facts.Collective) -> bool:
     """Whether the collective is of a group of its own, which may be just these ranks."""
-    group = bare(fact.value("group"))
+    group = bare(fact.group)
     return bool(group) and not all(isinstance(atom, Const) and atom.value is None for atom in group)
 
 
-def _matched(fact: Fact, collectives: list[Fact]) -> bool:
+def _matched(fact: Fact, collectives: list[facts.Collective]) -> bool:
     """Whether the ranks left out call the same collective elsewhere under the opposite condition."""
     family = _family(fact.name)
     for other in collectives:
@@ -193,3 +181,9 @@ def _matched(fact: Fact, collectives: list[Fact]) -> bool:
 
 def _family(name: str) -> str:
     return {"monitored_barrier": "barrier", "wait_for_everyone": "barrier"}.get(name, name)
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    yield from observations(run, "DDP401", PLAIN, ERROR, "a collective that not every rank comes to")
+    yield from met(run, "collective")

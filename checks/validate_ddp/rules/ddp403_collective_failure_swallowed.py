@@ -35,141 +35,124 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import gradients
-from validate_ddp.interpreter.facts import Fact, Guard
+from validate_ddp.interpreter import facts, gradients
+from validate_ddp.interpreter.fact import Fact, Flag, Guard
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
+from validate_ddp.rehearse.culprits import IN_HANDLER, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "collective"
+TRIGGER = facts.Collective
 SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP402",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-loss = torch.ones(1)
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("gloo")
+    loss = torch.ones(1)
 """
 VALID = (
-    _HEAD
-    + """
-try:
-    dist.all_reduce(loss)
-except RuntimeError as error:
-    print(f"rank {dist.get_rank()}: {error}")
-    raise
-try:
-    dist.all_gather_into_tensor(torch.zeros(2), loss)
-except AttributeError:  # an old torch, on every rank
-    dist.all_gather([torch.zeros(1), torch.zeros(1)], loss)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def cleanup():
+    """
     try:
-        dist.barrier()
-        dist.destroy_process_group()
+        dist.all_reduce(loss)
+    except RuntimeError as error:
+        print(f"rank {dist.get_rank()}: {error}")
+        raise
+    try:
+        dist.all_gather_into_tensor(torch.zeros(2), loss)
+    except AttributeError:  # an old torch, on every rank
+        dist.all_gather([torch.zeros(1), torch.zeros(1)], loss)
+    """,
+    """
+    # alone
+    def cleanup():
+        try:
+            dist.barrier()
+            dist.destroy_process_group()
+        except Exception:
+            pass
+
+    dist.init_process_group("gloo")
+    cleanup()
+    """,
+    """
+    try:
+        import wandb
     except Exception:
-        pass
+        dist.barrier()
+        wandb = None
+    try:
+        text = open("notes.txt").read()
+    except OSError:
+        text = ""
+    dist.all_reduce(loss)
+    """,
+    """
+    # alone
+    def train():
+        model = DDP(torch.nn.Linear(1, 1))
+        for step in range(10):
+            try:
+                model(torch.ones(1)).sum().backward()
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
 
-cleanup()
-""",
-    _HEAD
-    + """
-try:
-    import wandb
-except Exception:
-    dist.barrier()
-    wandb = None
-try:
-    text = open("notes.txt").read()
-except OSError:
-    text = ""
-dist.all_reduce(loss)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-import sys
-
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-def train():
+    dist.init_process_group("gloo")
+    try:
+        train()
+    except Exception as error:
+        print(error)
+        sys.exit(1)
+    finally:
+        dist.destroy_process_group()
+    """,
+)
+INVALID = (
+    """
     model = DDP(torch.nn.Linear(1, 1))
     for step in range(10):
         try:
-            model(loss).sum().backward()
+            model(loss).sum().backward()  # expect
+        except RuntimeError:  # out of memory
+            torch.cuda.empty_cache()
+    """,
+    """
+    try:
+        dist.all_reduce(loss)  # expect
+        loss /= dist.get_world_size()
+    except RuntimeError:
+        print("local loss")
+    """,
+    """
+    def gathered(value):
+        try:
+            parts = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
+            dist.all_gather(parts, value)  # expect
+            return torch.cat(parts)
+        except Exception:
+            return value
+
+    print(gathered(loss))
+    """,
+    """
+    for step in range(10):
+        try:
+            (loss * step).item()
         except RuntimeError as error:
-            if "out of memory" not in str(error):
-                raise
-
-try:
-    train()
-except Exception as error:
-    print(error)
-    sys.exit(1)
-finally:
-    dist.destroy_process_group()
-""",
-)
-INVALID = (
-    _HEAD
-    + """
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-model = DDP(torch.nn.Linear(1, 1))
-for step in range(10):
-    try:
-        model(loss).sum().backward()  # expect
-    except RuntimeError:  # out of memory
-        torch.cuda.empty_cache()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-try:
-    dist.all_reduce(loss)  # expect
-    loss /= dist.get_world_size()
-except RuntimeError:
-    print("local loss")
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def gathered(value):
-    try:
-        parts = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, value)  # expect
-        return torch.cat(parts)
-    except Exception:
-        return value
-
-print(gathered(loss))
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for step in range(10):
-    try:
-        (loss * step).item()
-    except RuntimeError as error:
-        print(error)
-        dist.barrier()  # expect
-        continue
-"""
-    + _TAIL,
+            print(error)
+            dist.barrier()  # expect
+            continue
+    """,
 )
 
 
-_WHOLE = ("process_group", "wrap", "loader")
+_WHOLE = (facts.ProcessGroup, facts.Wrap, facts.Loader)
 """What a ``try`` around a whole program holds."""
 _BARRIERS = frozenset({"barrier", "monitored_barrier", "wait_for_everyone", "rendezvous"})
 _GROUPS = frozenset({"new_group", "new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh"})
@@ -180,8 +163,8 @@ _FARTHEST = 1
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such ``try``, and one for each collective in a handler."""
     reported: set[Site] = set()
-    for fact in program.facts("collective"):
-        if "any_error" in fact.flags:
+    for fact in program.facts(facts.Collective):
+        if Flag.ANY_ERROR in fact.flags:
             if fact.site not in reported and fact.who not in PARTIAL:  # those are DDP401's
                 reported.add(fact.site)
                 yield _in_handler(program, fact)
@@ -191,13 +174,13 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         reported.add(tried.site)
         yield _in_try(program, fact, tried, f"without the others in `{fact.name}`")
-    for fact in program.facts("backward"):
-        tried = _swallowed(fact)
-        if tried is None or tried.site in reported or "no_sync" in fact.flags:
+    for backward in program.facts(facts.Backward):
+        tried = _swallowed(backward)
+        if tried is None or tried.site in reported or Flag.NO_SYNC in backward.flags:
             continue
-        if gradients.live(fact.value("loss")) and _goes_round(fact, tried):
+        if gradients.live(backward.loss) and _goes_round(backward, tried):
             reported.add(tried.site)
-            yield _in_try(program, fact, tried, "without the others in the all-reduce of the gradients")
+            yield _in_try(program, backward, tried, "without the others in the all-reduce of the gradients")
 
 
 def _in_try(program: Program, fact: Fact, tried: Guard, how: str) -> Proposal:
@@ -233,4 +216,28 @@ def _swallowed(fact: Fact) -> Guard | None:
     for guard in reversed(fact.guards):
         if guard.swallows and len(fact.chain) - guard.depth <= _FARTHEST:
             return guard
+    return None
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    what = "a collective in an exception handler, which the other ranks do not enter"
+    went_on = _goes_on(run)
+    yield from [went_on] if went_on else observations(run, "DDP403", IN_HANDLER, WARNING, what)
+    yield from met(run, "collective")
+
+
+def _goes_on(run: Run) -> Observation | None:
+    """A rank that calls further collectives after one of its own has raised, and comes to no bad end."""
+    for rank in run.ranks:
+        failed = {event["n"]: event["error"] for event in run.of(rank, "done") if event.get("error")}
+        if run.of(rank, "exception"):
+            continue
+        calls = run.of(rank, "collective", "forward", "backward")
+        for call in calls[:-1]:
+            if call["n"] in failed and call["event"] == "collective" and call.get("sequence", True):
+                error = failed[call["n"]].splitlines()[0]
+                message = f"`{call['op']}` fails on rank {rank} ({error}), and the rank goes on without it"
+                since = ((rank, call["time"]),)
+                return Observation("DDP403", WARNING, call["site"], message, (), (rank,), since=since)
     return None

@@ -41,168 +41,159 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.gradients import TRAINED
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Resource, Site, bare, constant, reaching
+from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
+from validate_ddp.rehearse.leaving import by_batches, ended, gone
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import partings
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
-TRIGGER = "exit"
+TRIGGER = facts.Exit
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling(parts_before=("DDP408",))
 
-_HEAD = """
-import os
-import sys
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-model = DDP(torch.nn.Linear(2, 2))
+HEAD = """
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-for step in range(10):
-    loss = model(torch.ones(2, 2)).sum()
-    if not torch.isfinite(loss):
-        print("loss is not finite")
-        sys.exit(1)
-    bad = torch.isnan(loss).float()
-    dist.all_reduce(bad, op=dist.ReduceOp.MAX)
-    if torch.isnan(bad):
-        continue
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(10):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank != 0:
-        continue
-    print(step)
-    for name in ("a", "b"):
-        if step > 3:
-            break
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def log(step):
-    if rank != 0:
-        return
-    print(step)
-
-stop = torch.zeros(1)
-for step in range(10):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank == 0 and step > 5:
-        stop += 1
-    log(step)
-    dist.broadcast(stop, 0)
-    if stop.item():
-        break
-dist.barrier()
-dist.destroy_process_group()
-if rank == 0:
-    sys.exit(0)
-""",
-    _HEAD
-    + """
-with model.join():
+    """
     for step in range(10):
-        if rank == 1 and step == 5:
-            break
-        model(torch.ones(2, 2)).sum().backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.distributed.algorithms.join import Join
-
-with Join([model]):
+        loss = model(torch.ones(2, 2)).sum()
+        if not torch.isfinite(loss):
+            print("loss is not finite")
+            sys.exit(1)
+        bad = torch.isnan(loss).float()
+        dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+        if torch.isnan(bad):
+            continue
+        loss.backward()
+    """,
+    """
     for step in range(10):
-        if rank == 1 and step == 5:
-            break
         model(torch.ones(2, 2)).sum().backward()
-dist.destroy_process_group()
-""",
+        if rank != 0:
+            continue
+        print(step)
+        for name in ("a", "b"):
+            if step > 3:
+                break
+    """,
+    """
+    # alone
+    def log(step):
+        if rank != 0:
+            return
+        print(step)
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DDP(torch.nn.Linear(2, 2))
+    stop = torch.zeros(1)
+    for step in range(10):
+        model(torch.ones(2, 2)).sum().backward()
+        if rank == 0 and step > 5:
+            stop += 1
+        log(step)
+        dist.broadcast(stop, 0)
+        if stop.item():
+            break
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        sys.exit(0)
+    """,
+    """
+    with model.join():
+        for step in range(10):
+            if rank == 1 and step == 5:
+                break
+            model(torch.ones(2, 2)).sum().backward()
+    """,
+    """
+    from torch.distributed.algorithms.join import Join
+
+    with Join([model]):
+        for step in range(10):
+            if rank == 1 and step == 5:
+                break
+            model(torch.ones(2, 2)).sum().backward()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for step in range(10):
-    loss = model(torch.ones(2, 2)).sum()
-    if torch.isnan(loss).any():
-        continue  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-best = 0.0
-for epoch in range(10):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank == 0:
-        score = float(torch.rand(1))
-        if score < best:
-            break  # expect
-        best = score
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def train(epoch, last):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank == 0 and epoch >= last:
-        torch.save(model.module.state_dict(), "model.pt")
-        os._exit(0)  # expect
-
-for epoch in range(100):
-    train(epoch, 10)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def prepare(path):
-    if rank == 0 and os.path.exists(path):
-        return  # expect
-    print("prepare")
-    dist.barrier()
-
-prepare("data")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-with model.join():
+    """
     for step in range(10):
-        if rank == 1 and step == 5:
-            break  # expect
+        loss = model(torch.ones(2, 2)).sum()
+        if torch.isnan(loss).any():
+            continue  # expect
+        loss.backward()
+    """,
+    """
+    best = 0.0
+    for epoch in range(10):
         model(torch.ones(2, 2)).sum().backward()
+        if rank == 0:
+            score = float(torch.rand(1))
+            if score < best:
+                break  # expect
+            best = score
+    """,
+    """
+    def train(epoch, last):
+        model(torch.ones(2, 2)).sum().backward()
+        if rank == 0 and epoch >= last:
+            torch.save(model.module.state_dict(), "model.pt")
+            os._exit(0)  # expect
+
+    for epoch in range(100):
+        train(epoch, 10)
+    """,
+    """
+    def prepare(path):
+        if rank == 0 and os.path.exists(path):
+            return  # expect
+        print("prepare")
         dist.barrier()
-dist.destroy_process_group()
-""",
+
+    prepare("data")
+    """,
+    """
+    with model.join():
+        for step in range(10):
+            if rank == 1 and step == 5:
+                break  # expect
+            model(torch.ones(2, 2)).sum().backward()
+            dist.barrier()
+    """,
 )
 _LEAVE = ("exit", "quit", "sys.exit", "os._exit")
-_JOINED = ("collective", "sharded_state", "backward")
+_JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such way out."""
-    exits = program.facts("exit")
-    launching = {loop.serial for launch in program.facts("launch") for loop in launch.loops}
+    exits = program.facts(facts.Exit)
+    launching = {loop.serial for launch in program.facts(facts.Launch) for loop in launch.loops}
     meetings = program.facts(*_JOINED)
-    sharded = [atom for fact in program.facts("shard") for atom in bare(fact.value("model"))]
+    sharded = [atom for fact in program.facts(facts.Shard) for atom in bare(fact.model)]
     reported = set()
     for fact in exits:
-        if fact.site in reported or not program.runs_on_many(fact) or fact.flags & {"handler", "no_grad", "dataset"}:
+        if (
+            fact.site in reported
+            or not program.runs_on_many(fact)
+            or fact.flags & {Flag.HANDLER, Flag.NO_GRAD, Flag.DATASET}
+        ):
             continue
-        if fact.name in _LEAVE and constant(fact.value("code")) not in (0, None):
+        if fact.name in _LEAVE and constant(fact.code) not in (0, None):
             continue  # the launcher ends the job
         if fact.who in PARTIAL:
             waiting = _waited_for(fact, exits, meetings, launching)
@@ -211,7 +202,7 @@ def check(program: Program) -> Iterator[Proposal]:
         if waiting is None:
             continue
         reported.add(fact.site)
-        what = "backward" if waiting.kind == "backward" else f"`{waiting.name}`"
+        what = "backward" if isinstance(waiting, facts.Backward) else f"`{waiting.name}`"
         leaving = phrase(fact.who) if fact.who in PARTIAL else "a rank whose own loss is not a number"
         yield propose(
             program,
@@ -228,23 +219,22 @@ def _is_open(fact: Fact) -> bool:
     return split is not None and any(guard.depth > split.depth and not guard.exact for guard in fact.guards)
 
 
-def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact], launching: set[int]) -> Fact | None:
+def _waited_for(fact: Fact, exits: list[facts.Exit], meetings: list[Fact], launching: set[int]) -> Fact | None:
     """What the other ranks go on to after a way out under a condition on the rank."""
     split = next(guard for guard in reversed(fact.guards) if guard.who in PARTIAL)
-    for other in exits:
-        if other is not fact and complementary(fact.who, other.who) and _same_stretch(fact, other):
-            return None  # the others leave too
+    if any(other is not fact and complementary(fact.who, other.who) and _same_stretch(fact, other) for other in exits):
+        return None  # the others leave too
     behind = [other for other in meetings if any(_same_place(guard.site, split.site) for guard in other.guards)]
-    if any(other.kind != "backward" and other.who in PARTIAL for other in behind):
+    if any(not isinstance(other, facts.Backward) and other.who in PARTIAL for other in behind):
         return None  # DDP401 tells of it
     for other in meetings:
-        rest = next((guard.who for guard in other.guards if _same_place(guard.site, split.site)), "")
+        rest = next((guard.who for guard in other.guards if _same_place(guard.site, split.site)), None)
         if rest:  # behind the way out, or in its other branch
-            if rest != "unclear" and not (other.kind == "backward" and complementary(fact.who, rest)):
+            if rest != "unclear" and not (isinstance(other, facts.Backward) and complementary(fact.who, rest)):
                 continue
-        elif other.who != "all" and not (other.kind == "backward" and complementary(fact.who, other.who)):
+        elif other.who != "all" and not (isinstance(other, facts.Backward) and complementary(fact.who, other.who)):
             continue
-        if "no_grad" in other.flags or _shares_unknown(fact, other) or _stands_in(fact, other):
+        if Flag.NO_GRAD in other.flags or _shares_unknown(fact, other) or _stands_in(fact, other):
             continue
         if _comes_after(fact, other, launching):
             return other
@@ -253,7 +243,7 @@ def _waited_for(fact: Fact, exits: list[Fact], meetings: list[Fact], launching: 
 
 def _stands_in(fact: Fact, other: Fact) -> bool:
     """Whether ranks that have left take part in it all the same, which ``Join`` sees to where its block ends early."""
-    return other.kind == "backward" and fact.name == "break" and {"join"} <= fact.flags & other.flags
+    return isinstance(other, facts.Backward) and fact.name == "break" and Flag.JOIN in fact.flags & other.flags
 
 
 def _same_place(first: Site, second: Site) -> bool:
@@ -293,30 +283,35 @@ def _shares_unknown(fact: Fact, other: Fact) -> bool:
     return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
 
 
-_WRAPPERS = ("ddp", "fsdp", "engine", "prepared")
-
-
-def _missed(fact: Fact, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
+def _missed(fact: facts.Exit, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
     """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
-    models = [
-        atom
-        for part in reaching(fact.value("subject"))
-        if isinstance(part, Resource) and part.kind == "output"
-        for atom in bare(part.get("model"))
-    ]
-    wrapped = [atom for atom in models if isinstance(atom, Resource) and atom.kind in _WRAPPERS]
+    models = [atom for part in reaching(fact.subject) if isinstance(part, Output) for atom in bare(part.model)]
+    wrapped = [atom for atom in models if isinstance(atom, TRAINED)]
     if not wrapped and not any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
         return None
     if fact.who != "all" or not fact.loops:
         return None
     if any(
-        other.kind == "collective" and other.order < fact.order and other.loops and "barrier" not in other.name
+        isinstance(other, facts.Collective) and other.order < fact.order and other.loops and "barrier" not in other.name
         for other in meetings
     ):
         return None  # it may have been reduced
     serial = fact.loops[-1].serial
     for other in meetings:
         inside = any(loop.serial == serial for loop in other.loops)
-        if other.kind == "backward" and inside and (other.order > fact.order or fact.name != "continue"):
+        if isinstance(other, facts.Backward) and inside and (other.order > fact.order or fact.name != "continue"):
             return other
     return None
+
+
+def observe(run: Run) -> Seen:
+    """Compares ranks batch by batch."""
+    if run.world_size < 2 or len(run.ranks) < 2 or not run.wraps:
+        return
+    compared = list(by_batches(run))
+    left = next((each for each in compared if each is not None), None) or gone(run) or ended(run)
+    if left is not None:
+        since = ((left.rank, left.since),)
+        yield Observation("DDP404", ERROR, left.site, left.message, left.notes, (left.rank,), left.call, since=since)
+    elif compared and not partings(run):
+        yield Well()

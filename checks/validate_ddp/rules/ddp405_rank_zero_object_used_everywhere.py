@@ -36,169 +36,163 @@ rank zero would wait alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
-from validate_ddp.interpreter.facts import Fact, Guard
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Guard
 from validate_ddp.interpreter.ranks import phrase
 from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Resource, constant, unmarked
+from validate_ddp.interpreter.values import Instance, Resource, unmarked
+from validate_ddp.rehearse.events import Event, Frame
+from validate_ddp.rehearse.events import Site as CallSite
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose, unless_guessed
+from validate_ddp.source.syntax import Attribute, Call, Expr, Expression, Name
+from validate_ddp.source.traversal import last_name, walk
 
-TRIGGER = "absence"
+TRIGGER = facts.Absence
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
+TELLING = Telling(crashes=("NameError", "UnboundLocalError", "AttributeError", "TypeError"))
 
 _BUILTIN = frozenset("float int str len round abs min max sum list tuple dict range print repr".split())
 _METHODS = frozenset("item detach cpu numpy tolist get_last_lr format".split())
 """Of tensors, schedulers and texts; `mean` or `get` may be a meter's, and reduce over the ranks."""
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.utils.tensorboard import SummaryWriter
+HEAD = """
+    from torch.utils.tensorboard import SummaryWriter
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
 """
 VALID = (
-    _HEAD
-    + """
-writer = SummaryWriter() if rank == 0 else None
-for step in range(3):
-    if writer is not None:
+    """
+    writer = SummaryWriter() if rank == 0 else None
+    for step in range(3):
+        if writer is not None:
+            writer.add_scalar("loss", 0.0, step)
+        if writer:
+            writer.flush()
+    if rank == 0:
+        writer.close()
+    """,
+    """
+    class Silent:
+        def add_scalar(self, name, value, step):
+            pass
+
+    class Trainer:
+        def __init__(self):
+            self.run = None
+            if rank == 0:
+                self.writer = SummaryWriter()
+                self.run = SummaryWriter()
+            else:
+                self.writer = Silent()
+
+        def fit(self):
+            for step in range(3):
+                self.writer.add_scalar("loss", 0.0, step)
+                if self.run is not None and self.run.log_dir:
+                    self.run.flush()
+                self.run and self.run.flush()
+
+    Trainer().fit()
+    """,
+    """
+    names = [None]
+    if rank == 0:
+        names[0] = "run-1"
+    dist.broadcast_object_list(names, src=0)
+    name = names[0]
+    print(name.upper())
+
+    def log(step):
+        if rank != 0:
+            return
         writer.add_scalar("loss", 0.0, step)
-    if writer:
-        writer.flush()
-if rank == 0:
-    writer.close()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Silent:
-    def add_scalar(self, name, value, step):
+
+    if rank == 0:
+        writer = SummaryWriter()
+    log(0)
+    try:
+        writer.close()
+    except NameError:
         pass
-
-class Trainer:
-    def __init__(self):
-        self.run = None
-        if rank == 0:
-            self.writer = SummaryWriter()
-            self.run = SummaryWriter()
-        else:
-            self.writer = Silent()
-
-    def fit(self):
-        for step in range(3):
-            self.writer.add_scalar("loss", 0.0, step)
-            if self.run is not None and self.run.log_dir:
-                self.run.flush()
-            self.run and self.run.flush()
-
-Trainer().fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-names = [None]
-if rank == 0:
-    names[0] = "run-1"
-dist.broadcast_object_list(names, src=0)
-name = names[0]
-print(name.upper())
-
-def log(step):
-    if rank != 0:
-        return
-    writer.add_scalar("loss", 0.0, step)
-
-if rank == 0:
-    writer = SummaryWriter()
-log(0)
-try:
-    writer.close()
-except NameError:
-    pass
-dist.destroy_process_group()
-""",
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-writer = None
-if rank == 0:
-    writer = SummaryWriter()
-for step in range(3):
-    writer.add_scalar("loss", 0.0, step)  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self):
+    """
+    writer = None
+    if rank == 0:
+        writer = SummaryWriter()
+    for step in range(3):
+        writer.add_scalar("loss", 0.0, step)  # expect
+    """,
+    """
+    class Trainer:
+        def __init__(self):
+            if dist.get_rank() == 0:
+                self.writer = SummaryWriter()
+
+        def log(self, step):
+            self.writer.add_scalar("loss", 0.0, step)  # expect
+
+        def fit(self):
+            for step in range(100):
+                if step % 10 == 0:
+                    self.log(step)
+
+    Trainer().fit()
+    """,
+    """
+    def make():
         if dist.get_rank() == 0:
-            self.writer = SummaryWriter()
+            return SummaryWriter()
 
-    def log(self, step):
-        self.writer.add_scalar("loss", 0.0, step)  # expect
-
-    def fit(self):
-        for step in range(100):
-            if step % 10 == 0:
-                self.log(step)
-
-Trainer().fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def make():
-    if dist.get_rank() == 0:
-        return SummaryWriter()
-
-writer = make()
-print(writer.log_dir)  # expect
-dist.destroy_process_group()
-""",
+    writer = make()
+    print(writer.log_dir)  # expect
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each statement that uses such an object."""
     reported = set()
-    for fact in program.facts("absence"):
+    for fact in program.facts(facts.Absence):
         statement = (fact.site.path, fact.site.statement)
         doubt = _doubt(program, fact)
         if statement in reported or not program.runs_on_many(fact) or doubt == "settled":
             continue
         reported.add(statement)
-        said, holder = str(constant(fact.value("said"))), str(constant(fact.value("holder")))
-        others = "is None" if constant(fact.value("none")) else "does not exist"
+        said = fact.said
+        others = "is None" if fact.none else "does not exist"
         yield propose(
             program,
             fact,
-            INFO if doubt else unless_guessed(ERROR, constant(fact.value("sure")) is not True),
-            f"`{said}` is made on {phrase(holder)} and {others} on the others, so `{said}.{fact.name}` raises there; "
-            "guard it",
+            INFO if doubt else unless_guessed(ERROR, not fact.sure),
+            f"`{said}` is made on {phrase(fact.holder)} and {others} on the others, so `{said}.{fact.name}` raises "
+            "there; guard it",
             evidence=_made(fact, said),
             fix=_fix(program, fact, said),
         )._replace(expects=("expression", ""))
 
 
-def _made(fact: Fact, said: str) -> list[Place]:
+def _made(fact: facts.Absence, said: str) -> list[Place]:
     return [
         place(unmarked(atom).site, f"`{said}` is made here")
-        for atom in fact.value("object")
+        for atom in fact.object
         if isinstance(unmarked(atom), (Resource, Instance)) and unmarked(atom).site.span.line > 1
     ][:1]
 
 
-def _doubt(program: Program, fact: Fact) -> str:
+def _doubt(program: Program, fact: facts.Absence) -> str:
     """What the conditions of unknown truth around the use leave open: ``settled`` where one is about the object."""
-    said = str(constant(fact.value("said")))
+    said = fact.said
     texts = [program.text(guard.site) for guard in fact.guards if _is_unknown(guard)]
     name = said.rpartition(".")[2]
     if any(name in text or "rank" in text or "main" in text for text in texts):
@@ -217,25 +211,58 @@ def _compares(text: str) -> bool:
     )
 
 
-def _fix(program: Program, fact: Fact, said: str) -> Fix | None:
-    if not constant(fact.value("whole")) or not constant(fact.value("none")):
+def _fix(program: Program, fact: facts.Absence, said: str) -> Fix | None:
+    if not fact.whole or not fact.none:
         return None
     statement = (fact.site.path, fact.site.statement)
-    for other in program.facts("collective", "sharded_state", "forward", "backward"):
+    for other in program.facts(facts.Collective, facts.ShardedState, facts.Forward, facts.Backward):
         if any((site.path, site.statement) == statement for site in (other.site, *other.chain)):
             return None
     edit = Edit("guard", fact.site.path, fact.site.statement, f"{said} is not None")
     node = statement_at(program.body(fact.site.path), fact.site.statement)
-    safe = node is not None and node[0] == "expr" and not _calls_others(node[2][2:4])
+    safe = isinstance(node, Expr) and not _calls_others(node.value)
     return Fix(f"Use `{said}` only where it exists", safe, (edit,))
 
 
-def _calls_others(node: Any) -> bool:
-    """Whether something is called of which it is not known that it waits for no other rank."""
-    if not isinstance(node, list):
+def _calls_others(expression: Expression) -> bool:
+    """Whether an argument calls something of which it is not known that it waits for no other rank."""
+    if not isinstance(expression, Call):
         return False
-    if len(node) == 5 and node[0] == "call":
-        kind, known = node[1][0], {"name": _BUILTIN, "attr": _METHODS}
-        if node[1][2 if kind == "attr" else 1] not in known.get(kind, ()):
-            return True
-    return any(map(_calls_others, node))
+    for node in walk([*expression.args, *(keyword.value for keyword in expression.keywords)]):
+        if isinstance(node, Call):
+            known = _BUILTIN if isinstance(node.func, Name) else _METHODS if isinstance(node.func, Attribute) else ()
+            if last_name(node.func) not in known:
+                return True
+    return False
+
+
+_WANTING = re.compile(
+    r"'NoneType' object|argument of type 'NoneType'|^name '\w+' is not defined|cannot access (local|free) variable|"
+    r"referenced before assignment"
+)
+_COMMON = ("collective", "forward", "backward", "step", "batch")
+
+
+def observe(run: Run) -> Seen:
+    """Rank zero has come as far and has not failed like the others: what is wanting on all ranks is another case."""
+    if run.world_size < 2 or 0 not in run.ranks:
+        return
+    failed = {rank: event for rank, event in run.each("exception") if _WANTING.search(event["message"])}
+    if not failed or 0 in failed or any(_done(run, 0) < _done(run, rank) for rank in failed):
+        return
+    for rank, event in failed.items():
+        frame = _own(event)
+        if frame is not None:
+            ranks = tuple(other for other, its in failed.items() if _own(its) == frame)
+            message = (
+                f"rank {rank} fails here with {event['kind']}: {event['message'].splitlines()[0]}; rank 0 does not"
+            )
+            yield Observation("DDP405", ERROR, CallSite((frame,)), message, (), ranks)
+
+
+def _own(event: Event) -> Frame | None:
+    return next((Frame(*entry) for entry in event["stack"] if not entry[3]), None)
+
+
+def _done(run: Run, rank: int) -> int:
+    return len(run.of(rank, *_COMMON))

@@ -28,25 +28,24 @@ from __future__ import annotations
 
 from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.culprits import culprits, named, short, since
-from validate_ddp.rehearse.log import Event
+from validate_ddp.rehearse.events import Event
 from validate_ddp.rehearse.run import Run, Site
 from validate_ddp.rehearse.sequences import FIELDS, Parting, all_met, partings
-from validate_ddp.rehearse.verdict import NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """What one rank calls and the other never does is DDP401's and its neighbours'."""
     blamed = {(culprit.rank, culprit.other) for culprit in culprits(run)}
-    found = [
-        _observation(parting)
-        for parting in partings(run)
-        if {(parting.rank, parting.other), (parting.other, parting.rank)}.isdisjoint(blamed)
-    ]
-    return Verdict(True, tuple(found)) if found or all_met(run) else NOT_OBSERVED
+    for parting in partings(run):
+        if {(parting.rank, parting.other), (parting.other, parting.rank)}.isdisjoint(blamed):
+            yield _observation(parting)
+    if all_met(run):
+        yield Well()
 
 
 def _observation(parting: Parting) -> Observation:

@@ -28,27 +28,27 @@ from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.culprits import ended, whereabouts
 from validate_ddp.rehearse.iterations import consumed_turns, loader_of
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
+TELLING = Telling(once=True, parts_before=("DDP401",))
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Only of loaders that a rank has run out of: one that is left by a `break` is DDP404's."""
-    if run.world_size < 2 or len(run.ranks) < 2 or not list(run.each("ddp")):
-        return NOT_OBSERVED
+    if run.world_size < 2 or len(run.ranks) < 2 or not run.wraps:
+        return
     first = run.ranks[0]
     mine = {(turn.loader, turn.number): turn for turn in consumed_turns(run, first)}
-    looked = False
     for other in run.replicas[1:]:
         for turn in consumed_turns(run, other):
             peer = mine.get((turn.loader, turn.number))
             if peer is None or (peer.exhausted is None and turn.exhausted is None):
                 continue
-            looked = True
             if turn.joined and peer.joined:
+                yield Well()
                 continue  # those that have run out stand in for their reductions
             (rank, short), (went, longer) = sorted(
                 ((first, peer), (other, turn)), key=lambda pair: len(pair[1].batches)
@@ -60,11 +60,11 @@ def judge(run: Run) -> Verdict:
                     f"at least {len(longer.batches)}: its reductions wait for nobody"
                 )
                 last = short.batches[-1].event["time"] if short.batches else 0.0
-                found = Observation(
+                yield Observation(
                     "DDP408", ERROR, loader["site"], message, _where(run), (rank, went), since=((rank, last),)
                 )
-                return Verdict(True, (found,))
-    return HELD if looked else NOT_OBSERVED
+            else:
+                yield Well()
 
 
 def _where(run: Run) -> tuple[Note, ...]:

@@ -42,10 +42,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Proposal
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Site, constant
+from validate_ddp.interpreter.values import Site
+from validate_ddp.rehearse.events import Event
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
+from validate_ddp.rehearse.writers import by_one, is_of_script, logs, one_a_node, writers
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.rules.sharing import (
     is_apart,
@@ -56,84 +61,69 @@ from validate_ddp.rules.sharing import (
     may_be_sharded,
 )
 
-_NOT_OF_ALL = frozenset({"process_first", "dataset", "locked", "any_error"})
+_NOT_OF_ALL = frozenset({Flag.PROCESS_FIRST, Flag.DATASET, Flag.LOCKED, Flag.ANY_ERROR})
 """Surroundings in which ranks take turns, write what they happen to come across first (a cache of samples), or are
 those that met an error: what one of them writes then, the others do not have."""
-TRIGGER = "save"
+TRIGGER = facts.Save
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "safe"
+TELLING = Telling("no path that two ranks write")
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(model.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.save(torch.get_rng_state(), f"rng_{dist.get_rank()}.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import functools
+    """
+    if dist.get_rank() == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    """,
+    """
+    torch.save(torch.get_rng_state(), f"rng_{dist.get_rank()}.pt")
+    """,
+    """
+    import functools
 
-def main_only(function):
-    @functools.wraps(function)
-    def inner(*args, **kwargs):
-        if dist.get_rank() == 0:
-            return function(*args, **kwargs)
-    return inner
+    def main_only(function):
+        @functools.wraps(function)
+        def inner(*args, **kwargs):
+            if dist.get_rank() == 0:
+                return function(*args, **kwargs)
+        return inner
 
-@main_only
-def save(path):
-    torch.save(model.module.state_dict(), path)
+    @main_only
+    def save(path):
+        torch.save(model.module.state_dict(), path)
 
-save("model.pt")
-dist.destroy_process_group()
-""",
+    save("model.pt")
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-torch.save(model.module.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self, net):
-        self.net = net
+    """
+    torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    class Trainer:
+        def __init__(self, net):
+            self.net = net
 
-    def save(self, epoch):
-        torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
+        def save(self, epoch):
+            torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
 
-    def fit(self):
-        for epoch in range(3):
-            if epoch % 2 == 0:
-                self.save(epoch)
+        def fit(self):
+            for epoch in range(3):
+                if epoch % 2 == 0:
+                    self.save(epoch)
 
-Trainer(model).fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import yaml
+    Trainer(model).fit()
+    """,
+    """
+    import yaml
 
-with open("config.yaml", "w") as stream:  # expect
-    yaml.dump({"lr": 0.1}, stream)
-dist.destroy_process_group()
-""",
+    with open("config.yaml", "w") as stream:  # expect
+        yaml.dump({"lr": 0.1}, stream)
+    """,
 )
 
 
@@ -141,14 +131,14 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each write that all ranks reach."""
     if not program.is_distributed or program.is_tool:
         return
-    shared: dict[Site, list[Fact]] = {}
-    for fact in program.facts("save"):
+    shared: dict[Site, list[facts.Save]] = {}
+    for fact in program.facts(facts.Save):
         if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
             continue
-        if program.runs_on_many(fact) and constant(fact.value("role")) != "unresolved":
+        if program.runs_on_many(fact) and fact.role != "unresolved":
             shared.setdefault(fact.site, []).append(fact)
-    for facts in shared.values():
-        fact = min(facts, key=lambda fact: _doubts(program, fact))
+    for saves in shared.values():
+        fact = min(saves, key=lambda fact: _doubts(program, fact))
         if _is_left_to_the_first(program, fact):
             continue
         checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
@@ -163,17 +153,17 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _doubts(program: Program, fact: Fact) -> int:
+def _doubts(program: Program, fact: facts.Save) -> int:
     """How much is not known of what an error says: that all ranks come here, to one path, with the whole model."""
     return _is_divided(fact) + (not is_one_path(fact)) + may_be_sharded(program, fact)
 
 
-def _is_divided(fact: Fact) -> bool:
+def _is_divided(fact: facts.Save) -> bool:
     """Whether it hangs on more than options and counters whether a rank comes here."""
-    return fact.divides is not None or "handler" in fact.flags
+    return fact.divides is not None or Flag.HANDLER in fact.flags
 
 
-def _message(fact: Fact, what: str, in_parts: bool) -> str:
+def _message(fact: facts.Save, what: str, in_parts: bool) -> str:
     who = "every rank that gets here" if _is_divided(fact) else "every rank"
     where, instead = "to the same path", "guard it with rank zero"
     if not is_one_path(fact):
@@ -183,16 +173,16 @@ def _message(fact: Fact, what: str, in_parts: bool) -> str:
     return f"{who} writes {what} {where} (`{fact.name}`); {instead}"
 
 
-def _is_left_to_the_first(program: Program, fact: Fact) -> bool:
+def _is_left_to_the_first(program: Program, fact: facts.Save) -> bool:
     from validate_ddp.rules.guarding import comes_after_a_wait
 
     return comes_after_a_wait(program, fact)
 
 
-def _fix(program: Program, fact: Fact, doubts: int) -> Fix | None:
+def _fix(program: Program, fact: facts.Save, doubts: int) -> Fix | None:
     from validate_ddp.rules.guarding import can_be_left_out, goes_unnoticed
 
-    if constant(fact.value("role")) == "log" or not can_be_left_out(program, fact):
+    if fact.role == "log" or not can_be_left_out(program, fact):
         return None  # the other ranks need the logger
     if may_be_sharded(program, fact) or is_own_elsewhere(program, fact):
         return None  # what the other ranks write is theirs alone
@@ -205,3 +195,33 @@ def _fix(program: Program, fact: Fact, doubts: int) -> Fix | None:
     edit = Edit("guard", fact.site.path, fact.site.statement, condition)
     safe = not doubts and is_equal(fact) and program.has_seen_all(fact) and goes_unnoticed(program, fact)
     return Fix(f"write on rank zero only: `if {condition}:`", safe, (*imports, edit))
+
+
+def observe(run: Run) -> Seen:
+    """A checkpoint is an error, any other file that the script itself opens a warning; a log to which they append,
+    which loses nothing, is told."""
+    if run.world_size < 2 or len(run.ranks) < 2:
+        return
+    yield from by_one(run)
+    for path, writes in writers(run).items():
+        ranks = sorted({rank for rank, _ in writes})
+        several = len(ranks) > 1 and not one_a_node(run, ranks)
+        severity, event = _worst([event for _, event in writes]) if several else (INFO, None)
+        if event is None:
+            yield Well()
+            continue
+        message = f"{len(ranks)} ranks write `{path}`: which one's is left, and whether it is whole, is left to chance"
+        if event.get("mode") == "append":
+            message = f"{len(ranks)} ranks append to `{path}`: what each writes stands there among that of the others"
+        yield Observation("DDP502", severity, event["site"], message, (), tuple(ranks))
+
+
+def _worst(events: list[Event]) -> tuple[str, Event | None]:
+    for event in events:
+        if event["event"] == "save" and event["tensors"]:
+            return ERROR, event
+    opened = [event for event in events if is_of_script(event)]
+    for event in sorted(opened, key=lambda event: event.get("mode") == "append"):
+        if event.get("mode") != "append" or not logs(event):
+            return WARNING, event
+    return INFO, opened[0] if opened else None

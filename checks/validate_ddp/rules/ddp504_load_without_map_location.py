@@ -31,67 +31,52 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Opaque, Rank, Resource, bare, constant, reaching
+from validate_ddp.interpreter.training import Loaded
+from validate_ddp.interpreter.values import Opaque, Rank, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "load"
+TRIGGER = facts.Load
 SEVERITIES = (WARNING,)
 EVIDENCE = "S"
 FIX = "safe"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-state = torch.load(f"state_{dist.get_rank()}.pt")
-model.load_state_dict(state)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    model.module.load_state_dict(torch.load("model.pt"))
-for parameter in model.parameters():
-    dist.broadcast(parameter, src=0)
-dist.destroy_process_group()
-""",
+    """
+    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
+    """,
+    """
+    state = torch.load(f"state_{dist.get_rank()}.pt")
+    model.load_state_dict(state)
+    """,
+    """
+    if dist.get_rank() == 0:
+        model.module.load_state_dict(torch.load("model.pt"))
+    for parameter in model.parameters():
+        dist.broadcast(parameter, src=0)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model.module.load_state_dict(torch.load("model.pt"))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def resume(net, path):
-    checkpoint = torch.load(path)  # expect
-    net.load_state_dict(checkpoint["model"])
+    """
+    model.module.load_state_dict(torch.load("model.pt"))  # expect
+    """,
+    """
+    def resume(net, path):
+        checkpoint = torch.load(path)  # expect
+        net.load_state_dict(checkpoint["model"])
 
-resume(model.module, "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-state = torch.load("model.pt", weights_only=True)["model"]  # expect
-state = {key.replace("module.", ""): value for key, value in state.items()}
-model.module.load_state_dict(state)
-dist.destroy_process_group()
-""",
+    resume(model.module, "model.pt")
+    """,
+    """
+    state = torch.load("model.pt", weights_only=True)["model"]  # expect
+    state = {key.replace("module.", ""): value for key, value in state.items()}
+    model.module.load_state_dict(state)
+    """,
 )
 
 
@@ -101,13 +86,13 @@ def check(program: Program) -> Iterator[Proposal]:
         return  # consolidated checkpoints hold CPU tensors
     used = _uses(program)
     reported = set()
-    for fact in program.facts("load"):
-        loaded = fact.value("loaded")[0]
+    for fact in program.facts(facts.Load):
+        loaded = fact.loaded[0]
         if not program.runs_on_many(fact):
             continue
-        if fact.who != "all" or fact.value("map_location") or fact.site in reported or loaded.site not in used:
+        if fact.who != "all" or fact.map_location or fact.site in reported or loaded.site not in used:
             continue
-        if any(isinstance(part, Rank) for part in (*bare(fact.value("path")), *reaching(fact.value("path")))):
+        if any(isinstance(part, Rank) for part in (*bare(fact.path), *reaching(fact.path))):
             continue
         reported.add(fact.site)
         fix = Fix(
@@ -129,25 +114,25 @@ def check(program: Program) -> Iterator[Proposal]:
 _WITHOUT_TENSORS = ("sched", "sampler", "scaler", "loader")
 
 
-def _name(fact: Fact) -> str:
-    return " ".join(atom.name for atom in bare(fact.value("target")) if isinstance(atom, Opaque))
+def _name(fact: facts.LoadState) -> str:
+    return " ".join(atom.name for atom in bare(fact.target) if isinstance(atom, Opaque))
 
 
-def _only_loaded(loaded: Resource, use: Fact) -> bool:
+def _only_loaded(loaded: Loaded, use: facts.LoadState) -> bool:
     """Whether the file's content goes into ``load_state_dict``, which copies, and nowhere else."""
-    named, consumed = constant(loaded.get("named")), constant(loaded.get("consumed"))
+    named, consumed = constant(loaded.named), constant(loaded.consumed)
     times = 0 if named is ... else named
     nested = times == 0 and use.site.statement == loaded.site.statement
-    return not use.value("assign") and (nested or times == consumed)
+    return not use.assign and (nested or times == consumed)
 
 
-def _uses(program: Program) -> dict[Any, Fact]:
+def _uses(program: Program) -> dict[Any, facts.LoadState]:
     """Where loaded files go into a model or optimizer, by the place of the load."""
-    found: dict[Any, Fact] = {}
-    for fact in program.facts("load_state"):
+    found: dict[Any, facts.LoadState] = {}
+    for fact in program.facts(facts.LoadState):
         if any(word in _name(fact).lower() for word in _WITHOUT_TENSORS):
             continue
-        for part in reaching(fact.value("state")):
-            if isinstance(part, Resource) and part.kind == "loaded":
+        for part in reaching(fact.state):
+            if isinstance(part, Loaded):
                 found.setdefault(part.site, fact)
     return found

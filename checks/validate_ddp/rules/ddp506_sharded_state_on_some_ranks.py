@@ -39,117 +39,113 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, bare, constant
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Engine
+from validate_ddp.interpreter.values import Resource, bare
+from validate_ddp.rehearse.culprits import SHARDED, SHARDS, observations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.sequences import met
+from validate_ddp.rehearse.verdict import Seen, Telling
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
-TRIGGER = "sharded_state"
+TRIGGER = facts.ShardedState
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
+TELLING = Telling("every rank call it, equally often", parts_before=("DDP403",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+HEAD = """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-model = FSDP(torch.nn.Linear(2, 2))
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    model = FSDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-state = model.state_dict()
-if rank == 0:
-    torch.save(state, "model.pt")
-dist.destroy_process_group()
-""",
     """
-import torch
-import torch.distributed as dist
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
-optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
-optimizer.consolidate_state_dict(to=0)
-if dist.get_rank() == 0:
-    torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "model.pt")
-dist.destroy_process_group()
-""",
-    """
-from accelerate import Accelerator, DistributedType
-
-accelerator = Accelerator()
-if accelerator.is_main_process or accelerator.distributed_type == DistributedType.DEEPSPEED:
-    accelerator.save_state("state")
-""",
-    _HEAD
-    + """
-if rank == 0:
     state = model.state_dict()
-    torch.save(state, "model.pt")
-else:
-    model.state_dict()
-dist.destroy_process_group()
-""",
+    if rank == 0:
+        torch.save(state, "model.pt")
+    """,
+    """
+    # alone
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
+    optimizer.consolidate_state_dict(to=0)
+    if dist.get_rank() == 0:
+        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "model.pt")
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator, DistributedType
+
+    accelerator = Accelerator()
+    if accelerator.is_main_process or accelerator.distributed_type == DistributedType.DEEPSPEED:
+        accelerator.save_state("state")
+    """,
+    """
+    if rank == 0:
+        state = model.state_dict()
+        torch.save(state, "model.pt")
+    else:
+        model.state_dict()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if rank == 0:
-    torch.save(model.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import torch.distributed.checkpoint as dcp
-
-def save(net, folder):
-    dcp.save({"model": net.state_dict()}, checkpoint_id=folder)
-    dist.barrier()
-
-for epoch in range(3):
-    if rank == 0 and epoch % 2 == 0:
-        save(model, "model")  # expect
-dist.destroy_process_group()
-""",
     """
-import deepspeed
-import torch
-
-engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
-for epoch in range(3):
-    if torch.distributed.get_rank() == 0:
-        engine.save_checkpoint("model", tag=str(epoch))  # expect
-torch.distributed.destroy_process_group()
-""",
+    if rank == 0:
+        torch.save(model.state_dict(), "model.pt")  # expect
+    """,
     """
-from accelerate import Accelerator
+    import torch.distributed.checkpoint as dcp
 
-accelerator = Accelerator()
-accelerator.wait_for_everyone()
-if accelerator.is_main_process:
-    accelerator.save_state("state")  # expect
-""",
+    def save(net, folder):
+        dcp.save({"model": net.state_dict()}, checkpoint_id=folder)
+        dist.barrier()
+
+    for epoch in range(3):
+        if rank == 0 and epoch % 2 == 0:
+            save(model, "model")  # expect
+    """,
+    """
+    # alone
+    import deepspeed
+
+    engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
+    for epoch in range(3):
+        if torch.distributed.get_rank() == 0:
+            engine.save_checkpoint("model", tag=str(epoch))  # expect
+    torch.distributed.destroy_process_group()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        accelerator.save_state("state")  # expect
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such call."""
-    facts = program.facts("sharded_state")
+    calls = program.facts(facts.ShardedState)
     reported = set()
-    for fact in facts:
+    for fact in calls:
         reach = fact.under_split
         if fact.who not in PARTIAL or reach in reported or program.mentions(b"LOCAL_STATE_DICT"):
             continue
         if any(
             other.name == fact.name and complementary(fact.who, other.who) and fact.same_fork(other)
-            for other in facts
+            for other in calls
             if other is not fact
         ):
             continue
@@ -160,8 +156,8 @@ def check(program: Program) -> Iterator[Proposal]:
             evidence.append(place(fact.site, f"`{fact.name}` is called here"))
         evidence += [
             place(atom.site, "the model is sharded here")
-            for atom in bare(fact.value("receiver"))
-            if isinstance(atom, Resource) and atom.kind in ("fsdp", "engine")
+            for atom in bare(fact.receiver)
+            if isinstance(atom, (FSDP, Engine))
         ]
         verb = "is called" if reach is fact.site else "is reached from here"
         yield propose(
@@ -176,27 +172,31 @@ def check(program: Program) -> Iterator[Proposal]:
 _WAITS = "the state lies in shards on every rank: it waits for the others for ever; call it on all ranks"
 
 
-def _judged(program: Program, fact: Fact) -> tuple[str, str]:
+def _judged(program: Program, fact: facts.ShardedState) -> tuple[str, str]:
     """The severity and the consequence."""
-    if constant(fact.value("sure")) is not True:
+    if fact.sure is not True:
         severity = INFO if fact.is_open else WARNING
         return severity, "under DeepSpeed or FSDP it needs every rank and hangs; call it on all ranks"
     return INFO if fact.is_open or _is_one_of_several(program, fact) else ERROR, _WAITS
 
 
-def _is_one_of_several(program: Program, fact: Fact) -> bool:
+def _is_one_of_several(program: Program, fact: facts.ShardedState) -> bool:
     """Whether the model may also be something else: the sharding is one option of the script among others."""
-    held = [atom for atom in bare(fact.value("receiver")) if not _is_sharded(program, atom)]
-    if any(not isinstance(atom, Resource) or atom.kind in ("ddp", "dp") for atom in held):
+    held = [atom for atom in bare(fact.receiver) if not _is_sharded(program, atom)]
+    if any(not isinstance(atom, Resource) or isinstance(atom, (DDP, DP)) for atom in held):
         return True
-    wraps = [other for other in program.facts("wrap") if other.hangs_on_unknown]
-    return any(atom in bare(other.value("wrapper")) for other in wraps for atom in held)
+    wraps = [other for other in program.facts(facts.Wrap) if other.hangs_on_unknown]
+    return any(atom in bare(other.wrapper) for other in wraps for atom in held)
 
 
 def _is_sharded(program: Program, model: Any) -> bool:
     """Whether ``fully_shard`` is applied to the model in any case."""
     return any(
-        atom is model and not fact.hangs_on_unknown
-        for fact in program.facts("shard")
-        for atom in bare(fact.value("model"))
+        atom is model and not fact.hangs_on_unknown for fact in program.facts(facts.Shard) for atom in bare(fact.model)
     )
+
+
+def observe(run: Run) -> Seen:
+    """Looks where the sequences of calls of two ranks first differ."""
+    yield from observations(run, "DDP506", SHARDS, ERROR, "the ranks' shards are collected on some ranks only")
+    yield from met(run, "collective", looked=any(event["site"].via in SHARDED for _, event in run.each("collective")))

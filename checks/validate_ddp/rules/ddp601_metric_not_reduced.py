@@ -36,201 +36,174 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.metrics import REDUCED, SUMMED
+from validate_ddp.interpreter.objects import Batch
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Loader
+from validate_ddp.interpreter.values import Instance, Rank, Value, bare, is_whole, reaching
 from validate_ddp.models.data import distributed_samplers
+from validate_ddp.rehearse.evaluations import Evaluation, evaluations
+from validate_ddp.rehearse.run import Run
+from validate_ddp.rehearse.verdict import Observation, Seen, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = "iterate"
+TRIGGER = facts.Iterate
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
+HEAD = """
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    val_set = TensorDataset(torch.zeros(64, 4), torch.zeros(64))
+    model = DDP(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set, shuffle=False))
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-val_set = TensorDataset(torch.zeros(64, 4), torch.zeros(64))
-model = DDP(torch.nn.Linear(4, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set, shuffle=False))
+    class AverageMeter:
+        def __init__(self, name):
+            self.name = name
+            self.unit = "%"
+            self.reset()
 
-class AverageMeter:
-    def __init__(self, name):
-        self.name = name
-        self.unit = "%"
-        self.reset()
+        def reset(self):
+            self.value = 0
+            self.sum = 0
+            self.count = 0
+            self.avg = 0
 
-    def reset(self):
-        self.value = 0
-        self.sum = 0
-        self.count = 0
-        self.avg = 0
+        def update(self, value, n=1):
+            self.value = value
+            self.sum += value * n
+            self.count += n
+            self.avg = self.sum / self.count
 
-    def update(self, value, n=1):
-        self.value = value
-        self.sum += value * n
-        self.count += n
-        self.avg = self.sum / self.count
+    @torch.no_grad()
+    def evaluate(model, loader):
+        model.eval()
+        correct = total = 0
+        for x, y in loader:
+            correct += (model(x).argmax(1) == y).sum().item()
+            total += y.size(0)
+        return correct / total
 
-@torch.no_grad()
-def evaluate(model, loader):
-    model.eval()
-    correct = total = 0
-    for x, y in loader:
-        correct += (model(x).argmax(1) == y).sum().item()
-        total += y.size(0)
-    return correct / total
-
-@torch.no_grad()
-def measure(model, loader):
-    top1 = AverageMeter("top1")
-    for x, y in loader:
-        top1.update((model(x).argmax(1) == y).float().mean().item(), y.size(0))
-    return top1
-"""
-_TAIL = """
-dist.destroy_process_group()
+    @torch.no_grad()
+    def measure(model, loader):
+        top1 = AverageMeter("top1")
+        for x, y in loader:
+            top1.update((model(x).argmax(1) == y).float().mean().item(), y.size(0))
+        return top1
 """
 _ACCELERATE = """
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
+    # alone
+    from accelerate import Accelerator
 
-accelerator = Accelerator()
-model = torch.nn.Linear(4, 2)
-model, loader = accelerator.prepare(model, DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=8))
-losses = 0
-with torch.no_grad():
-    for (x,) in loader:
-        losses += ONE
-accelerator.print("validation", losses / len(loader))  # expect
+    accelerator = Accelerator()
+    model = torch.nn.Linear(4, 2)
+    model, loader = accelerator.prepare(model, DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=8))
+    losses = 0
+    with torch.no_grad():
+        for (x,) in loader:
+            losses += ONE
+    accelerator.print("validation", losses / len(loader))  # expect
 """
-
 VALID = (
-    _HEAD
-    + """
-share = torch.tensor(evaluate(model, loader))
-dist.all_reduce(share)
-accuracy = share.item() / dist.get_world_size()
-if rank == 0:
-    print(f"accuracy {accuracy:.3f}")
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def synchronized(meter):
-    numbers = torch.tensor([meter.sum, meter.count])
-    dist.all_reduce(numbers)
-    meter.sum, meter.count = numbers.tolist()
-    meter.avg = meter.sum / meter.count
-    return meter
+    """
+    share = torch.tensor(evaluate(model, loader))
+    dist.all_reduce(share)
+    accuracy = share.item() / dist.get_world_size()
+    if rank == 0:
+        print(f"accuracy {accuracy:.3f}")
+    """,
+    """
+    def synchronized(meter):
+        numbers = torch.tensor([meter.sum, meter.count])
+        dist.all_reduce(numbers)
+        meter.sum, meter.count = numbers.tolist()
+        meter.avg = meter.sum / meter.count
+        return meter
 
-top1 = synchronized(measure(model, loader))
-if rank == 0:
-    print(top1.avg)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-print(f"rank {rank}: {evaluate(model, loader):.3f} on its share")
-"""
-    + _TAIL,
-    _HEAD
-    + """
-accuracy = evaluate(model, DataLoader(val_set, batch_size=8))
-if rank == 0:
-    print(accuracy)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from metrics_of_ours import reduce_dict
+    top1 = synchronized(measure(model, loader))
+    if rank == 0:
+        print(top1.avg)
+    """,
+    """
+    print(f"rank {rank}: {evaluate(model, loader):.3f} on its share")
+    """,
+    """
+    accuracy = evaluate(model, DataLoader(val_set, batch_size=8))
+    if rank == 0:
+        print(accuracy)
+    """,
+    """
+    from metrics_of_ours import reduce_dict
 
-results = reduce_dict({"accuracy": evaluate(model, loader)})
-if rank == 0:
-    print(results)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-with torch.no_grad():
-    for step, (x, y) in enumerate(loader):
+    results = reduce_dict({"accuracy": evaluate(model, loader)})
+    if rank == 0:
+        print(results)
+    """,
+    """
+    with torch.no_grad():
+        for step, (x, y) in enumerate(loader):
+            loss = model(x).mean()
+            if step % 10 == 0 and rank == 0:
+                print(step, loss.item())
+    """,
+    """
+    def shared(tensors):
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+        return tensors
+
+    for x, y in DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set)):
         loss = model(x).mean()
-        if step % 10 == 0 and rank == 0:
-            print(step, loss.item())
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def shared(tensors):
-    for tensor in tensors:
-        dist.all_reduce(tensor)
-    return tensors
+        loss.backward()
+        optimizer.step()
+        loss, count = shared([loss.detach(), y.sum()])
 
-for x, y in DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set)):
-    loss = model(x).mean()
-    loss.backward()
-    optimizer.step()
-    loss, count = shared([loss.detach(), y.sum()])
-
-top1 = AverageMeter("top1")
-with torch.no_grad():
-    for x, y in loader:
-        hits, count = shared([(model(x).argmax(1) == y).float().mean(), y.sum()])
-        top1.update(hits.item() / dist.get_world_size(), y.size(0))
-if rank == 0:
-    print(top1.avg)
-"""
-    + _TAIL,
+    top1 = AverageMeter("top1")
+    with torch.no_grad():
+        for x, y in loader:
+            hits, count = shared([(model(x).argmax(1) == y).float().mean(), y.sum()])
+            top1.update(hits.item() / dist.get_world_size(), y.size(0))
+    if rank == 0:
+        print(top1.avg)
+    """,
     _ACCELERATE.replace("ONE", "accelerator.gather(model(x).mean()).mean().item()").replace("  # expect", ""),
 )
 INVALID = (
-    _HEAD
-    + """
-accuracy = evaluate(model, loader)
-if rank == 0:
-    print(f"accuracy {accuracy:.3f}")  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-best = 0.0
-for epoch in range(3):
-    accuracy = measure(model, loader).avg
-    if rank == 0 and accuracy > best:
-        best = accuracy
-        torch.save(model.module.state_dict(), "best.pt")  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from torch.utils.tensorboard import SummaryWriter
+    """
+    accuracy = evaluate(model, loader)
+    if rank == 0:
+        print(f"accuracy {accuracy:.3f}")  # expect
+    """,
+    """
+    best = 0.0
+    for epoch in range(3):
+        accuracy = measure(model, loader).avg
+        if rank == 0 and accuracy > best:
+            best = accuracy
+            torch.save(model.module.state_dict(), "best.pt")  # expect
+    """,
+    """
+    from torch.utils.tensorboard import SummaryWriter
 
-writer = SummaryWriter() if rank == 0 else None
-losses = []
-with torch.no_grad():
-    for x, y in loader:
-        losses.append(model(x).mean().item())
-if writer is not None:
-    writer.add_scalar("loss", sum(losses) / len(losses), 0)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-for epoch in range(3):
-    plateau.step(evaluate(model, loader))  # expect
-"""
-    + _TAIL,
+    writer = SummaryWriter() if rank == 0 else None
+    losses = []
+    with torch.no_grad():
+        for x, y in loader:
+            losses.append(model(x).mean().item())
+    if writer is not None:
+        writer.add_scalar("loss", sum(losses) / len(losses), 0)  # expect
+    """,
+    """
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    for epoch in range(3):
+        plateau.step(evaluate(model, loader))  # expect
+    """,
     _ACCELERATE.replace("ONE", "model(x).mean().item()"),
 )
 
@@ -241,9 +214,9 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding for each loader, at what is done with its number first; the rest is evidence."""
     if not program.is_distributed:
         return
-    iterates = program.facts("iterate")
+    iterates = program.facts(facts.Iterate)
     for iterate in iterates:
-        loader = iterate.value("loader")[0]
+        loader = iterate.loader[0]
         if not _is_evaluation(program, iterate, iterates) or not program.runs_on_many(iterate):
             continue
         sharded, sure = _sharding(loader)
@@ -252,9 +225,11 @@ def check(program: Program) -> Iterator[Proposal]:
         used = [row for row in _uses(program, iterate) if not _put_together_between(program, iterate, row[0])]
         if not used:
             continue
-        fact, message = min(used, key=lambda row: (row[0].kind != "save", row[0].who not in PARTIAL, row[0].order))
+        fact, message = min(
+            used, key=lambda row: (not isinstance(row[0], facts.Save), row[0].who not in PARTIAL, row[0].order)
+        )
         others = [place(other.site, what) for other, what in used if other is not fact]
-        weak = not sure or (fact.kind == "report" and fact.name != "step" and fact.who not in PARTIAL)
+        weak = not sure or (isinstance(fact, facts.Report) and fact.name != "step" and fact.who not in PARTIAL)
         yield propose(
             program,
             fact,
@@ -268,36 +243,36 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _is_evaluation(program: Program, iterate: Fact, iterates: list[Fact]) -> bool:
+def _is_evaluation(program: Program, iterate: facts.Iterate, iterates: list[facts.Iterate]) -> bool:
     """Whether the loader serves nothing but evaluation, and that is done without gradients."""
-    loader, serial = iterate.value("loader")[0], constant(iterate.value("serial"))
-    if iterate.name != "for" or any(program.trains(o) for o in iterates if o.value("loader")[0] is loader):
+    loader, serial = iterate.loader[0], iterate.serial
+    if iterate.name != "for" or any(program.trains(o) for o in iterates if o.loader[0] is loader):
         return False
-    if "no_grad" in iterate.flags:
+    if Flag.NO_GRAD in iterate.flags:
         return True
-    inside = [f for f in program.facts("forward", "no_grad") if any(loop.serial == serial for loop in f.loops)]
-    return bool(inside) and all("no_grad" in fact.flags or fact.kind == "no_grad" for fact in inside)
+    inside = [f for f in program.facts(facts.Forward, facts.NoGrad) if any(loop.serial == serial for loop in f.loops)]
+    return bool(inside) and all(Flag.NO_GRAD in fact.flags or isinstance(fact, facts.NoGrad) for fact in inside)
 
 
-def _sharding(loader: Resource) -> tuple[Place | None, bool]:
+def _sharding(loader: Loader) -> tuple[Place | None, bool]:
     """What gives each rank its share, and whether it surely does."""
     samplers = distributed_samplers((loader,))
     if samplers:
-        given = bare(loader.get("sampler") + loader.get("batch_sampler"))
+        given = bare(loader.sampler + loader.batch_sampler)
         return place(samplers[0].site, "this sampler deals the data out"), len(given) == len(samplers)
-    if loader.get("prepared"):
+    if loader.prepared:
         return place(loader.site, "the loader made here deals its batches out once it is prepared"), True
     return None, False
 
 
-def _uses(program: Program, iterate: Fact) -> list[tuple[Fact, str]]:
+def _uses(program: Program, iterate: facts.Iterate) -> list[tuple[Fact, str]]:
     """What is done with numbers of the loader: the facts, and the number in words."""
     found: list[tuple[Fact, str]] = []
-    saves = [fact for fact in program.facts("save") if constant(fact.value("role")) != "unresolved"]
-    for fact in program.facts("report", "decision"):
-        if not _is_local(fact.value("value"), iterate) or _is_inside(fact, iterate):
+    saves = [fact for fact in program.facts(facts.Save) if fact.role != "unresolved"]
+    for fact in program.facts(facts.Report, facts.Decision):
+        if not _is_local(fact.value, iterate) or _is_inside(fact, iterate):
             continue
-        if fact.kind == "decision":
+        if isinstance(fact, facts.Decision):
             chosen = [
                 save
                 for save in saves
@@ -311,26 +286,52 @@ def _uses(program: Program, iterate: Fact) -> list[tuple[Fact, str]]:
     return found
 
 
-def _is_inside(fact: Fact, iterate: Fact) -> bool:
-    return any(loop.serial == constant(iterate.value("serial")) for loop in fact.loops)
+def _is_inside(fact: Fact, iterate: facts.Iterate) -> bool:
+    return any(loop.serial == iterate.serial for loop in fact.loops)
 
 
-def _is_local(value: Value, iterate: Fact) -> bool:
+def _is_local(value: Value, iterate: facts.Iterate) -> bool:
     """Whether the number was summed up over batches of this loader alone, and no collective may have seen it."""
-    parts = list(reaching(value))
-    for part in tuple(parts):
+    found = [reaching(value)]
+    for part in found[0]:
         if isinstance(part, Instance) and "*given" in part.fields:
-            parts += reaching(part.fields["*given"])
-    if len(parts) >= 12 or SUMMED not in parts or REDUCED in parts or any(isinstance(part, Rank) for part in parts):
+            found.append(reaching(part.fields["*given"]))
+    parts = [part for row in found for part in row]
+    if SUMMED not in parts or REDUCED in parts or any(isinstance(part, Rank) for part in parts):
         return False
-    batches = [part for part in parts if isinstance(part, Resource) and part.kind == "batch"]
-    loaders = [loader for batch in batches for loader in batch.get("loader")]
-    return bool(loaders) and all(loader is iterate.value("loader")[0] for loader in loaders)
+    if not all(map(is_whole, found)):
+        return False  # a rank or a collective may be among what is left out
+    batches = [part for part in parts if isinstance(part, Batch)]
+    loaders = [loader for batch in batches for loader in batch.loader]
+    return bool(loaders) and all(loader is iterate.loader[0] for loader in loaders)
 
 
 def _put_together_between(program: Program, iterate: Fact, fact: Fact) -> bool:
     """Whether a collective that may put numbers together runs between the evaluation and the use of its number."""
     return any(
         iterate.order < other.order < fact.order and any(word in other.name for word in _PUTTING_TOGETHER)
-        for other in program.facts("collective")
+        for other in program.facts(facts.Collective)
     )
+
+
+def observe(run: Run) -> Seen:
+    """Whether a rank's own number is taken for the whole is not to be seen from outside: of itself it is an info."""
+    for of_ranks in evaluations(run):
+        if not _shared(of_ranks):
+            continue
+        if any(each.combined for each in of_ranks):
+            yield Well()
+            continue
+        first = of_ranks[0]
+        message = (
+            f"each rank evaluates its own share, rank {first.rank} {first.size} samples of {first.length}, "
+            "and nothing is combined before training goes on: what a rank reports is of its share alone"
+        )
+        ranks = tuple(each.rank for each in of_ranks)
+        yield Observation("DDP601", INFO, first.turn.site, message, (), ranks, partial=True)
+
+
+def _shared(of_ranks: list[Evaluation]) -> bool:
+    """Whether the ranks were given different samples."""
+    samples = [set(each.samples) for each in of_ranks]
+    return all(samples) and of_ranks[0].length is not None and len(set(map(frozenset, samples))) > 1

@@ -27,28 +27,24 @@ from __future__ import annotations
 from validate_ddp.findings import WARNING
 from validate_ddp.rehearse.evaluations import evaluations, reduced
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (WARNING,)
 EVIDENCE = "R"
 FIX = "-"
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Counts that are averaged too, as those of weighted means, are no means."""
-    looked = False
-    found: dict[tuple[str, int], Observation] = {}
     for of_ranks in evaluations(run):
         sizes = {each.rank: each.size for each in of_ranks}
         first = of_ranks[0]
         averages = [row for row in reduced(first.following) if row[0].get("reduce") == "AVG"]
-        looked = looked or bool(averages)
         if len(set(sizes.values())) == 1 or any(first.size in given for _, given, _ in averages):
+            yield from (Well() for _ in averages)
             continue
         for event, _, _ in averages:
             shares = ", ".join(f"{size} on rank {rank}" for rank, size in sizes.items())
             message = f"means of the ranks are averaged, but they are of different numbers of samples: {shares}"
             note = Note(first.turn.site, "the evaluation")
-            site = event["site"]
-            found.setdefault(site.place, Observation("DDP603", WARNING, site, message, (note,), tuple(sizes)))
-    return Verdict(looked, tuple(found.values()))
+            yield Observation("DDP603", WARNING, event["site"], message, (note,), tuple(sizes))

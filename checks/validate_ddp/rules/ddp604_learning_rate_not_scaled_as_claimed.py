@@ -32,7 +32,7 @@ from typing import NamedTuple
 from validate_ddp.findings import INFO
 from validate_ddp.rehearse.iterations import loader_of, rows_per_step
 from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (INFO,)
 EVIDENCE = "R"
@@ -87,7 +87,7 @@ def _clause(rest: str) -> str:
     return re.split(r"[,;(|\[]", rest.lstrip())[0]
 
 
-def judge(run: Run) -> Verdict:
+def observe(run: Run) -> Seen:
     """Compares with each loader that the ranks learn from, and with all of them together."""
     claims = [
         (rank, event, claim) for rank, event in run.each("claim") if (claim := claimed(event["text"])) is not None
@@ -99,18 +99,16 @@ def judge(run: Run) -> Verdict:
         or not read[0]
         or any(each.keys() != read[0].keys() for each in read)
     ):
-        return NOT_OBSERVED
+        return
     if any(len(event["ranks"]) < run.world_size for _, event in run.each("forward")):
-        return NOT_OBSERVED  # ranks of one group share their samples
+        return  # ranks of one group share their samples
     rows = {number: sum(each[number][0] for each in read) for number in read[0]}
     single = {number: sum(each[number][0] / each[number][1] for each in read) for number in rows}
-    found: dict[tuple[str, int], Observation] = {}
-    held = False
     for rank, event, claim in claims:
         right = {*rows.values(), sum(rows.values())}
         right |= set() if claim.accumulated else {round(each) for each in single.values()}
         if claim.size in right:
-            held = True
+            yield Well()
         elif claim.size < _TOKENS * max(rows.values()):
             number = next(iter(rows))
             loader = loader_of(run, rank, number)
@@ -119,8 +117,7 @@ def judge(run: Run) -> Verdict:
                 f"optimizer step: {run.world_size} ranks, {_batches(*read[0][number])}"
             )
             notes = (Note(loader["site"], "the loader that they read"),) if loader else ()
-            found.setdefault(event["site"].place, Observation("DDP604", INFO, event["site"], message, notes, (rank,)))
-    return Verdict(True, tuple(found.values())) if found else (HELD if held else NOT_OBSERVED)
+            yield Observation("DDP604", INFO, event["site"], message, notes, (rank,))
 
 
 def _batches(rows: int, count: int) -> str:

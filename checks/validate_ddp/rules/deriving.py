@@ -7,49 +7,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.ranks import BY_NAME, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Site
+from validate_ddp.interpreter.values import Const, Site
 from validate_ddp.interpreter.wording import described
 
 _LONGEST = 72
-_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "named", "consumed", "one_node", "sure"})
-_TAKEN_AS = {
-    "process_group": "the start of a process group",
-    "device": "the choice of a device",
-    "sampler": "the making of a distributed sampler",
-    "loader": "the making of a loader",
-    "iterate": "a run through a loader",
-    "wrap": "the wrapping of a model",
-    "forward": "a forward of a model",
-    "backward": "a backward",
-    "collective": "a collective",
-    "save": "a write",
-    "load": "a load",
-    "load_state": "a load into a model",
+_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "one_node", "sure"})
+_TAKEN_AS: dict[type[Fact], str] = {
+    facts.ProcessGroup: "the start of a process group",
+    facts.Device: "the choice of a device",
+    facts.Sampler: "the making of a distributed sampler",
+    facts.Loader: "the making of a loader",
+    facts.Iterate: "a run through a loader",
+    facts.Wrap: "the wrapping of a model",
+    facts.Forward: "a forward of a model",
+    facts.Backward: "a backward",
+    facts.Collective: "a collective",
+    facts.Save: "a write",
+    facts.Load: "a load",
+    facts.LoadState: "a load into a model",
 }
 
 
 def derivation(program: Program, fact: Fact) -> tuple[str, ...]:
     """The steps, in the order in which a rank comes to them."""
-    spawned = "spawned" in fact.flags
+    spawned = Flag.SPAWNED in fact.flags
     steps = [f"{program.entry} is the script" + ("" if spawned else ": every rank runs it")]
-    launches = {launch.site for launch in program.facts("launch")}
+    launches = {launch.site for launch in program.facts(facts.Launch)}
     for depth, site in enumerate((*fact.chain, None)):
         steps += _around(program, fact, depth)
         if site is not None:
             starts = spawned and site in launches
             steps.append(f"{_at(program, site)} {'starts a process for each rank' if starts else 'is called'}")
-    taken_as = _TAKEN_AS.get(fact.kind, f"{fact.kind.replace('_', ' ')} `{fact.name}`")
+    taken_as = _TAKEN_AS.get(type(fact), f"{_words(type(fact))} `{fact.name}`")
     steps.append(f"{_at(program, fact.site)} is reached on {phrase(fact.who)}, and taken as {taken_as}")
-    for role, value in fact.values.items():
-        if not value or role in _INTERNAL:
+    for role, value in fact.given.items():
+        if value == getattr(type(fact), role, ()) or role in _INTERNAL:
             continue
+        value = value if isinstance(value, tuple) else (Const(value),)
         if role in ("sampler", "loader", "loaded", "wrapper") and getattr(value[0], "site", None) == fact.site:
             continue  # that is the thing itself
         steps.append(f"its {role.replace('_', ' ')} is {described(value)}")
     return tuple(steps)
+
+
+def _words(kind: type[Fact]) -> str:
+    """The name of a kind in words: ``sharded state``."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in kind.__name__).strip()
 
 
 def _around(program: Program, fact: Fact, depth: int) -> Iterator[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from validate_ddp.findings import Edit, Span
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.surroundings import held_by_names, levels, returns_within, written
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Rank, RankTest, Resource, Value, bare
+from validate_ddp.interpreter.training import Accelerator
+from validate_ddp.interpreter.values import Const, Rank, RankTest, Value, bare
+from validate_ddp.source.syntax import FunctionDef
 
 _NOWHERE = Span(1, 0, 1, 0)
 _ALONE = (
@@ -33,8 +36,8 @@ def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | No
         return f"{name} in (-1, 0)" if program.mentions(*_ALONE) else f"{name} == 0", ()
     for name in held_by_names(body, fact, _is_accelerator):
         return f"{name}.is_main_process", ()
-    before = [other for other in program.facts("process_group") if other.name == "init" and other.order < fact.order]
-    if not before or any(launch.name == "horovod" for launch in program.facts("launch")):
+    before = [other for other in program.facts(facts.ProcessGroup) if other.name == "init" and other.order < fact.order]
+    if not before or any(launch.name == "horovod" for launch in program.facts(facts.Launch)):
         return None
     dist, imports = distributed(program, fact.site.path, fact.site.statement)
     if dist is None:
@@ -77,7 +80,7 @@ def is_local_rank(value: Value) -> bool:
 
 
 def _is_accelerator(value: Value) -> bool:
-    return len(value) == 1 and isinstance(value[0], Resource) and value[0].kind == "accelerator"
+    return len(value) == 1 and isinstance(value[0], Accelerator)
 
 
 def distributed(program: Program, path: str, place: Span) -> tuple[str | None, tuple[Edit, ...]]:
@@ -92,17 +95,17 @@ def distributed(program: Program, path: str, place: Span) -> tuple[str | None, t
 
 def always_initialised(program: Program) -> bool:
     """Whether every run of the script starts its process group."""
-    started = [fact for fact in program.facts("process_group") if fact.name == "init"]
+    started = [fact for fact in program.facts(facts.ProcessGroup) if fact.name == "init"]
     return any(is_certain(program, fact) for fact in started)
 
 
 def is_certain(program: Program, fact: Fact) -> bool:
     """Whether every run comes to a fact: no condition is round it, and no ``return`` ahead of it or of its callers."""
-    if "conditional" in fact.flags or fact.guards:
+    if Flag.CONDITIONAL in fact.flags or fact.guards:
         return False
     for site in (*fact.chain, fact.site):
         held = levels(program.body(site.path), site.statement)
-        functions = [number for number, level in enumerate(held) if level.owner is not None and level.owner[0] == "def"]
+        functions = [number for number, level in enumerate(held) if isinstance(level.owner, FunctionDef)]
         for level in held[functions[-1] if functions else 0 :]:
             if any(returns_within(node) for node in level.body[: level.at]):
                 return False

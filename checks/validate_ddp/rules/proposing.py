@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from validate_ddp.findings import ERROR, WARNING, Fix, Place, Proposal
-from validate_ddp.interpreter.facts import Fact
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.ranks import BY_NAME, PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
@@ -42,7 +43,7 @@ def propose(
     """A proposal at the place of ``fact``, with the way to it as its derivation."""
     from validate_ddp.rules.deriving import derivation
 
-    expects = ("for", "") if fact.kind == "iterate" and fact.name == "for" else ("call", "")
+    expects = ("for", "") if isinstance(fact, facts.Iterate) and fact.name == "for" else ("call", "")
     return Proposal(
         code="",
         severity=severity,

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Pool": ".pool", "World": ".pool", "WorldError": ".outcome", "WorldTimeout": ".outcome", "RankWorld": ".rank",
-    "Rehearsal": "..rehearse.library", "rehearse": "..rehearse.library",
+    "Rehearsal": "..rehearse.api", "rehearse": "..rehearse.api",
 }  # fmt: skip
 
 __all__ = [

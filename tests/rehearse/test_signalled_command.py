@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))
+from process_marks import bearing_after
 from restless_scripts import SCRIPTS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc and sub-reapers")
@@ -60,33 +59,14 @@ class Commanded:
 
     def wait_for(self, count: int, pattern: str) -> None:
         """Waits until so many files are there."""
-        self._until(lambda: len(list(self.folder.glob(pattern))) >= count)
+        deadline = time.monotonic() + 20
+        while len(list(self.folder.glob(pattern))) < count:
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.01)
 
     def left(self) -> list[str]:
         """Processes with the token or the folder on their command line or in their environment, after a moment."""
-        self._until(lambda: not self._alive(), failing=False)
-        return self._alive() + [str(each) for each in self.scratch.iterdir()]
-
-    def _alive(self) -> list[str]:
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) != os.getpid():
-                try:
-                    words = Path(f"/proc/{name}/cmdline").read_bytes()
-                    known = words + Path(f"/proc/{name}/environ").read_bytes()
-                except OSError:
-                    continue
-                if self.token.encode() in known or str(self.scratch).encode() in words:
-                    found.append(f"{name} {words.decode(errors='replace')}")
-        return found
-
-    def _until(self, there: Callable[[], bool], failing: bool = True) -> None:
-        deadline = time.monotonic() + 20
-        while not there():
-            if time.monotonic() > deadline:
-                assert not failing, "waited in vain"
-                return
-            time.sleep(0.01)
+        return bearing_after(20, self.token, str(self.scratch)) + [str(each) for each in self.scratch.iterdir()]
 
 
 @pytest.fixture

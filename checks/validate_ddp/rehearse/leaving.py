@@ -1,44 +1,49 @@
-"""A run shows DDP404: of one batch a rank makes gradients and another goes on without, or a rank leaves the loop."""
+"""Ranks that leave a loop, come to their end or skip a batch while others go on, and the line at which they do."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations
+from typing import NamedTuple
 
-from validate_ddp.findings import ERROR
 from validate_ddp.rehearse.culprits import named, short
 from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
 from validate_ddp.rehearse.run import PEER_GONE, Frame, Run, Site
 from validate_ddp.rehearse.script import conditional, departure, left_loop, only_break
 from validate_ddp.rehearse.sequences import partings
-from validate_ddp.rehearse.verdict import HELD, NOT_OBSERVED, Note, Observation, Verdict
+from validate_ddp.rehearse.verdict import Note
 
 _IN_TURN = 0.4
 """Share of the batches that one rank trains on and the other does not, each way, where all are given all of them."""
 
 
-def judge(run: Run) -> Verdict:
-    """Compares ranks batch by batch."""
-    if run.world_size < 2 or len(run.ranks) < 2 or not list(run.each("ddp")):
-        return NOT_OBSERVED
-    looked = False
+class Leaving(NamedTuple):
+    """What a rank does that others do not. site: the line that leads it there; call: what it calls then, where that is
+    known. since: from when on it does something else."""
+
+    site: Site
+    message: str
+    notes: tuple[Note, ...]
+    rank: int
+    since: float
+    call: Site | None = None
+
+
+def by_batches(run: Run) -> Iterator[Leaving | None]:
+    """Of each iteration that a rank and the first one have in common: how one of them leaves it, or a batch of it."""
+    if run.world_size < 2 or len(run.ranks) < 2:
+        return
     first = run.ranks[0]
     mine = {(turn.loader, turn.number): turn for turn in consumed_turns(run, first)}
     for other in run.replicas[1:]:
         for turn in consumed_turns(run, other):
             peer = mine.get((turn.loader, turn.number))
-            if peer is None or (turn.joined and peer.joined):
-                continue  # within Join, ranks that have left stand in for what the others still reduce
-            looked = True
-            found = _skipped(first, peer, other, turn) or _left(run, first, peer, other, turn)
-            if found:
-                return Verdict(True, (found,))
-    gone = _gone(run) or _ended(run)
-    if gone:
-        return Verdict(True, (gone,))
-    return HELD if looked and not partings(run) else NOT_OBSERVED
+            # Within Join, ranks that have left stand in for what the others still reduce.
+            if peer is not None and not (turn.joined and peer.joined):
+                yield _skipped(first, peer, other, turn) or _left(run, first, peer, other, turn)
 
 
-def _gone(run: Run) -> Observation | None:
+def gone(run: Run) -> Leaving | None:
     """A rank that has broken out of a loop, under a condition on the rank, and calls what comes after it."""
     for parting in partings(run):
         if parting.mine is None or parting.theirs is None:
@@ -53,12 +58,11 @@ def _gone(run: Run) -> Observation | None:
                     f"rank {rank} leaves the loop here, and calls {named(call)} at {short(call['site'])}; rank {other} "
                     f"goes on in it, and calls {named(peer)} at {short(peer['site'])}"
                 )
-                since = ((rank, call["time"]),)
-                return Observation("DDP404", ERROR, place, message, (), (rank,), call["site"], since=since)
+                return Leaving(place, message, (), rank, call["time"], call["site"])
     return None
 
 
-def _ended(run: Run) -> Observation | None:
+def ended(run: Run) -> Leaving | None:
     """A rank that has come to its end, while another goes on until it finds nobody there any more.
 
     One that had fewer batches is not meant.
@@ -77,8 +81,7 @@ def _ended(run: Run) -> Observation | None:
                 message = f"rank {other} has come to its end, rank {rank} goes on, and waits for it in vain"
                 notes = (Note(Site((own,)), f"where rank {rank} is then"),) if line else ()
                 place = Site((own._replace(line=line or own.line),))
-                since = ((other, exits[0]["time"]),)
-                return Observation("DDP404", ERROR, place, message, notes, (other,), since=since)
+                return Leaving(place, message, notes, other, exits[0]["time"])
     return None
 
 
@@ -91,7 +94,7 @@ def _ran_out(run: Run, rank: int, other: int) -> bool:
     )
 
 
-def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
+def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Leaving | None:
     pairs = list(zip(peer.batches, turn.batches, strict=False))
     taken = [(bool(one.backwards), bool(two.backwards)) for one, two in pairs]
     if min(taken.count((True, False)), taken.count((False, True))) > _IN_TURN * len(taken):
@@ -104,19 +107,18 @@ def _skipped(first: int, peer: Turn, other: int, turn: Turn) -> Observation | No
         )
         if len(skipping.batches) == at + 1 and skipping.exhausted is None:
             return None  # it may still have come to it
-        return _observation(rank, went, skipping.batches[at], training, f"batch {at} of epoch {turn.number}")
+        return _no_backward(rank, went, skipping.batches[at], training, f"batch {at} of epoch {turn.number}")
     return None
 
 
-def _observation(rank: int, went: int, skipping: Batch, training: Batch, when: str) -> Observation:
+def _no_backward(rank: int, went: int, skipping: Batch, training: Batch, when: str) -> Leaving:
     backward: Site = training.backwards[0]["site"]
     start: Site = skipping.forwards[-1]["site"] if skipping.forwards else skipping.event["site"]
     message = (
         f"rank {rank} makes no backward at {when}, rank {went} does: from there on their reductions are off by one"
     )
     notes = (Note(backward, f"the backward that rank {went} alone makes"),)
-    since = ((rank, skipping.event["time"]),)
-    return Observation("DDP404", ERROR, _way_out(start, backward), message, notes, (rank,), since=since)
+    return Leaving(_way_out(start, backward), message, notes, rank, skipping.event["time"])
 
 
 def _way_out(start: Site, backward: Site) -> Site:
@@ -129,7 +131,7 @@ def _way_out(start: Site, backward: Site) -> Site:
     return backward
 
 
-def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Observation | None:
+def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Leaving | None:
     """A rank that leaves the loop while another goes on to further batches."""
     for (rank, shorter), (went, longer) in (((first, peer), (other, turn)), ((other, turn), (first, peer))):
         if len(shorter.batches) >= len(longer.batches) or shorter.exhausted is not None or not shorter.batches:
@@ -143,8 +145,7 @@ def _left(run: Run, first: int, peer: Turn, other: int, turn: Turn) -> Observati
             f"rank {rank} leaves the loop after {len(shorter.batches)} batches, rank {went} goes on to batch "
             f"{len(longer.batches)}: what they call no longer matches"
         )
-        since = ((rank, shorter.batches[-1].event["time"]),)
-        return Observation("DDP404", ERROR, left, message, (), (rank,), since=since)
+        return Leaving(left, message, (), rank, shorter.batches[-1].event["time"])
     return None
 
 

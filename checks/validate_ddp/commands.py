@@ -1,0 +1,196 @@
+"""The commands of ``validate-ddp`` that read scripts or the catalogue: options, what is done, the exit code."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from validate_ddp import catalogue, config, report
+from validate_ddp.config import Settings
+from validate_ddp.console import BAD_INPUT, FOUND, OK, UsageError, colored, columns
+from validate_ddp.findings import ERROR, SEVERITIES, Finding
+from validate_ddp.options import COLORS, POSITIONAL, RULES, Option, choice, combined, said
+
+if TYPE_CHECKING:
+    from validate_ddp.lint import Outcome
+    from validate_ddp.report.progress import Bar
+
+_MANY_FILES = 200
+"""From so many files on, progress is shown on a terminal."""
+_EPILOG = """commands:
+  validate-ddp [check] [PATH ...]   check files and folders (`check` for a path named like a command)
+  validate-ddp run SCRIPT           rehearse a training script on CPU processes (`validate-ddp run --help`)
+  validate-ddp explain RULE         what a rule finds, why, and what to do
+  validate-ddp rules                all rules
+
+exit codes: 0 nothing at or above --fail-on; 1 findings; 2 bad usage, or a file that could not be read or parsed
+"""
+
+
+def check(arguments: Sequence[str]) -> int:
+    """What is wrong in files and folders, and the fixes of it."""
+    above = said(
+        Settings,
+        arguments,
+        prog="validate-ddp",
+        description="Is this multi-GPU PyTorch training right? Checks scripts without importing or running them.",
+        epilog=_EPILOG,
+    )
+    given = combined(Settings(), above)
+    if given.output_file is not None:
+        from validate_ddp.output_files import objection
+
+        told = objection("--output-file", given.output_file, (*given.paths, given.config or ""))
+        if told is not None:
+            raise UsageError(told)
+    settings = config.override(config.read(given.paths[0], config=given.config, isolated=given.isolated), above)
+    stdin = sys.stdin.buffer.read() if "-" in settings.paths else None
+    if settings.fix or settings.diff:
+        return _fix(settings, stdin)
+    from validate_ddp import lint
+
+    outcome = lint.check(settings.paths, settings, stdin, _progress())
+    _write(_report(outcome, settings), settings.output_file)
+    return exit_code(outcome.findings, settings.fail_on)
+
+
+def exit_code(findings: Sequence[Finding], fail_on: str) -> int:
+    """2 where a file that was to be checked could not be read or parsed, else 1 for a finding at or above ``fail_on``,
+    else 0. A broken file that was only met in a folder is a warning, and newer syntax is a note: neither gives 2."""
+    if any(finding.code in config.ALWAYS_ON and finding.severity == ERROR for finding in findings):
+        return BAD_INPUT
+    if fail_on == "never":
+        return OK
+    least = SEVERITIES.index(fail_on)
+    return FOUND if any(SEVERITIES.index(finding.severity) >= least for finding in findings) else OK
+
+
+def _report(outcome: "Outcome", settings: Settings) -> str:
+    # A report for people on standard output may be coloured; one in a file only when asked for.
+    color = colored(settings.color, sys.stdout.isatty() and settings.output_file is None)
+    options = report.Options(color, columns(), derivation=settings.explain_evidence, summary=not settings.quiet)
+    if settings.statistics:
+        from validate_ddp.report import statistics
+
+        as_json = settings.output_format == "json"
+        return statistics.render_json(outcome) if as_json else statistics.render(outcome, options)
+    return report.render(outcome, settings.output_format, options)
+
+
+def _fix(settings: Settings, stdin: bytes | None) -> int:
+    from validate_ddp.edit import fixing
+    from validate_ddp.report.printable import escape, plain_rows
+
+    if stdin is not None and len(settings.paths) > 1:
+        raise UsageError("`-` can be fixed only alone: give it no other paths")
+    result = fixing.fix(settings.paths, settings, stdin, unsafe=settings.unsafe_fixes, write=not settings.diff)
+    for line in result.problems:
+        print(f"validate-ddp: {escape(line)}", file=sys.stderr)
+    if settings.diff:
+        shown = fixing.diff(result.changes)
+        _write(
+            plain_rows(shown) if settings.output_file is None and sys.stdout.isatty() else shown, settings.output_file
+        )
+        print(fixing.would_fix(result), file=sys.stderr)
+        bad = exit_code(result.outcome.findings, "never")
+        return bad or (FOUND if result.changes else OK)
+    # Machines read standard output as one report, and that of `-` as the fixed source: what was done goes beside it.
+    beside = stdin is not None or settings.output_format != "text" or settings.output_file is not None
+    if stdin is not None:
+        _write(fixing.fixed_stdin(result, stdin), None)
+    if result.fixed and not settings.quiet:
+        print(fixing.done(result), file=sys.stderr if beside else sys.stdout)
+    told = _report(result.outcome, settings)
+    if stdin is not None and settings.output_file is None:
+        print(told, end="", file=sys.stderr)
+    else:
+        _write(told, settings.output_file)
+    return exit_code(result.outcome.findings, settings.fail_on)
+
+
+def _write(text: str | bytes, path: str | None) -> None:
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+    try:
+        if path is not None:
+            from validate_ddp.output_files import write_report
+
+            write_report(path, data)
+        elif isinstance(text, str):  # in the encoding of the terminal
+            sys.stdout.write(text)
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = path or "standard output"
+        raise UsageError(f"{where}: the report cannot be written: {error.strerror or error}") from error
+
+
+def _progress() -> Callable[[int, int], None] | None:
+    """What ``lint.check`` calls with (files done, files in all): a bar, drawn only where it helps."""
+    bars: list[Bar] = []
+
+    def show(done: int, total: int) -> None:
+        if total < _MANY_FILES:
+            return
+        if not bars:
+            from validate_ddp.report.progress import Bar
+
+            bars.append(Bar(total))
+        bars[0].show(done)
+
+    return show if sys.stderr.isatty() else None
+
+
+class Explained(NamedTuple):
+    """The options of ``validate-ddp explain``."""
+
+    rules: Annotated[tuple[str, ...], Option(RULES, "code or name", POSITIONAL, "input")] = ()
+    output_format: Annotated[str, Option(choice("text", "json"), "", no_key="act")] = "text"
+    color: Annotated[str, Option(COLORS, "default: auto; NO_COLOR is honoured", no_key="act")] = "auto"
+
+
+def explain(arguments: Sequence[str]) -> int:
+    """The whole story of some rules."""
+    about = "What a rule finds, why, and what to do."
+    options = combined(Explained(), said(Explained, arguments, prog="validate-ddp explain", description=about))
+    if not options.rules:
+        raise UsageError("explain needs the code or the name of a rule: `validate-ddp rules` lists them")
+    found = []
+    for text in options.rules:
+        stub = catalogue.find(text)
+        if stub is None:
+            raise UsageError(catalogue.unknown(text))
+        found.append(stub)
+    shown = [catalogue.describe(stub) for stub in found]
+    from validate_ddp.report import explain as story
+
+    if options.output_format == "json":
+        _write(story.as_json(shown), None)
+    elif colored(options.color, sys.stdout.isatty()):
+        for rule in shown:
+            story.explain_on_terminal(rule)
+    else:
+        _write("\n".join(story.explain(rule) for rule in shown), None)
+    return OK
+
+
+class Listed(NamedTuple):
+    """The options of ``validate-ddp rules``."""
+
+    output_format: Annotated[str, Option(choice("text", "json"), "", no_key="act")] = "text"
+    color: Annotated[str, Option(COLORS, "default: auto; NO_COLOR is honoured", no_key="act")] = "auto"
+
+
+def rules(arguments: Sequence[str]) -> int:
+    """The catalogue."""
+    about = "All rules of the catalogue."
+    options = combined(Listed(), said(Listed, arguments, prog="validate-ddp rules", description=about))
+    from validate_ddp.report import explain as story
+
+    shown = [catalogue.describe(stub) for stub in catalogue.every()]
+    as_json = options.output_format == "json"
+    color = colored(options.color, sys.stdout.isatty())
+    _write(story.as_json(shown) if as_json else story.table(shown, color), None)
+    return OK
