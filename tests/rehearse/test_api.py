@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from validate_ddp.testing import rehearse  # noqa: E402 - needs torch
+from validate_ddp.testing import rehearse
 
 SCRIPT = "raise SystemExit('never started')\n"
 
