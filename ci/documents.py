@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ci.picture import mermaid
 from validate_ddp.catalogue import Rule, describe, every
 from validate_ddp.commands import Explained, Listed
 from validate_ddp.config import Settings
@@ -20,6 +19,8 @@ from validate_ddp.options import RULE, Option
 from validate_ddp.options import table as options_of
 from validate_ddp.rehearse.options import Options
 from validate_ddp.report.explain import explain
+
+from ci.picture import mermaid
 
 ROOT = Path(__file__).resolve().parent.parent
 README, PAGES = ROOT / "README.md", ROOT / "docs" / "rules"
