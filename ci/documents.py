@@ -1,4 +1,5 @@
-"""Writes what the code says of itself: the README's table of rules, docs/rules/, docs/options.md and its JSON schema.
+"""Writes what the code says of itself: the README's table of rules, docs/rules/, docs/options.md and its JSON schema,
+and the picture in ARCHITECTURE.md.
 
 python ci/documents.py            they are rewritten
 python ci/documents.py --check    nothing is; exit code 1 where one is not current
@@ -19,8 +20,11 @@ from validate_ddp.options import table as options_of
 from validate_ddp.rehearse.options import Options
 from validate_ddp.report.explain import explain
 
+from ci.picture import mermaid
+
 ROOT = Path(__file__).resolve().parent.parent
 README, PAGES = ROOT / "README.md", ROOT / "docs" / "rules"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 OPTIONS, SCHEMA = ROOT / "docs" / "options.md", ROOT / "docs" / "options.schema.json"
 HEAD = "| code | name | severity | fix |\n|---|---|---|---|\n"
 ABOUT_OPTIONS = """<!-- Made by ci/documents.py from the options' own tables. -->
@@ -40,6 +44,7 @@ ABOUT_COMMANDS: tuple[tuple[str, type[NamedTuple], str], ...] = (
     ("validate-ddp explain", Explained, ""),
     ("validate-ddp rules", Listed, ""),
 )
+PICTURE = ("<!-- picture: made by ci/documents.py -->\n", "<!-- end of picture -->\n")
 MADE = "<!-- Made by ci/documents.py from the rule's own file. -->\n"
 
 
@@ -98,6 +103,15 @@ def _keys(of: type[NamedTuple]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
+def architecture() -> str:
+    """The page with the picture of today's imports."""
+    before, begin, rest = ARCHITECTURE.read_text(encoding="utf-8").partition(PICTURE[0])
+    _, end, after = rest.partition(PICTURE[1])
+    if not begin or not end:
+        raise SystemExit(f"{ARCHITECTURE}: there are no lines {PICTURE[0].strip()} and {PICTURE[1].strip()}")
+    return before + begin + mermaid() + end + after
+
+
 def documents() -> dict[Path, str]:
     """Each file as it is to be."""
     rules = [describe(stub) for stub in every()]
@@ -107,7 +121,8 @@ def documents() -> dict[Path, str]:
         raise SystemExit(f"{README}: there is no table that begins with {HEAD.splitlines()[0]!r}")
     after = rest[rest.index("\n\n") + 1 :]
     pages = {PAGES / _file(rule): MADE + explain(rule) for rule in rules}
-    return {README: before + table(rules) + after, OPTIONS: options_page(), SCHEMA: schema(), **pages}
+    made = {README: before + table(rules) + after, OPTIONS: options_page(), SCHEMA: schema()}
+    return {**made, ARCHITECTURE: architecture(), **pages}
 
 
 def _file(rule: Rule) -> str:

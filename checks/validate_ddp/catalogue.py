@@ -111,6 +111,8 @@ def reads(stub: Stub) -> bool:
 
 def describe(stub: Stub) -> Rule:
     """The rule's whole entry, from its module. Raises ValueError where the module lacks a part of it."""
+    from validate_ddp.rules.cases import scripts
+
     module = load(stub)
     documentation = (module.__doc__ or "").strip()
     missing = [part for part in ("SEVERITIES", "EVIDENCE", "FIX") if not hasattr(module, part)]
@@ -124,8 +126,8 @@ def describe(stub: Stub) -> Rule:
         fix=module.FIX,
         summary=documentation.splitlines()[0].strip(),
         documentation=documentation,
-        valid=tuple(getattr(module, "VALID", ())),
-        invalid=tuple(getattr(module, "INVALID", ())),
+        valid=scripts(module, "VALID"),
+        invalid=scripts(module, "INVALID"),
     )
 
 

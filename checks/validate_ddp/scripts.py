@@ -158,7 +158,7 @@ def _end_with_parent() -> None:
 def _prepare(enabled: frozenset[str]) -> None:
     """Import what every process needs, before there are several."""
     import validate_ddp.interpreter.trace
-    import validate_ddp.models.builtin
+    import validate_ddp.models.known
     import validate_ddp.source.lowering
     import validate_ddp.source.parsing  # noqa: F401 - all for their being there
 
@@ -240,8 +240,9 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
 
 def _walked(script: str, summaries: Summaries) -> Program:
     from validate_ddp.interpreter.trace import trace  # a script that starts nothing needs no interpreter
+    from validate_ddp.models.known import registry
 
-    return trace(summaries, script)
+    return trace(summaries, script, registry())
 
 
 def _proposals(program: Program, enabled: frozenset[str]) -> list[Proposal]:

@@ -12,6 +12,7 @@ from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.machine import Scope
 from validate_ddp.interpreter.trace import Program, trace
 from validate_ddp.interpreter.values import Const, Site
+from validate_ddp.models.known import registry
 from validate_ddp.source.summaries import Summaries
 
 
@@ -20,7 +21,7 @@ def traced(script: str, folder: Path) -> Program:
     path.write_text(script)
     summaries = Summaries()
     summaries.begin()
-    return trace(summaries, str(path))
+    return trace(summaries, str(path), registry())
 
 
 def test_a_role_that_a_kind_does_not_have_is_refused() -> None:

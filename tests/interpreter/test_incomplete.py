@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from validate_ddp.cli import exit_code
+from validate_ddp.commands import exit_code
 
 HEAD = """\
 import torch

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter.values import Opaque, Resource, Site
-from validate_ddp.models.iteration import element, loaders
+from validate_ddp.interpreter.iteration import element, loaders
+from validate_ddp.interpreter.training import Loader
+from validate_ddp.interpreter.values import Opaque, Site
 
 SPAN = Span(1, 0, 1, 1)
-LOADER = Resource("loader", Site("train.py", SPAN, SPAN, ""))
+LOADER = Loader(Site("train.py", SPAN, SPAN, ""))
 
 
 def test_a_loop_over_an_unknown_wrapper_draws_from_the_loader_in_it() -> None:

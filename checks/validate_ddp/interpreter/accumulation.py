@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag, Loop
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP
 from validate_ddp.interpreter.turns import ONCE
-from validate_ddp.interpreter.values import Opaque, Resource, Site, Value, bare, reaching
+from validate_ddp.interpreter.values import Opaque, Site, Value, bare, reaching
 
 
 class Accumulation(NamedTuple):
@@ -78,14 +80,14 @@ def wrapped_forward(program: Program, backward: Fact) -> Fact | None:
     return None
 
 
-def wrappers_behind(backward: facts.Backward) -> list[Resource]:
+def wrappers_behind(backward: facts.Backward) -> list[DDP]:
     """The DistributedDataParallel models whose output the loss was computed from."""
     return [
         model
         for part in reaching(backward.loss)
-        if isinstance(part, Resource) and part.kind == "output"
-        for model in bare(part.get("model"))
-        if isinstance(model, Resource) and model.kind == "ddp"
+        if isinstance(part, Output)
+        for model in bare(part.model)
+        if isinstance(model, DDP)
     ]
 
 

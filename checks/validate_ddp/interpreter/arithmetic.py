@@ -33,7 +33,7 @@ def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
         scopes = {rank.scope for rank in (first, second) if rank is not None}
         others = right if second is None else left if first is None else ()
         if others and any(isinstance(atom, Const) and atom.value == 0 for atom in bare(others)):
-            return (first or second,)  # the first node's share
+            return tuple(rank for rank in (first, second) if rank is not None)[:1]  # the first node's share
         if scopes & {"local", "spawn", "node"} and (
             scopes == {"global", "local"} or not others or any(isinstance(atom, Opaque) for atom in bare(others))
         ):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from validate_ddp.interpreter import facts, gradients, roles
+from validate_ddp.interpreter import attributes, facts, gradients, iteration, roles
 from validate_ddp.interpreter.machine import Machine, Scope
+from validate_ddp.interpreter.objects import List, Mapping, Sequence
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import Layer, Sampler
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Class,
@@ -21,39 +21,37 @@ from validate_ddp.interpreter.values import (
     constant,
     join,
 )
-from validate_ddp.models import attributes, distributed, iteration, optimizers
+from validate_ddp.source import syntax
+from validate_ddp.source.syntax import Attribute, Expression, Name, Starred, Subscript
 
-Node = list[Any]
 
-
-def assign(machine: Machine, target: Node, value: Value, written: bool = True) -> None:
+def assign(machine: Machine, target: Expression, value: Value, written: bool = True) -> None:
     """Bind a target: a name, a field, an item, or a tuple of targets; not ``written`` is what was worked out."""
-    kind = target[0]
-    if kind == "name":
+    if isinstance(target, Name):
         scope = machine.frame.scope
-        if target[1] in scope.outer:
-            scope = _home(scope, target[1])
-        machine.write(scope.names, target[1], roles.named(target[1], value, written))
-    elif kind == "attr":
-        for atom in bare(machine.evaluate(target[1])):
+        if target.id in scope.outer:
+            scope = _home(scope, target.id)
+        machine.write(scope.names, target.id, roles.named(target.id, value, written))
+    elif isinstance(target, Attribute):
+        for atom in bare(machine.evaluate(target.value)):
             if isinstance(atom, (Instance, Resource)):
-                if target[2] == "epoch" and isinstance(atom, Resource) and atom.kind == "sampler":
+                if target.attr == "epoch" and isinstance(atom, Sampler):
                     machine.record(facts.SetEpoch("epoch", target=(atom,), epoch=value), machine.site())
-                machine.write(atom.fields, target[2], roles.named(target[2], value, written))
+                machine.write(atom.fields, target.attr, roles.named(target.attr, value, written))
             elif isinstance(atom, ModuleRef):
-                machine.write(atom.module.scope.names, target[2], roles.named(target[2], value))
+                machine.write(atom.module.scope.names, target.attr, roles.named(target.attr, value))
             elif isinstance(atom, Class):
-                machine.write(atom.members, target[2], value)
+                machine.write(atom.members, target.attr, value)
             elif isinstance(atom, Opaque) and atom.alike and not is_alike(value):
-                machine.write(machine.settings, target[2], value)
+                machine.write(machine.settings, target.attr, value)
             elif isinstance(atom, Symbol):  # a field of a configuration object whose file is not there
-                machine.write(machine.environment, f"{atom.name}.{target[2]}", roles.named(target[2], value))
-    elif kind == "sub":
+                machine.write(machine.environment, f"{atom.name}.{target.attr}", roles.named(target.attr, value))
+    elif isinstance(target, Subscript):
         _assign_item(machine, target, value)
-    elif kind == "seq":
-        _unpack(machine, target[2], value)
-    elif kind == "star":
-        assign(machine, target[1], (Opaque("", carried_by(value)),))
+    elif isinstance(target, (syntax.Tuple, syntax.List)):
+        _unpack(machine, target.elts, value)
+    elif isinstance(target, Starred):
+        assign(machine, target.value, (Opaque("", carried_by(value)),))
 
 
 def _home(scope: Scope, name: str) -> Scope:
@@ -63,12 +61,12 @@ def _home(scope: Scope, name: str) -> Scope:
     return current or scope
 
 
-def _assign_item(machine: Machine, target: Node, value: Value) -> None:
-    key_value, receiver = machine.evaluate(target[2]), machine.evaluate(target[1])
+def _assign_item(machine: Machine, target: Subscript, value: Value) -> None:
+    key_value, receiver = machine.evaluate(target.slice), machine.evaluate(target.value)
     if machine.gathers:
         gradients.restore(receiver, value)
     for atom in bare(receiver):
-        if isinstance(atom, Resource) and atom.kind in ("dict", "list", "namespace", "settings"):
+        if isinstance(atom, (List, Mapping)):
             key = iteration.key_of(key_value)
             if key is None:  # an unknown key: any item may be the one
                 machine.write(atom.fields, "*", join(atom.fields.get("*", ()), value))
@@ -79,20 +77,31 @@ def _assign_item(machine: Machine, target: Node, value: Value) -> None:
         elif isinstance(atom, Opaque) and atom.alike and iteration.key_of(key_value) and not is_alike(value):
             machine.write(machine.settings, str(iteration.key_of(key_value)), value)
         elif isinstance(atom, Opaque) and atom.carries:  # an nn.ModuleDict
-            optimizers.put_into(atom, value)
+            put_into(atom, value)
         elif isinstance(atom, Symbol) and atom.name == "os.environ":
             if machine.journals and constant(value) is not ...:  # in a branch: else the launcher's stands
                 value = join(attributes.environment(machine, key_value), value)
             machine.write(machine.environment, str(iteration.key_of(key_value)), value)
-            distributed.note_world(machine, key_value, value)
+            attributes.note_world(machine, key_value, value)
 
 
-def _unpack(machine: Machine, targets: list[Node], value: Value) -> None:
+_MOST_PARTS = 200
+"""Parameters given to one optimizer; more are of one model, of which the first tell enough. Not said: values merge."""
+
+
+def put_into(holder: Opaque, value: Value) -> None:
+    """Make ``value`` a part of the layers that the holder is."""
+    for part in holder.carries:
+        if isinstance(part, Layer):
+            part.parts = (*part.parts, *carried_by(value))[:_MOST_PARTS]
+
+
+def _unpack(machine: Machine, targets: list[Expression], value: Value) -> None:
     count = len(targets)
-    starred = any(target[0] == "star" for target in targets)
+    starred = any(isinstance(target, Starred) for target in targets)
     parts: list[Value] = [()] * count
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields and not starred:
+        if isinstance(atom, Sequence) and "*" not in atom.fields and not starred:
             for index in range(count):
                 parts[index] = join(parts[index], atom.fields.get(str(index), UNKNOWN))
         else:

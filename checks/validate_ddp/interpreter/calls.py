@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp import models
-from validate_ddp.findings import Span
-from validate_ddp.interpreter import facts, gradients, presence, ranks, roles, sameness, worth
+from validate_ddp.interpreter import (
+    attributes,
+    configuration,
+    facts,
+    gradients,
+    lengths,
+    metrics,
+    presence,
+    ranks,
+    roles,
+    sameness,
+    worth,
+)
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
+from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import (
     NONE,
-    TRUE,
     UNKNOWN,
     Class,
     Const,
@@ -30,9 +42,8 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
-from validate_ddp.models import attributes, autograd, configuration, data, lengths, metrics
+from validate_ddp.source import syntax
 
-Node = list[Any]
 _DEEPEST = 40
 """Frames, those of modules and of arguments included. What is called deeper is not walked, which can lose a finding:
 it is said (DDP004)."""
@@ -41,86 +52,40 @@ _MOST_GIVEN = 60
 on one of sixty arguments of an unread function would be a guess anyway, so it is not said."""
 
 
-class Call:
-    """A call about to happen: what is called, on what, with which arguments, where."""
-
-    __slots__ = ("_place", "_site", "args", "keywords", "name", "node", "open", "receiver")
-
-    def __init__(
-        self,
-        name: str,
-        args: list[Value],
-        keywords: dict[str, Value],
-        site: Site | None,
-        place: tuple[Frame, list[int], Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.receiver: Value = ()
-        self.args = args
-        self.keywords = keywords
-        self.open = False
-        self.node: Node = []
-        self._site = site
-        self._place = place
-
-    @property
-    def site(self) -> Site:
-        """Where the call is; made when somebody asks, as most calls are of no note."""
-        if self._site is None:
-            assert self._place is not None
-            frame, span, statement = self._place
-            function = frame.function.name if frame.function else ""
-            self._site = Site(frame.module.path, Span(*span), Span(*statement), function)
-        return self._site
-
-    def argument(self, index: int, name: str = "") -> Value:
-        """The argument at a position or by name; empty where it is not given."""
-        if name and name in self.keywords:
-            return self.keywords[name]
-        if 0 <= index < len(self.args):
-            return self.args[index]
-        return ()
-
-    @property
-    def given(self) -> Value:
-        """The atoms of all arguments."""
-        return tuple(atom for value in (*self.args, *self.keywords.values()) for atom in value)
-
-
-def call_node(machine: Machine, node: Node) -> Value:
-    _, function, arguments, keywords, span = node
+def call_node(machine: Machine, node: syntax.Call) -> Value:
+    function = node.func
     frame = machine.frames[-1]
-    call = Call("", [], {}, None, (frame, span, frame.statement))
+    call = Call("", [], {}, None, (frame, node.span, frame.statement))
     call.node = node
     who, sure = presence.EVERY_RANK
-    if function[0] == "attr":
-        call.name = function[2]
-        call.receiver = machine.evaluate(function[1])
+    if isinstance(function, syntax.Attribute):
+        call.name = function.attr
+        call.receiver = machine.evaluate(function.value)
         if presence.marked(call.receiver):
-            who, sure = presence.note(machine, function[1], call.receiver, call.name, span)
+            who, sure = presence.note(machine, function.value, call.receiver, call.name, node.span)
         if call.name in machine.epoch_setters:
             machine.record(facts.SetEpoch(call.name, target=call.receiver), call.site)
         targets: list[Any] = []
     else:
-        call.name = function[1] if function[0] == "name" else ""
+        call.name = function.id if isinstance(function, syntax.Name) else ""
         targets = bare(machine.evaluate(function))
-    for argument in arguments:
-        if argument[0] == "star":
+    for argument in node.args:
+        if isinstance(argument, syntax.Starred):
             call.open = True
-            call.args.extend(_spread(machine.evaluate(argument[1])))
+            call.args.extend(_spread(machine.evaluate(argument.value)))
         else:
             call.args.append(machine.evaluate(argument))
-    for name, value_node in keywords:
-        value = machine.evaluate(value_node)
-        if name is not None:
-            call.keywords[name] = value
+    for keyword in node.keywords:
+        value = machine.evaluate(keyword.value)
+        if keyword.arg is not None:
+            call.keywords[keyword.arg] = value
             continue
         call.open = True
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind in ("dict", "namespace", "settings"):
+            if isinstance(atom, Mapping):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
     result: Value = ()
-    if function[0] == "attr":
+    if isinstance(function, syntax.Attribute):
         with machine.guarded(who, sure=sure):
             for atom in bare(call.receiver):
                 result = join(result, call_method(machine, atom, call))
@@ -131,7 +96,7 @@ def call_node(machine: Machine, node: Node) -> Value:
 
 def _spread(value: Value) -> list[Value]:
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+        if isinstance(atom, Sequence) and "*" not in atom.fields:
             return list(atom.fields.values())
     return []
 
@@ -139,19 +104,20 @@ def _spread(value: Value) -> list[Value]:
 def call_method(machine: Machine, atom: Any, call: Call) -> Value:
     """Call the method ``call.name`` of ``atom``."""
     if isinstance(atom, Symbol):
-        return models.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
+        return machine.registry.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
     if isinstance(atom, Resource):
-        return models.call_resource(machine, atom, call)
+        return machine.registry.call_resource(machine, atom, call)
     if isinstance(atom, Instance):
         return _call_member(machine, atom, call)
     if isinstance(atom, (ModuleRef, Class)):
-        if call.name == "apply" and isinstance(atom, Class) and atom.find("apply")[0] is None:
-            return autograd.applied(machine, atom, call)
+        inherited = machine.registry.class_method(call.name) if isinstance(atom, Class) else None
+        if inherited is not None and isinstance(atom, Class) and atom.find(call.name)[0] is None:
+            return inherited(machine, atom, call)
         result: Value = ()
         for target in bare(attributes.get(machine, atom, call.name)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
-    return models.call_unknown(machine, atom, call)
+    return machine.registry.call_unknown(machine, atom, call)
 
 
 def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
@@ -162,15 +128,15 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
         return result or UNKNOWN
     member, _ = instance.cls.find(call.name)
     if instance.base is not None and call.name in ("step", "zero_grad"):  # of a derived optimizer
-        models.call_resource(machine, instance.base, call)
+        machine.registry.call_resource(machine, instance.base, call)
     if member is not None:
         result = ()
         for target in bare(attributes.bound(member, instance)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
     if instance.base is not None:
-        return models.call_resource(machine, instance.base, call)
-    return models.call_unknown(machine, instance, call)
+        return machine.registry.call_resource(machine, instance.base, call)
+    return machine.registry.call_unknown(machine, instance, call)
 
 
 def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
@@ -180,20 +146,20 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
     if isinstance(atom, Class):
         return instantiate(machine, atom, call)
     if isinstance(atom, Symbol):
-        return models.call_symbol(machine, atom, call)
+        return machine.registry.call_symbol(machine, atom, call)
     if isinstance(atom, Resource):
-        return models.call_object(machine, atom, call)
+        return machine.registry.call_object(machine, atom, call)
     if isinstance(atom, ModuleRef):
         return _call_module(machine, atom, call)
     if isinstance(atom, Instance):
         member, _ = atom.cls.find("__call__")
         if member is None:
-            return models.call_object(machine, atom, call)
+            return machine.registry.call_object(machine, atom, call)
         result: Value = ()
         for target in bare(attributes.bound(member, atom)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
-    return models.call_unknown(machine, atom, call)
+    return machine.registry.call_unknown(machine, atom, call)
 
 
 def _call_module(machine: Machine, atom: ModuleRef, call: Call) -> Value:
@@ -215,59 +181,53 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
     instance = Instance(cls, call.site)
     for base in cls.lineage():
         if isinstance(base, Symbol):
-            instance.base = models.base_object(machine, base, call)
+            instance.base = machine.registry.base_object(machine, base, call, cls)
             if instance.base is not None:
-                if instance.base.kind == "sampler":
-                    machine.epoch_setters |= data.epoch_setters(cls)
-                    if data.deals_by_itself(cls):
-                        instance.base.fields["own_order"] = TRUE
                 break
     member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:
-        instance.given = (*carried_by(call.given), *([Resource("open", call.site)] if call.open else []))
-    if member is None:
-        instance.given = (*instance.given, *configuration.filled(cls, call))
+        instance.given = (*carried_by(call.given), *([Open(call.site)] if call.open else []))
     if member is not None:
         for target in bare(attributes.bound(member, instance)):
             call_atom(machine, target, call)
     else:  # a dataclass, or a plain holder: keyword arguments become fields
+        instance.given = (*instance.given, *configuration.filled(cls, call))
         instance.fields.update(call.keywords)
     return (instance,)
 
 
 def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
-    rows, vararg, kwarg, positional = function.node[3] if function.node[0] == "def" else function.node[1]
+    given = function.node.args
     filled = roles.FILLED in function.marks and not call.args and not call.keywords
     args = list(call.args)
     if function.bound is not None:
         args.insert(0, (function.bound,))
     names: dict[str, Value] = {}
-    for index, (name, default, annotation) in enumerate(rows):
-        if index < positional and index < len(args):
+    for index, (name, default, annotation) in enumerate(given.parameters):
+        if index < given.positional and index < len(args):
             names[name] = _received(machine, name, args[index], annotation)
         elif name in call.keywords:
             names[name] = _received(machine, name, call.keywords[name], annotation)
         elif default is not None and not call.open and not filled:
-            value = machine.evaluate(default)
-            names[name] = value
+            names[name] = machine.evaluate(default)
         else:
             names[name] = roles.suggested(name, alike=filled)
             if annotation is not None:
-                names[name] = models.annotated(machine, annotation, name)
-    if vararg:
-        fields = {str(i): value for i, value in enumerate(args[positional:])}
-        names[vararg] = (Resource("tuple", call.site, fields),)
-    if kwarg:
-        known = {row[0] for row in rows}
+                names[name] = machine.registry.annotated(machine, annotation, name)
+    if given.vararg:
+        fields = {str(i): value for i, value in enumerate(args[given.positional :])}
+        names[given.vararg] = (Tuple(call.site, fields),)
+    if given.kwarg:
+        known = {parameter.name for parameter in given.parameters}
         fields = {name: value for name, value in call.keywords.items() if name not in known}
-        names[kwarg] = (Resource("dict", call.site, fields),)
+        names[given.kwarg] = (Dict(call.site, fields),)
     return names
 
 
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
     key = id(function.node)
-    if function.node[0] == "def" and "schedul" in function.node[2]:
+    if "schedul" in function.name:
         lengths.note_schedule(machine, function.name, None, call)
     who: ranks.Who = "all"
     if "rank-zero" in function.marks or "local-zero" in function.marks:
@@ -277,9 +237,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
         carried = carried_by(call.given)
         if "no_grad" in function.marks:
             carried = gradients.cut_parts(carried)
-        configuration.passed_on(
-            machine, function.node[7], (*call.given, *([function.bound] if function.bound is not None else []))
-        )
+        own = () if function.bound is None else (function.bound,)
+        configuration.passed_on(machine, function.node.words, (*call.given, *own))
         if carried and function.bound is not None:
             metrics.taken_in(machine, function.bound, carried)
         if carried:
@@ -318,8 +277,8 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
     machine.results[key] = join(machine.results.get(key, ()), value)
     machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind == "sampler" and atom.site.function == function.name:
-            atom.fields["asked_for"] = (Resource("call", call.site),)
+        if isinstance(atom, Sampler) and atom.site.function == function.name:
+            atom.asked_for = (Asked(call.site),)
     return value
 
 
@@ -342,12 +301,12 @@ def _hand_over(function: Function, carried: tuple[Any, ...]) -> None:
         holders[0].given = (*holders[0].given, *carried)[:_MOST_GIVEN]
 
 
-def _received(machine: Machine, name: str, value: Value, annotation: Node | None) -> Value:
+def _received(machine: Machine, name: str, value: Value, annotation: syntax.Expression | None) -> Value:
     """An argument under its parameter's name: an unknown one is what the name or the annotation says."""
     if not all(isinstance(atom, Opaque) for atom in value):
         return value
-    if annotation is not None and annotation[0] in ("name", "attr"):
-        annotated = models.annotated(machine, annotation, name)
+    if isinstance(annotation, (syntax.Name, syntax.Attribute)):
+        annotated = machine.registry.annotated(machine, annotation, name)
         if not isinstance(annotated[0], Opaque):
             return annotated
         if annotated[0].alike:
@@ -365,17 +324,18 @@ def _bind_in(machine: Machine, function: Function, call: Call) -> dict[str, Valu
 
 
 def _run(machine: Machine, function: Function, frame: Frame) -> Value:
-    if function.node[0] == "lambda":
-        return machine.evaluate(function.node[2])
+    node = function.node
+    if isinstance(node, syntax.Lambda):
+        return machine.evaluate(node.body)
     flags = [Flag.NO_GRAD] if "no_grad" in function.marks else []
-    if function.node[6]:
+    if node.is_generator:
         flags.append(Flag.GENERATOR)
     if function.owner is not None and any(_is_dataset(base) for base in function.owner.lineage()):
         flags.append(Flag.DATASET)
     with machine.flagged(*flags):
-        outcome = machine.walk(function.node[4])
-    if function.node[6]:  # a generator: iterating over it gives what it yields
-        return (Resource("generator", machine.site(), {"*": frame.yielded or UNKNOWN}),)
+        outcome = machine.walk(node.body)
+    if node.is_generator:  # a generator: iterating over it gives what it yields
+        return (Generator(machine.site(), {"*": frame.yielded or UNKNOWN}),)
     if outcome.ends:
         return frame.returned or NONE
     if not frame.returned:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.interpreter import ranks, roles, sameness, vocabulary
+from validate_ddp.interpreter import metrics, ranks, roles, sameness, vocabulary
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Container, Sequence
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import (
-    WRAPPERS,
     Class,
     Const,
     Function,
@@ -28,10 +28,10 @@ from validate_ddp.interpreter.values import (
     constant,
     unmarked,
 )
-from validate_ddp.models import metrics
+from validate_ddp.source.syntax import Attribute, BinOp, BoolOp, Compare, Constant, Expression, Name, Not
+from validate_ddp.source.traversal import last_name
 
 Truth = bool | RankTest | None
-Node = list[Any]
 
 
 def atom_truth(atom: Any) -> Truth:
@@ -48,7 +48,7 @@ def atom_truth(atom: Any) -> Truth:
     if isinstance(atom, Opaque):
         return roles.hinted(atom.name)
     if isinstance(atom, Resource):
-        return None if atom.kind in ("list", "dict", "tuple") else True
+        return None if isinstance(atom, Container) else True
     if isinstance(atom, Symbol):
         return True if _is_of_library(atom) else roles.hinted(atom.name)
     if isinstance(atom, (Instance, Function, Class, ModuleRef, WorldSize)):
@@ -106,31 +106,30 @@ def as_value(truth: Truth) -> Value:
     return (truth,) if isinstance(truth, RankTest) else (Const(truth),)
 
 
-def test(machine: Machine, node: Node) -> Truth:
+def test(machine: Machine, node: Expression) -> Truth:
     """What the condition ``node`` is in a distributed launch."""
-    kind = node[0]
-    if kind == "not":
-        return negated(test(machine, node[1]))
-    if kind == "bool":
+    if isinstance(node, Not):
+        return negated(test(machine, node.operand))
+    if isinstance(node, BoolOp):
         truths: list[Truth] = []
-        deciding = node[1] == "or"
+        deciding = node.op == "Or"
         with machine.flagged():  # what it marks ends with it
-            for part in node[2]:
+            for part in node.values:
                 truths.append(test(machine, part))
                 if truths[-1] is deciding:
                     return deciding
                 machine.flags.append(Flag.SHORTED)
-        return all_of(truths) if node[1] == "and" else any_of(truths)
-    if kind == "cmp":
+        return any_of(truths) if deciding else all_of(truths)
+    if isinstance(node, Compare):
         truth, operands = compared(machine, node)
         if truth is None:
             _undecided(machine, operands)
         return truth
     value = machine.evaluate(node)
     truth = truth_of(value)
-    if truth is None and kind in ("name", "attr"):
+    if truth is None and isinstance(node, (Name, Attribute)):
         presumed = machine.presumed.get(flag_name(node))
-        truth = roles.hinted(node[1] if kind == "name" else node[2]) if presumed is None else presumed
+        truth = roles.hinted(last_name(node)) if presumed is None else presumed
         if truth is None and flag_name(node) in machine.agreed:
             metrics.decided(machine, value)
             return None
@@ -144,7 +143,7 @@ def _undecided(machine: Machine, operands: Value) -> None:
     metrics.decided(machine, operands)
 
 
-def asked(machine: Machine, node: Node) -> tuple[Truth, bool]:
+def asked(machine: Machine, node: Expression) -> tuple[Truth, bool]:
     """What the condition is, and, where that is not known, whether the ranks may differ about it."""
     before, machine.differs = machine.differs, False
     truth = test(machine, node)
@@ -174,12 +173,12 @@ def any_of(truths: list[Truth]) -> Truth:
     return None if any(truth is None for truth in truths) else any(truths)
 
 
-def compared(machine: Machine, node: Node) -> tuple[Truth, Value]:
+def compared(machine: Machine, node: Compare) -> tuple[Truth, Value]:
     """What a comparison is, and its operands."""
-    _, left_node, operators, right_nodes = node
+    left_node = node.left
     operands = left = machine.evaluate(left_node)
     truths: list[Truth] = []
-    for operator, right_node in zip(operators, right_nodes, strict=True):
+    for operator, right_node in zip(node.ops, node.comparators, strict=True):
         right = machine.evaluate(right_node)
         truths.append(False if _never(left_node, operator, right_node) else _compared(left, operator, right))
         left, left_node = right, right_node
@@ -187,16 +186,16 @@ def compared(machine: Machine, node: Node) -> tuple[Truth, Value]:
     return all_of(truths), operands
 
 
-def _never(left: Node, operator: str, right: Node) -> bool:
+def _never(left: Expression, operator: str, right: Expression) -> bool:
     """``step % k == k``: a remainder is never its divisor."""
-    return operator == "Eq" and left[0] == "bin" and left[1] == "Mod" and _is_same(left[3], right)
+    return operator == "Eq" and isinstance(left, BinOp) and left.op == "Mod" and _is_same(left.right, right)
 
 
-def _is_same(first: Node, second: Node) -> bool:
+def _is_same(first: Expression, second: Expression) -> bool:
     """Whether two names or fields, such as `args.steps`, are the same one."""
-    if first[0] == second[0] == "attr":
-        return bool(first[2] == second[2]) and _is_same(first[1], second[1])
-    return first[0] in ("name", "const") and first == second
+    if isinstance(first, Attribute) and isinstance(second, Attribute):
+        return first.attr == second.attr and _is_same(first.value, second.value)
+    return isinstance(first, (Name, Constant)) and type(first) is type(second) and first == second
 
 
 _MIRROR = {"Lt": "Gt", "Gt": "Lt", "LtE": "GtE", "GtE": "LtE"}
@@ -235,7 +234,7 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
                 return atom if other is (operator in ("Eq", "Is")) else negated(atom)
     if operator in ("In", "NotIn"):
         for atom in right_atoms:
-            if isinstance(atom, Resource) and atom.kind in ("tuple", "list") and "*" not in atom.fields:
+            if isinstance(atom, Sequence) and "*" not in atom.fields:
                 members = [constant(item) for item in atom.fields.values()]
                 if constant(left) is not ... and ... not in members:
                     return (constant(left) in members) is (operator == "In")
@@ -254,7 +253,7 @@ def _class_test(left: list[Any], operator: str, right: list[Any]) -> Truth:
     """``type(x) in (A, B)`` and ``type(x) is A``, by the classes' last names."""
     wanted: list[Any] = []
     for atom in right:
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+        if isinstance(atom, Sequence):
             wanted.extend(part for value in atom.fields.values() for part in bare(value))
         else:
             wanted.append(atom)
@@ -294,7 +293,7 @@ def _split_by(rank: Rank, operator: str, other: Value) -> Truth:
             return RankTest("some")
         return RankTest("some") if operator in ("NotEq", "IsNot") else RankTest("unclear", exact=False)
     for atom in bare(other):
-        if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
+        if isinstance(atom, Sequence):
             number = tuple(constant(item) for item in atom.fields.values())
     answer = ranks.compare(rank.scope, operator, number)
     if rank.scope == "group" and isinstance(answer, tuple):
@@ -337,14 +336,10 @@ def _constants(left: Any, operator: str, right: Any) -> Truth:
     return None
 
 
-def flag_name(node: Node) -> str:
+def flag_name(node: Name | Attribute) -> str:
     """What tells a flag from others: the last part of its name, if that has several words, else what it is part of."""
-    if node[0] == "name":
-        return str(node[1])
-    if "_" in node[2].strip("_") or node[1][0] not in ("name", "attr"):
-        return str(node[2])
-    return f"{node[1][-1] if node[1][0] == 'name' else node[1][2]}.{node[2]}"
-
-
-def is_wrapper(atom: Any) -> bool:
-    return isinstance(atom, Resource) and atom.kind in WRAPPERS
+    if isinstance(node, Name):
+        return node.id
+    if "_" in node.attr.strip("_") or not isinstance(node.value, (Name, Attribute)):
+        return node.attr
+    return f"{last_name(node.value)}.{node.attr}"

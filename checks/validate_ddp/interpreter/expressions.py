@@ -6,11 +6,38 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from validate_ddp.interpreter import arithmetic, calls, conditions, gradients, narrowing, presence, roles, turns
+from validate_ddp.interpreter import (
+    arithmetic,
+    attributes,
+    calls,
+    comprehensions,
+    conditions,
+    configuration,
+    gradients,
+    iteration,
+    lengths,
+    narrowing,
+    presence,
+    roles,
+    turns,
+)
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.interpreter.objects import (
+    Container,
+    Dict,
+    Length,
+    List,
+    Namespace,
+    Options,
+    Sequence,
+    Settings,
+    Tuple,
+    one_more,
+)
 from validate_ddp.interpreter.ranks import PARTIAL, Who, both
-from validate_ddp.interpreter.sameness import OPTIONS, differs_by_rank, is_alike
+from validate_ddp.interpreter.sameness import differs_by_rank, is_alike
+from validate_ddp.interpreter.training import Loaded, Loader
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
@@ -25,18 +52,17 @@ from validate_ddp.interpreter.values import (
     Value,
     bare,
     carried_by,
-    counted,
     join,
+    merged,
     on_ranks,
     reaching,
 )
-from validate_ddp.models import attributes, configuration, iteration, lengths
+from validate_ddp.source import syntax
+from validate_ddp.source.syntax import Expression
 
-Node = list[Any]
 
-
-def evaluate(machine: Machine, node: Node) -> Value:
-    return _EXPRESSIONS[node[0]](machine, node)
+def evaluate(machine: Machine, node: Expression) -> Value:
+    return _EXPRESSIONS[type(node)](machine, node)
 
 
 def lookup(machine: Machine, name: str) -> Value:
@@ -51,7 +77,9 @@ def lookup(machine: Machine, name: str) -> Value:
                 len(found) == 1 and type(found[0]) is not OnRanks
             ):  # the usual case, and this is the walk's busiest place
                 if type(found[0]) is Opaque and found[0].name == "loaded":
-                    counted(found[0].carries[0], "named")
+                    for loaded in found[0].carries[:1]:
+                        if isinstance(loaded, Loaded):
+                            loaded.named = one_more(loaded.named)
                 return found
             for atom in found:
                 if type(atom) is OnRanks:
@@ -74,53 +102,49 @@ def here(machine: Machine, value: Value) -> Value:
     return kept or value
 
 
-def _call(machine: Machine, node: Node) -> Value:
-    return calls.call_node(machine, node)
-
-
-def _attribute(machine: Machine, node: Node) -> Value:
+def _attribute(machine: Machine, node: syntax.Attribute) -> Value:
     value: Value = ()
-    receiver = machine.evaluate(node[1])
+    receiver = machine.evaluate(node.value)
     if presence.marked(receiver):
-        presence.note(machine, node[1], receiver, node[2], node[3])
+        presence.note(machine, node.value, receiver, node.attr, node.span)
     for atom in bare(receiver):
-        value = join(value, attributes.get(machine, atom, node[2]))
+        value = join(value, attributes.get(machine, atom, node.attr))
     return value or UNKNOWN
 
 
-def _fstring(machine: Machine, node: Node) -> Value:
-    parts = [machine.evaluate(part) for part in node[1]]
+def _fstring(machine: Machine, node: syntax.JoinedStr) -> Value:
+    parts = [machine.evaluate(part) for part in node.values]
     texts = [atom for part in parts for atom in part]
-    if all(isinstance(atom, Const) for atom in texts):
-        return (Const("".join(str(atom.value) for atom in texts)),)
     name = "".join(str(atom.value) for atom in texts if isinstance(atom, Const))
+    if all(isinstance(atom, Const) for atom in texts):
+        return (Const(name),)
     return (Opaque(name, carried_by(texts), is_alike(tuple(texts))),)
 
 
-def _sequence(machine: Machine, node: Node) -> Value:
+def _sequence(machine: Machine, node: syntax.Tuple | syntax.List) -> Value:
     fields: dict[str, Value] = {}
-    for item in node[2]:
-        if item[0] == "star":
-            value = machine.evaluate(item[1])
+    for item in node.elts:
+        if isinstance(item, syntax.Starred):
+            value = machine.evaluate(item.value)
             held = value[0].fields if len(value) == 1 and isinstance(value[0], Resource) else {"*": ()}
-            if "*" in held or "*" in fields or value[0].kind not in ("tuple", "list"):
+            if "*" in held or "*" in fields or not isinstance(value[0], Sequence):
                 fields["*"] = join(fields.get("*", ()), iteration.element(value))
             else:
                 fields.update({str(len(fields) + index): part for index, part in enumerate(held.values())})
         else:
             fields[str(len(fields))] = machine.evaluate(item)
-    return (Resource("tuple" if node[1] == "tuple" else "list", machine.site(), fields),)
+    return ((Tuple if isinstance(node, syntax.Tuple) else List)(machine.site(), fields),)
 
 
-def _dict(machine: Machine, node: Node) -> Value:
+def _dict(machine: Machine, node: syntax.Dict) -> Value:
     fields: dict[str, Value] = {}
-    for key_node, value_node in zip(node[1], node[2], strict=True):
+    for key_node, value_node in zip(node.keys, node.values, strict=True):
         value = machine.evaluate(value_node)
         if key_node is None:  # **other
             for atom in bare(value):
-                if isinstance(atom, Resource) and atom.kind in ("dict", "namespace"):
+                if isinstance(atom, (Dict, Namespace)):
                     fields.update(atom.fields)
-                elif isinstance(atom, Resource) and atom.kind == configuration.KIND:
+                elif isinstance(atom, Settings):
                     fields = {
                         name: configuration.overridable(name, held) for name, held in fields.items()
                     } | atom.fields
@@ -129,25 +153,25 @@ def _dict(machine: Machine, node: Node) -> Value:
             continue
         key = iteration.key_of(machine.evaluate(key_node)) or "*"
         fields[key] = join(fields.get(key, ()), value) if key == "*" else value
-    return (Resource("dict", machine.site(), fields),)
+    return (Dict(machine.site(), fields),)
 
 
-def _conditional(machine: Machine, node: Node) -> Value:
-    truth = conditions.test(machine, node[1])
+def _conditional(machine: Machine, node: syntax.IfExp) -> Value:
+    truth = conditions.test(machine, node.test)
     if truth is True or truth is False:
         with machine.flagged(Flag.CONDITIONAL):
-            return machine.evaluate(node[2] if truth else node[3])
-    return _either(machine, node[1], node[2], node[3], truth)
+            return machine.evaluate(node.body if truth else node.orelse)
+    return _either(machine, node, truth)
 
 
-def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: conditions.Truth) -> Value:
+def _either(machine: Machine, node: syntax.IfExp, truth: conditions.Truth) -> Value:
     """Both alternatives of a condition that is not settled, each with the names narrowed by it."""
     rank_test = truth if isinstance(truth, RankTest) else RankTest("all", rest="all")
     results: list[Value] = []
 
-    def run(part: Node, positive: bool, members: Who) -> Callable[[], Outcome]:
+    def run(part: Expression, positive: bool, members: Who) -> Callable[[], Outcome]:
         def action() -> Outcome:
-            narrowing.refine(machine, test, positive)
+            narrowing.refine(machine, node.test, positive)
             with machine.guarded(members, sure=rank_test.sure), machine.flagged(Flag.CONDITIONAL):
                 value = machine.evaluate(part)
             results.append(on_ranks(value, members, rank_test.sure) if members in PARTIAL else value)
@@ -155,23 +179,23 @@ def _either(machine: Machine, test: Node, body: Node, orelse: Node, truth: condi
 
         return action
 
-    machine.try_out(run(body, True, rank_test.who))
-    machine.try_out(run(orelse, False, rank_test.rest))
+    machine.try_out(run(node.body, True, rank_test.who))
+    machine.try_out(run(node.orelse, False, rank_test.rest))
     return join(results[0], results[1])
 
 
-_QUESTIONS = frozenset({"cmp", "not", "bool"})
+_QUESTIONS = (syntax.Compare, syntax.Not, syntax.BoolOp)
 
 
-def _boolean(machine: Machine, node: Node) -> Value:
+def _boolean(machine: Machine, node: syntax.BoolOp) -> Value:
     truth = conditions.test(machine, node)
-    if isinstance(truth, RankTest) and (node[1] == "and" or any(part[0] in _QUESTIONS for part in node[2])):
+    if isinstance(truth, RankTest) and (node.op == "And" or any(isinstance(part, _QUESTIONS) for part in node.values)):
         return (truth,)
     with machine.flagged(Flag.SHORTED):
-        values = [machine.evaluate(part) for part in node[2]]
+        values = [machine.evaluate(part) for part in node.values]
     if isinstance(truth, RankTest):
         return arithmetic.first_rank(values) or (truth,)
-    if node[1] == "or":  # `a or b`: a unless it is false
+    if node.op == "Or":  # `a or b`: a unless it is false
         value: Value = ()
         for part in values:
             decided = conditions.truth_of(part)
@@ -188,42 +212,42 @@ def _boolean(machine: Machine, node: Node) -> Value:
     return values[-1] if truth is True else join(values[-1], (Opaque(),))
 
 
-def _comparison(machine: Machine, node: Node) -> Value:
+def _comparison(machine: Machine, node: syntax.Compare) -> Value:
     truth, operands = conditions.compared(machine, node)
     if truth is not None:
         return conditions.as_value(truth)
     return (Opaque(turns.turn(machine, node) if machine.loops else "", carried_by(operands)),)
 
 
-def _binary(machine: Machine, node: Node) -> Value:
-    left, right = machine.evaluate(node[2]), machine.evaluate(node[3])
+def _binary(machine: Machine, node: syntax.BinOp) -> Value:
+    left, right = machine.evaluate(node.left), machine.evaluate(node.right)
     if machine.gathers:
-        total = gradients.arithmetic(machine, node[1], left, right)
+        total = gradients.arithmetic(machine, node.op, left, right)
         if total is not None:
             return total
-    number = arithmetic.of_flags(node[1], left, right) or arithmetic.of_ranks(node[1], left, right)
+    number = arithmetic.of_flags(node.op, left, right) or arithmetic.of_ranks(node.op, left, right)
     if number is not None:
         return number
     if len(left) == 1 and len(right) == 1 and isinstance(left[0], Const) and isinstance(right[0], Const):
-        return arithmetic.of_constants(node[1], left[0].value, right[0].value)
+        return arithmetic.of_constants(node.op, left[0].value, right[0].value)
     for value, other in ((left, right), (right, left)):
-        lists = [atom for atom in bare(value) if isinstance(atom, Resource) and atom.kind == "list"]
-        if lists and node[1] == "Add":
+        lists = [atom for atom in bare(value) if isinstance(atom, List)]
+        if lists and node.op == "Add":
             items = join(iteration.element(value), iteration.element(other))
-            return (Resource("list", machine.site(), {"*": items}),)
+            return (List(machine.site(), {"*": items}),)
     name = "".join(
         str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
     )
     carries = carried_by((*left, *right))
     for part in carries:
-        if type(part) is Resource and part.kind == "length":
-            carries = lengths.combined(node[1], left, right, carries, machine.site())
+        if type(part) is Length:
+            carries = lengths.combined(node.op, left, right, carries)
             break
     return (Opaque(name[-200:], carries, is_alike(left) and is_alike(right)),)
 
 
-def _subscript(machine: Machine, node: Node) -> Value:
-    receiver, index = machine.evaluate(node[1]), machine.evaluate(node[2])
+def _subscript(machine: Machine, node: syntax.Subscript) -> Value:
+    receiver, index = machine.evaluate(node.value), machine.evaluate(node.slice)
     key = iteration.key_of(index)
     value: Value = ()
     for atom in bare(receiver):
@@ -233,7 +257,7 @@ def _subscript(machine: Machine, node: Node) -> Value:
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))
         if not differs_by_rank(value):
             value = tuple(
-                Opaque(atom.name, (*own, *atom.carries)[:12]) if isinstance(atom, Opaque) else atom
+                Opaque(atom.name, merged(*own, *atom.carries)) if isinstance(atom, Opaque) else atom
                 for atom in bare(value)
             )
             value = value if differs_by_rank(value) else (*value, Opaque("", own))
@@ -241,35 +265,33 @@ def _subscript(machine: Machine, node: Node) -> Value:
 
 
 def _of_a_rank(atom: Any, index: Value) -> Any:
-    if isinstance(atom, Resource) and atom.kind == "loader":
-        return Resource("loader", atom.site, {**atom.fields, "derived": index})
-    return atom
+    if not isinstance(atom, Loader):
+        return atom
+    own = atom.copy()
+    own.derived = index
+    return own
 
 
 def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     if isinstance(atom, Symbol) and atom.name == "os.environ":
         return attributes.environment(machine, index)
-    if isinstance(atom, Resource) and atom.kind in ("dict", "list", "tuple", "namespace", configuration.KIND):
+    if isinstance(atom, (Container, Options)):
         if key is not None and key in atom.fields:
-            return (
-                configuration.overridable(key, atom.fields[key])
-                if atom.kind == configuration.KIND
-                else atom.fields[key]
-            )
+            return configuration.overridable(key, atom.fields[key]) if isinstance(atom, Settings) else atom.fields[key]
         if key is not None and key.lstrip("-").isdigit() and int(key) < 0 and "*" not in atom.fields:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
-        if key is None and atom.kind == "dict":
+        if key is None and isinstance(atom, Dict):
             held: Value = ()
             for value in atom.fields.values():
                 held = join(held, value)
             return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
-        return atom.fields.get("*") or roles.suggested(key, alike=atom.kind in OPTIONS)
+        return atom.fields.get("*") or roles.suggested(key, alike=isinstance(atom, Options))
     if isinstance(atom, Opaque):
-        found = roles.suggested(key or "", (*_picking(index), *atom.carries)[:12], is_alike((atom, *index)))
+        found = roles.suggested(key or "", merged(*_picking(index), *atom.carries), is_alike((atom, *index)))
         return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
@@ -281,94 +303,61 @@ def _picking(index: Value) -> tuple[Any, ...]:
     return tuple(part.unlike() if type(part) is Rank else part for part in reaching(index))
 
 
-def _lambda(machine: Machine, node: Node) -> Value:
+def _lambda(machine: Machine, node: syntax.Lambda) -> Value:
     return (Function(machine.frame.module, node, machine.frame.scope),)
 
 
-def _comprehension(machine: Machine, node: Node) -> Value:
-    frame = machine.frame
-    outer = frame.scope
-    frame.scope = Scope({}, outer)
-    try:
-        from validate_ddp.interpreter.binding import assign
-
-        listed = _listed(machine, node)
-        if listed is not None:
-            return listed
-        sources: Value = ()
-        for target, iterated, tests in node[3]:
-            value = machine.evaluate(iterated)
-            sources += value
-            iteration.note(machine, value, machine.site())
-            assign(machine, target, iteration.element(value))
-            for test in tests:
-                conditions.test(machine, test)
-        items = [machine.evaluate(item) for item in node[2]]
-    finally:
-        frame.scope = outer
-    carried = carried_by(sources)
-    element = items[-1]
-    if carried and all(isinstance(atom, (Opaque, Const)) for atom in element):
-        element = (Opaque("", carried_by((*element, *sources))),)
-    return (Resource("dict" if node[1] == "dict" else "list", machine.site(), {"*": element}),)
-
-
-_MOST_LISTED = 8
-
-
-def _listed(machine: Machine, node: Node) -> Value | None:
-    """A comprehension over a short literal, item by item; None for any other."""
-    from validate_ddp.interpreter.binding import assign
-
-    target, iterated, tests = node[3][0]
-    if len(node[3]) > 1 or tests or iterated[0] != "seq" or not 0 < len(iterated[2]) <= _MOST_LISTED:
-        return None
-    fields: dict[str, Value] = {}
-    for item in iterated[2]:
-        assign(machine, target, machine.evaluate(item))
-        values = [machine.evaluate(part) for part in node[2]]
-        key = iteration.key_of(values[0]) if node[1] == "dict" else str(len(fields))
-        fields[key or "*"] = values[-1]
-    return (Resource("dict" if node[1] == "dict" else "list", machine.site(), fields),)
-
-
-def _walrus(machine: Machine, node: Node) -> Value:
-    value = machine.evaluate(node[2])
-    machine.write(machine.frame.scope.names, node[1], value)
+def _walrus(machine: Machine, node: syntax.NamedExpr) -> Value:
+    value = machine.evaluate(node.value)
+    machine.write(machine.frame.scope.names, node.name, value)
     return value
 
 
-def _yield(machine: Machine, node: Node) -> Value:
-    star = node[1][0] == "star"
-    value = machine.evaluate(node[1][1] if star else node[1])
-    if star:
-        iteration.note(machine, value, machine.site(), "yield from")
-    machine.frame.yielded = join(machine.frame.yielded, iteration.element(value) if star else value)
+def _yield(machine: Machine, node: syntax.Yield) -> Value:
+    machine.frame.yielded = join(machine.frame.yielded, machine.evaluate(node.value))
     return UNKNOWN
 
 
-def _other(machine: Machine, node: Node) -> Value:
-    return (Opaque("", carried_by(atom for part in node[1] for atom in machine.evaluate(part))),)
+def _yield_from(machine: Machine, node: syntax.YieldFrom) -> Value:
+    value = machine.evaluate(node.value)
+    iteration.note(machine, value, machine.site(), "yield from")
+    machine.frame.yielded = join(machine.frame.yielded, iteration.element(value))
+    return UNKNOWN
 
 
-_EXPRESSIONS: dict[str, Callable[[Machine, Node], Value]] = {
-    "name": lambda machine, node: lookup(machine, node[1]),
-    "const": lambda machine, node: (Const(node[1]),),
-    "attr": _attribute,
-    "call": _call,
-    "fstr": _fstring,
-    "seq": _sequence,
-    "dict": _dict,
-    "cond": _conditional,
-    "bool": _boolean,
-    "not": lambda machine, node: conditions.as_value(conditions.test(machine, node)),
-    "cmp": _comparison,
-    "bin": _binary,
-    "sub": _subscript,
-    "lambda": _lambda,
-    "comp": _comprehension,
-    "walrus": _walrus,
-    "star": lambda machine, node: machine.evaluate(node[1]),
-    "yield": _yield,
-    "other": _other,
+def _other(machine: Machine, node: syntax.Other) -> Value:
+    return (Opaque("", carried_by(atom for part in node.parts for atom in machine.evaluate(part))),)
+
+
+def _name(machine: Machine, node: syntax.Name) -> Value:
+    return lookup(machine, node.id)
+
+
+def _constant(machine: Machine, node: syntax.Constant) -> Value:
+    return (Const(node.value),)
+
+
+_EXPRESSIONS: dict[type, Callable[[Machine, Any], Value]] = {
+    syntax.Name: _name,
+    syntax.Constant: _constant,
+    syntax.Attribute: _attribute,
+    syntax.Call: calls.call_node,
+    syntax.JoinedStr: _fstring,
+    syntax.Tuple: _sequence,
+    syntax.List: _sequence,
+    syntax.Dict: _dict,
+    syntax.IfExp: _conditional,
+    syntax.BoolOp: _boolean,
+    syntax.Not: lambda machine, node: conditions.as_value(conditions.test(machine, node)),
+    syntax.Compare: _comparison,
+    syntax.BinOp: _binary,
+    syntax.Subscript: _subscript,
+    syntax.Lambda: _lambda,
+    syntax.ListComp: comprehensions.evaluate,
+    syntax.DictComp: comprehensions.evaluate,
+    syntax.NamedExpr: _walrus,
+    syntax.Starred: lambda machine, node: machine.evaluate(node.value),
+    syntax.Yield: _yield,
+    syntax.YieldFrom: _yield_from,
+    syntax.Other: _other,
 }

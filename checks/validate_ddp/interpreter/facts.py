@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from validate_ddp.findings import Span
+from validate_ddp.interpreter import objects, training
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import Value
@@ -40,7 +41,7 @@ class WorldOfOne(Fact):
 class Launch(Fact):
     """Something starts the ranks or stands for their launcher: spawn, Process, horovod, an Accelerator."""
 
-    launcher: Value = ()
+    launcher: tuple[training.Launcher, ...] = ()
     """The Accelerator or Fabric."""
     nprocs: Value = ()
 
@@ -68,7 +69,7 @@ class Option(Fact):
 class Sampler(Fact):
     """A distributed sampler is made."""
 
-    sampler: Value
+    sampler: tuple[training.Sampler, ...]
     shuffle: Value
     num_replicas: Value
     rank: Value
@@ -77,7 +78,7 @@ class Sampler(Fact):
 class Loader(Fact):
     """A data loader is made."""
 
-    loader: Value
+    loader: tuple[training.Loader, ...]
     dataset: Value = ()
     batch_size: Value = ()
     shuffle: Value = ()
@@ -92,7 +93,7 @@ class Loader(Fact):
 class Iterate(Fact):
     """A loader is iterated over; named ``for`` where a loop does it."""
 
-    loader: Value
+    loader: tuple[training.Loader, ...]
     serial: int
     """The loop's serial, as ``Loop`` has it."""
 
@@ -137,7 +138,7 @@ class Draw(Fact):
 
 
 class _Wrapping(Fact):
-    wrapper: Value
+    wrapper: tuple[training.Wrapper, ...]
     inner: Value
     """The model that is wrapped."""
     flavour: str = ""
@@ -169,7 +170,7 @@ class Partition(Fact):
 class Rework(Fact):
     """Something is done to a wrapper that belongs before wrapping."""
 
-    wrapper: Value
+    wrapper: tuple[training.Shell, ...]
     device: Value = ()
 
 
@@ -177,7 +178,7 @@ class Forward(Fact):
     """A model runs; named by the kind of its wrapper, ``module`` without one."""
 
     model: Value
-    inputs: Value
+    inputs: tuple[objects.Batch, ...]
     """The batches that go into it."""
 
 
@@ -222,7 +223,7 @@ class Collective(Fact):
     wrapper: Value = ()
     """Of the making of a wrapper, which is one too."""
     arguments: Value = ()
-    launcher: Value = ()
+    launcher: tuple[training.Launcher, ...] = ()
     """The Accelerator or Fabric whose method it is."""
     function: Value = ()
     group: Value = ()
@@ -246,7 +247,7 @@ class GroupRank(Fact):
 class Gather(Fact):
     """A tensor is gathered whose gradient ends there."""
 
-    result: Value
+    result: tuple[objects.Gathered, ...]
 
 
 class Absence(Fact):
@@ -283,8 +284,8 @@ class Scheduler(Fact):
 
     steps: Value
     """The number of steps, or what else spans the schedule."""
-    lengths: Value
-    scheduler: Value
+    lengths: tuple[objects.Length, ...]
+    scheduler: tuple[training.Scheduler, ...]
 
 
 class Report(Fact):
@@ -317,9 +318,9 @@ class Save(Fact):
     mode: Value = ()
     """The mode of ``open``."""
     role: Role
-    handler: Value = ()
+    handler: tuple[training.Handler, ...] = ()
     """The handler of ``logging``."""
-    writer: Value = ()
+    writer: tuple[training.Writer, ...] = ()
     """The writer of TensorBoard."""
 
 
@@ -330,7 +331,7 @@ Role = Literal["checkpoint", "file", "handle", "log", "unresolved"]
 class Load(Fact):
     """A checkpoint is loaded."""
 
-    loaded: Value
+    loaded: tuple[training.Loaded, ...]
     path: Value
     map_location: Value
 

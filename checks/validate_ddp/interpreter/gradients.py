@@ -1,10 +1,7 @@
 """Where gradients flow: from a trained model's output on, and not through ``detach``, ``no_grad`` or a collective.
 
-A model's output carries a Resource ``output``; what a collective that autograd does not see made of one carries a
-Resource ``gathered`` instead: ``of``, the outputs whose gradient ends there, and what became of it: ``restored`` (the
-own shard was put back), ``reduced`` (not gathered but summed), ``divided`` (by the collective itself), ``mixed`` (met
-a tensor with a gradient other than in a sum). A ``term`` stands for a gathered that is a summand without any gradient
-of its own; a ``rescaled`` tells that one was multiplied with, or divided by, the world size.
+A model's output carries an ``Output``; what a collective that autograd does not see made of one carries a ``Gathered``
+instead, and what became of that a ``Term`` or a ``Rescaled``.
 """
 
 from __future__ import annotations
@@ -13,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
-from validate_ddp.interpreter.values import TRUE, Const, Opaque, Resource, Value, WorldSize, bare, constant, reaching
+from validate_ddp.interpreter.objects import Flow, Gathered, List, Output, Rescaled, Term
+from validate_ddp.interpreter.training import DDP, FSDP, Engine, Prepared
+from validate_ddp.interpreter.values import TRUE, Opaque, Resource, Value, WorldSize, bare, constant, merged, reaching
+from validate_ddp.source.traversal import last_name
 
 if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
+    from validate_ddp.interpreter.call import Call
     from validate_ddp.interpreter.machine import Machine
 
-_TRAINED = ("ddp", "fsdp", "engine", "prepared")
+TRAINED = (DDP, FSDP, Engine, Prepared)
+"""What may hold a model that is trained on several ranks."""
 
 CUTTING_ATTRIBUTES = frozenset("data shape device dtype ndim requires_grad grad grad_fn is_cuda layout".split())
 CUTTING_METHODS = (
@@ -41,11 +42,10 @@ def is_off(machine: Machine) -> bool:
 
 def is_trained(machine: Machine, wrapper: Resource, call: Call) -> Value:
     """True for the forward of a model that is being trained: a wrapper's, with gradients on, and not a teacher's."""
-    if wrapper.kind not in _TRAINED or is_off(machine):
+    if not isinstance(wrapper, TRAINED) or is_off(machine):
         return ()
-    function = call.node[1] if call.node else ["const", None]
-    name = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
-    return () if any(word in str(name).lower() for word in _FROZEN) else TRUE
+    name = last_name(call.node.func).lower() if call.node else ""
+    return () if any(word in name for word in _FROZEN) else TRUE
 
 
 _FROZEN = ("teacher", "ema", "momentum", "target", "frozen", "ref_", "reference", "key_enc", "encoder_k", "_k")
@@ -53,50 +53,38 @@ _KEEPING = ("queue", "bank", "memory", "momentum", "buffer", "center")
 """In the names of functions that keep gathered features for later steps, where they have no gradient by design."""
 
 
-def live(value: Value) -> list[Any]:
+def live(value: Value) -> list[Output]:
     """The outputs of trained models whose gradient flows through ``value``."""
-    return [
-        part for part in reaching(value) if isinstance(part, Resource) and part.kind == "output" and part.get("live")
-    ]
+    return [part for part in reaching(value) if isinstance(part, Output) and part.live]
 
 
-def marks(value: Value) -> list[Resource]:
+def marks(value: Value) -> list[Gathered]:
     """The gathered tensors that went into ``value``."""
-    return [part for part in reaching(value) if isinstance(part, Resource) and part.kind == "gathered"]
+    return [part for part in reaching(value) if isinstance(part, Gathered)]
 
 
-def terms(value: Value) -> list[Any]:
+def terms(value: Value) -> list[Gathered]:
     """The gathered tensors that are summands of ``value`` without a gradient."""
-    found = [part for part in reaching(value) if isinstance(part, Resource) and part.kind == "term"]
-    return [part.get("of")[0] for part in found]
+    return [part.of[0] for part in reaching(value) if isinstance(part, Term)]
 
 
-def is_rescaled(value: Value, mark: Resource, how: str) -> bool:
+def is_rescaled(value: Value, mark: Gathered, how: str) -> bool:
     """Whether what was gathered has been ``scaled`` or ``divided`` by the world size on its way to ``value``."""
-    return any(
-        isinstance(part, Resource)
-        and part.kind == "rescaled"
-        and part.get("of")[0] is mark
-        and constant(part.get("how")) == how
-        for part in reaching(value)
-    )
-
-
-_FLOWING = ("output", "gathered", "term", "rescaled")
-
-
-def _flows(part: Any) -> bool:
-    return isinstance(part, Resource) and part.kind in _FLOWING
+    return any(isinstance(part, Rescaled) and part.of[0] is mark and part.how == how for part in reaching(value))
 
 
 def cut_parts(parts: tuple[Any, ...]) -> tuple[Any, ...]:
     """What is carried, without what a gradient would flow to."""
-    return tuple(part for part in parts if not _flows(part)) if any(map(_flows, parts)) else parts
+    return tuple(part for part in parts if not isinstance(part, Flow)) if _flows(parts) else parts
+
+
+def _flows(parts: tuple[Any, ...]) -> bool:
+    return any(isinstance(part, Flow) for part in parts)
 
 
 def cut(value: Value) -> Value:
     """``value`` as ``detach`` gives it."""
-    if not any(isinstance(atom, Opaque) and any(map(_flows, atom.carries)) for atom in bare(value)):
+    if not any(isinstance(atom, Opaque) and _flows(atom.carries) for atom in bare(value)):
         return value
     return tuple(
         Opaque(atom.name, cut_parts(atom.carries)) if isinstance(atom, Opaque) else atom for atom in bare(value)
@@ -109,11 +97,11 @@ def collect(machine: Machine, call: Call, name: str, tensor: Value, reduces: boo
     kept = cut_parts(reaching(tensor))
     if not sources:
         return kept
-    mark = Resource("gathered", call.site, {"of": tuple(sources)})
+    mark = Gathered(call.site, of=tuple(sources))
     if reduces:
-        mark.fields["reduced"] = TRUE
+        mark.reduced = TRUE
         if constant(call.argument(1, "reduction")) == "mean":  # Accelerate divides where autograd sees it
-            mark.fields["divided"] = TRUE
+            mark.divided = TRUE
     machine.gathers.append(mark)
     machine.record(facts.Gather(name, result=(mark,)), call.site)
     return (mark, *sources, *kept) if reduces else (mark, *kept)
@@ -127,7 +115,7 @@ def _is_kept(machine: Machine) -> bool:
 def receive(machine: Machine, destination: Value, carried: tuple[Any, ...]) -> None:
     """Write what a collective gathered into the list or tensor given for it."""
     for atom in bare(destination):
-        if isinstance(atom, Resource) and atom.kind == "list":
+        if isinstance(atom, List):
             for key in list(atom.fields):
                 machine.write(atom.fields, key, (Opaque("gathered", carried),))
             machine.write(atom.fields, "*", (Opaque("gathered", carried),))
@@ -139,15 +127,15 @@ def reduce_in_place(machine: Machine, call: Call, name: str) -> None:
     """``all_reduce(x)``: x keeps its gradient, as autograd does not see the others' share."""
     for atom in bare(call.argument(0, "tensor")):
         if isinstance(atom, Opaque) and live((atom,)):
-            atom.carries = collect(machine, call, name, (atom,), reduces=True)[:12]
+            atom.carries = merged(*collect(machine, call, name, (atom,), reduces=True))
 
 
 def restore(receiver: Value, value: Value) -> None:
     """Note that the own shard is put back among the gathered ones: its gradient is there again."""
     outputs = live(value)
     for mark in marks(receiver):
-        if any(output in mark.get("of") for output in outputs):
-            mark.fields["restored"] = TRUE
+        if any(output in mark.of for output in outputs):
+            mark.restored = TRUE
 
 
 def arithmetic(machine: Machine, operator: str, left: Value, right: Value) -> Value | None:
@@ -156,22 +144,22 @@ def arithmetic(machine: Machine, operator: str, left: Value, right: Value) -> Va
         found = marks(value)
         if not found:
             continue
-        if any(isinstance(atom, Resource) and atom.kind == "list" for atom in bare(other)):
+        if any(isinstance(atom, List) for atom in bare(other)):
             restore(value, other)
             continue
         if operator in ("Mult", "Div") and any(isinstance(atom, WorldSize) for atom in bare(other)):
-            how: Value = (Const("scaled" if operator == "Mult" else "divided"),)
-            tokens = tuple(Resource("rescaled", machine.site(), {"of": (mark,), "how": how}) for mark in found)
-            return (Opaque("", (*tokens, *reaching(value))[:12]),)
+            how = "scaled" if operator == "Mult" else "divided"
+            tokens = [Rescaled(machine.site(), mark, how) for mark in found]
+            return (Opaque("", merged(*tokens, *reaching(value))),)
         outputs, there = live(other), marks(other)
-        met = [mark for mark in found if mark not in there and any(output in mark.get("of") for output in outputs)]
+        met = [mark for mark in found if mark not in there and any(output in mark.of for output in outputs)]
         if operator == "Add":
-            dead = [mark for mark in met if not any(output in mark.get("of") for output in live(value))]
+            dead = [mark for mark in met if not any(output in mark.of for output in live(value))]
             if dead:
                 kept = tuple(part for part in reaching(value) if part not in dead)
-                gone = tuple(Resource("term", machine.site(), {"of": (mark,)}) for mark in dead)
-                return (Opaque("", (*gone, *kept, *reaching(other))[:12]),)
+                gone = tuple(Term(machine.site(), of=(mark,)) for mark in dead)
+                return (Opaque("", merged(*gone, *kept, *reaching(other))),)
         elif operator in ("Mult", "MatMult", "Sub"):
             for mark in met:
-                mark.fields["mixed"] = TRUE
+                mark.mixed = TRUE
     return None

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-Node = list[Any]
+from validate_ddp.source.syntax import Call, Expression, Import, ImportFrom, List, Raise, Statement, Tuple
+from validate_ddp.source.traversal import last_name, walk
 
 _ANY = frozenset({"Exception", "BaseException", "RuntimeError", "DistBackendError", "DistError"})
 _EXITS = frozenset({"exit", "_exit", "quit", "abort", "kill"})
 
 
-def catches_any(caught: Node | None) -> bool:
+def catches_any(caught: Expression | None) -> bool:
     """Whether a handler of this type catches the failure of a collective, or another that one rank alone may meet."""
     if caught is None:
         return True
-    if caught[0] == "seq":
-        return any(catches_any(part) for part in caught[2])
-    return (caught[1] if caught[0] == "name" else caught[2] if caught[0] == "attr" else "") in _ANY
+    if isinstance(caught, (Tuple, List)):
+        return any(catches_any(part) for part in caught.elts)
+    return last_name(caught) in _ANY
 
 
-def goes_on(body: Node) -> bool:
+def goes_on(body: list[Statement]) -> bool:
     """Whether nothing in a handler raises or leaves the program."""
-    return not any(_leaves(statement) for statement in body)
+    return not any(
+        isinstance(node, Raise) or (isinstance(node, Call) and last_name(node.func) in _EXITS) for node in walk(body)
+    )
 
 
-def _leaves(node: Any) -> bool:
-    if not isinstance(node, list) or not node:
-        return False
-    if node[0] == "raise":
-        return True
-    if node[0] == "call" and node[1][0] in ("name", "attr"):
-        if (node[1][1] if node[1][0] == "name" else node[1][2]) in _EXITS:
-            return True
-    return any(_leaves(part) for part in node if isinstance(part, list))
-
-
-def only_imports(body: Node) -> bool:
+def only_imports(body: list[Statement]) -> bool:
     """Whether a ``try`` only looks what is installed: it fails on every rank or on none."""
-    return all(statement[0] in ("import", "from") for statement in body)
+    return all(isinstance(statement, (Import, ImportFrom)) for statement in body)

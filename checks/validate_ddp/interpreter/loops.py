@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import binding, conditions, facts, ranks
+from validate_ddp.interpreter import binding, conditions, facts, iteration, ranks
 from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
-from validate_ddp.interpreter.values import Instance, Opaque, Rank, RankTest, Resource, bare, reaching
-from validate_ddp.models import iteration
-
-Node = list[Any]
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
+from validate_ddp.interpreter.values import Instance, Opaque, Rank, RankTest, bare, reaching
+from validate_ddp.source.syntax import For, Name, Statement, While
 
 
 def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
@@ -21,19 +20,19 @@ def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
     return RUNS_ON
 
 
-def walk_for(machine: Machine, node: Node) -> Outcome:
-    target, iterated, body, orelse = node[2:6]
-    value = machine.evaluate(iterated)
+def walk_for(machine: Machine, node: For) -> Outcome:
+    target, body = node.target, node.body
+    value = machine.evaluate(node.iter)
     machine.activations += 1
     machine.open()
-    iteration.note(machine, value, machine.site(node[1]), "for", machine.activations)
-    counts, once = iteration.counting(iterated, value)
-    name = target[1] if target[0] == "name" else ""
-    loop = Loop(machine.site(node[1]), name, counts, once, machine.activations)
+    iteration.note(machine, value, machine.site(node.span), "for", machine.activations)
+    counts, once = iteration.counting(node.iter, value)
+    name = target.id if isinstance(target, Name) else ""
+    loop = Loop(machine.site(node.span), name, counts, once, machine.activations)
     element = iteration.element(value)
-    if target[0] == "name" and counts:
+    if name and counts:
         ranks_in = tuple(part for part in reaching(value) if isinstance(part, Rank))  # `range(rank, n, world_size)`
-        element = (Opaque(target[1], ranks_in, alike=not ranks_in),)
+        element = (Opaque(name, ranks_in, alike=not ranks_in),)
 
     def run() -> Outcome:
         binding.assign(machine, target, element)
@@ -46,42 +45,41 @@ def walk_for(machine: Machine, node: Node) -> Outcome:
     if loop.counts and not loop.once and loop.target:
         _note_epochs(machine, loop, body)
     machine.close()
-    machine.walk(orelse)
+    machine.walk(node.orelse)
     return _loop_outcome(machine, outcome)
 
 
-def _note_epochs(machine: Machine, loop: Loop, body: list[Node]) -> None:
+def _note_epochs(machine: Machine, loop: Loop, body: list[Statement]) -> None:
     """Record a counting loop with the names in it that hold a loader or a sampler: there its epoch can be set."""
     named = dict(machine.frame.scope.names)
     for atom in bare(named.get("self", ())):
         if isinstance(atom, Instance):
             named.update({f"self.{field}": value for field, value in atom.fields.items()})
-    kinds = ("loader", "sampler", "batch_sampler")
     held = {
         name: value
         for name, value in named.items()
-        if value and all(isinstance(atom, Resource) and atom.kind in kinds for atom in value)
+        if value and all(isinstance(atom, (Loader, Sampler, BatchSampler)) for atom in value)
     }
     if held:
-        machine.record(facts.EpochLoop(loop.target, body=Span(*body[0][1]), held=held), loop.site)
+        machine.record(facts.EpochLoop(loop.target, body=Span(*body[0].span), held=held), loop.site)
 
 
-def walk_while(machine: Machine, node: Node) -> Outcome:
-    truth = conditions.test(machine, node[2])
+def walk_while(machine: Machine, node: While) -> Outcome:
+    truth = conditions.test(machine, node.test)
     if truth is False:
-        return machine.walk(node[4])
+        return machine.walk(node.orelse)
     machine.activations += 1
-    loop = Loop(machine.site(node[1]), "", True, False, machine.activations)
+    loop = Loop(machine.site(node.span), "", True, False, machine.activations)
     test = truth if isinstance(truth, RankTest) else RankTest("all")
 
     def run() -> Outcome:
         with machine.looping(loop), machine.guarded(test.who, sure=test.sure):
-            return machine.walk(node[3])
+            return machine.walk(node.body)
 
     outcome, changes = machine.try_out(run)
     never: list[Any] = [] if truth is True else [(RUNS_ON, {}, "all")]
     machine.merge([(Outcome("", outcome.rest), changes, "all"), *never])
-    machine.walk(node[4])
+    machine.walk(node.orelse)
     if truth is True and outcome.ends in LEAVES:
         return Outcome(outcome.ends)
     return _loop_outcome(machine, outcome)

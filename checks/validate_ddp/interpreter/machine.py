@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts, ranks
@@ -20,8 +20,12 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
+from validate_ddp.source.syntax import Assign, Expression, Extent, Statement
 
-MISSING: Value = ("missing",)
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.registry import Registry
+
+MISSING: Value = (Const("missing"),)
 """A name that an alternative leaves unbound; never seen outside merges."""
 
 MAIN: Value = (Const("__main__"),)
@@ -58,7 +62,7 @@ class Frame:
         self.function = function
         self.returned: Value = ()
         self.yielded: Value = ()
-        self.statement: list[int] | Span = _NO_SPAN
+        self.statement: Extent = _NO_SPAN
         self.call = call
         self.who = who
 
@@ -122,8 +126,9 @@ class Stop(NamedTuple):
 class Machine:
     """Walks a program. One machine for each entry."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, registry: Registry) -> None:
         self.library = library
+        self.registry = registry
         self.facts: list[Fact] = []
         self.frames: list[Frame] = []
         self.epoch_setters: frozenset[str] = frozenset()
@@ -157,8 +162,8 @@ class Machine:
         self.wrapped: list[Any] = []
         """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
-        self.evaluate: Callable[[list[Any]], Value]
-        self.walk: Callable[[list[Any]], Outcome]
+        self.evaluate: Callable[[Expression], Value]
+        self.walk: Callable[[list[Statement]], Outcome]
         self.call: Callable[..., Value]
         self.activations = 0
         self.gathers: list[Any] = []
@@ -184,7 +189,7 @@ class Machine:
             ranks.all_of(guard.who for guard in self.guards if guard.sure) == self.who
         )
 
-    def spend(self, statement: list[Any]) -> None:
+    def spend(self, statement: Statement) -> None:
         """Pay for the walk of a statement. Raises BudgetSpent."""
         key = id(statement)
         if key not in self._met:
@@ -197,10 +202,10 @@ class Machine:
             if self.budget >= 0:
                 return
             why = "its functions call each other in too many ways to follow them all"
-        self.stop(f"{why}: what comes after is not looked at", statement[1])
+        self.stop(f"{why}: what comes after is not looked at", statement.span)
         raise BudgetSpent
 
-    def stop(self, why: str, span: list[int] | Span | None = None) -> None:
+    def stop(self, why: str, span: Extent | None = None) -> None:
         """Note that from here on, or from here down, nothing is looked at; the first place counts."""
         if not self.stops:
             entry = self.frames[0]
@@ -221,7 +226,7 @@ class Machine:
     def close(self) -> None:
         self._opened -= 1
 
-    def site(self, span: list[int] | Span | None = None) -> Site:
+    def site(self, span: Extent | None = None) -> Site:
         frame = self.frame
         statement = Span(*frame.statement)
         place = statement if span is None else Span(*span)
@@ -251,7 +256,7 @@ class Machine:
         """Set a name or field, so that a branch can be taken back."""
         if self.journals:
             old = names.get(key, MISSING)
-            if old and type(old[0]) is Lazy and old[0].node is not None and old[0].node[0] == "assign":
+            if old and type(old[0]) is Lazy and isinstance(old[0].node, Assign):
                 old = self.library.forced(self, names, key)  # or the branches could not be merged
             self.journals[-1].setdefault((id(names), key), (names, key, old))
         names[key] = value

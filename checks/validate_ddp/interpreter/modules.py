@@ -9,8 +9,7 @@ from validate_ddp.interpreter import vocabulary
 from validate_ddp.interpreter.finder import Finder, existing
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.values import Const, Lazy, ModuleRef, Opaque, Symbol, Value
-
-Node = list[Any]
+from validate_ddp.source.syntax import ClassDef, FunctionDef, If, Import, ImportFrom, Statement, Try
 
 _ALIASES = {"np": "numpy"}
 _WORDS = vocabulary.KEYS | {'"' + key for key in vocabulary.OPTIONS}
@@ -35,7 +34,7 @@ class Module:
 class Library:
     """Finds, reads and walks the modules of one program.
 
-    summaries: gives a file's bytes and lowered body, see ``source.summaries``. entry: absolute path of the script.
+    summaries: gives a file's bytes and statements, see ``source.summaries``. entry: absolute path of the script.
     """
 
     def __init__(self, summaries: Any, entry: str) -> None:
@@ -53,11 +52,11 @@ class Library:
             self.modules[real] = Module(self.summaries.shown(real), real, is_package)
         return self.modules[real]
 
-    def body(self, module: Module) -> Node:
-        """The lowered statements of a module; none for one that cannot be read."""
+    def body(self, module: Module) -> list[Statement]:
+        """The statements of a module; none for one that cannot be read."""
         if self.summaries.is_folder(module.file):
             return []
-        body: Node = self.summaries.body(module.file) or []
+        body: list[Statement] = self.summaries.body(module.file) or []
         if module.file not in self._known_files:
             self._known_files.add(module.file)
             held, pending = self.summaries.once(("defines", module.file), lambda: _sorted_out(_definitions(body)))
@@ -67,7 +66,7 @@ class Library:
             self._keys |= self.summaries.once(key, lambda: self._brought(module, body))
         return body
 
-    def _brought(self, module: Module, body: Node) -> frozenset[str]:
+    def _brought(self, module: Module, body: list[Statement]) -> frozenset[str]:
         """The names that a module imports from files that can matter."""
         return frozenset(
             name
@@ -107,11 +106,11 @@ class Library:
         """Whether a body with these identifiers can do, or lead to, anything that a rule asks about."""
         return not self._keys.isdisjoint(names)
 
-    def bind_import(self, machine: Machine, frame: Frame, node: Node) -> None:
+    def bind_import(self, machine: Machine, frame: Frame, node: Import | ImportFrom) -> None:
         """Bind the names of an import statement in the frame's scope."""
         names = frame.scope.names
-        if node[0] == "import":
-            for dotted, alias in node[2]:
+        if isinstance(node, Import):
+            for dotted, alias in node.names:
                 root = dotted.partition(".")[0]
                 wanted = dotted if alias else root
                 file = self.finder.find(wanted, 0, frame.module.file)
@@ -121,10 +120,9 @@ class Library:
                 if file is not None:
                     self._touch(machine, file)
             return
-        _, _, dotted, level, aliases = node
-        file = self.finder.find(dotted, level, frame.module.file)
-        shown = dotted if not level else "." * level + dotted
-        for name, alias in aliases:
+        file = self.finder.find(node.module, node.level, frame.module.file)
+        shown = "." * node.level + node.module
+        for name, alias in node.names:
             if name == "*":
                 if file is not None:
                     frame.module.stars.append(self.module(self.summaries.init_file(file)))
@@ -154,7 +152,7 @@ class Library:
         self.run(machine, module, body)
         module.state = "loaded"
 
-    def run(self, machine: Machine, module: Module, body: Node) -> None:
+    def run(self, machine: Machine, module: Module, body: list[Statement]) -> None:
         machine.frames.append(Frame(module, module.scope, None, None))
         journals, machine.journals = machine.journals, []
         guards, machine.guards = machine.guards, []
@@ -261,34 +259,32 @@ def _sorted_out(definitions: list[tuple[str, list[str]]]) -> tuple[frozenset[str
     return held, [(name, names) for name, names in definitions if name not in held]
 
 
-def _definitions(body: Node) -> list[tuple[str, list[str]]]:
+def _definitions(body: list[Statement]) -> list[tuple[str, list[str]]]:
     """Name and identifiers of the functions and classes in a body; methods count for their class, and by name."""
     found = []
     for node in body:
-        if node[0] == "def":
-            found.append((node[2], node[7]))
-        elif node[0] == "class":
-            found.append((node[2], node[6]))
-            found.extend(
-                (method[2], method[7]) for method in node[4] if method[0] == "def" and not method[2].startswith("__")
-            )
-        elif node[0] in ("if", "try"):
-            found.extend(_definitions(node[3] if node[0] == "if" else node[2]))
+        if isinstance(node, FunctionDef):
+            found.append((node.name, node.words))
+        elif isinstance(node, ClassDef):
+            found.append((node.name, node.words))
+            methods = (method for method in node.body if isinstance(method, FunctionDef))
+            found.extend((method.name, method.words) for method in methods if not method.name.startswith("__"))
+        elif isinstance(node, (If, Try)):
+            found.extend(_definitions(node.body))
     return found
 
 
-def _imported_names(body: Node) -> list[tuple[str, int, list[str]]]:
+def _imported_names(body: list[Statement]) -> list[tuple[str, int, list[str]]]:
     """Module, level and names of every ``from`` import in a body, those inside functions included."""
     found = []
     for node in body:
-        if node[0] == "from":
-            found.append((node[2], node[3], [alias or name for name, alias in node[4] if name != "*"]))
-        elif node[0] == "import":
-            found.extend((dotted, 0, [alias or dotted.partition(".")[0]]) for dotted, alias in node[2])
-        elif node[0] in ("def", "class"):
-            found.extend(_imported_names(node[4]))
-        elif node[0] == "if":
-            found.extend(_imported_names(node[3]) + _imported_names(node[4]))
-        elif node[0] == "try":
-            found.extend(_imported_names(node[2]))
+        if isinstance(node, ImportFrom):
+            names = [alias or name for name, alias in node.names if name != "*"]
+            found.append((node.module, node.level, names))
+        elif isinstance(node, Import):
+            found.extend((dotted, 0, [alias or dotted.partition(".")[0]]) for dotted, alias in node.names)
+        elif isinstance(node, (FunctionDef, ClassDef, Try)):
+            found.extend(_imported_names(node.body))
+        elif isinstance(node, If):
+            found.extend(_imported_names(node.body) + _imported_names(node.orelse))
     return found

@@ -1,4 +1,4 @@
-"""Uses of a value that some of the ranks at hand do not have: None there, or a name that was never bound."""
+"""Values that only some ranks have, and uses of them where others have None, or a name that was never bound."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from validate_ddp.interpreter import facts, ranks
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.ranks import Who
-from validate_ddp.interpreter.values import Instance, OnRanks, Symbol, Value, is_none
+from validate_ddp.interpreter.values import Instance, OnRanks, Symbol, Value, is_none, join, on_ranks
+from validate_ddp.source.syntax import Attribute, Expression, Extent, Name
+from validate_ddp.source.traversal import dotted
 
-Node = list[Any]
 _HOLDERS = ("zero", "local-zero", "nonzero", "local-nonzero")
 _ITSELF = frozenset({"__class__", "__name__", "__doc__", "__dict__"})
 
@@ -21,15 +22,24 @@ def marked(value: Value) -> bool:
     return bool(value) and (type(value[0]) is OnRanks or type(value[-1]) is OnRanks)
 
 
+def completed(value: Value, default: Value) -> Value:
+    """A value that may be there on some ranks only, with the default that the others get."""
+    held = {atom.who if isinstance(atom, OnRanks) else "all" for atom in value}
+    if len(held) != 1 or "all" in held:
+        return value
+    sure = all(atom.sure for atom in value if isinstance(atom, OnRanks))
+    return join(value, on_ranks(default, ranks.opposite(held.pop()), sure))
+
+
 EVERY_RANK: tuple[Who, bool] = ("all", True)
 
 
-def note(machine: Machine, node: Node, value: Value, name: str, span: list[int]) -> tuple[Who, bool]:
+def note(machine: Machine, node: Expression, value: Value, name: str, span: Extent) -> tuple[Who, bool]:
     """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where some ranks here have none.
 
     Returns the ranks that have it, and so go on, and whether these are no guess from a name.
     """
-    said = _dotted(node)
+    said = dotted(node)
     having = [atom for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)]
     if not having or having[0].who not in _HOLDERS or not said or name in _ITSELF:
         return EVERY_RANK
@@ -53,31 +63,24 @@ def note(machine: Machine, node: Node, value: Value, name: str, span: list[int])
     return holder, sure
 
 
-def _dotted(node: Node) -> str:
-    """``self.writer`` as written; empty for anything but a name and its attributes."""
-    parts: list[str] = []
-    while node[0] == "attr":
-        parts.append(node[2])
-        node = node[1]
-    return ".".join([node[1], *reversed(parts)]) if node[0] == "name" else ""
-
-
-def _is_bound_nowhere_else(machine: Machine, node: Node) -> bool:
+def _is_bound_nowhere_else(machine: Machine, node: Expression) -> bool:
     """Whether ranks that did not bind this name or field surely lack it: no class has it, nothing makes it up."""
-    if node[0] == "name":
+    if isinstance(node, Name):
         scope: Scope | None = machine.frame.scope
-        while scope is not None and node[1] not in scope.names:
+        while scope is not None and node.id not in scope.names:
             scope = scope.parent
-        return scope is not None and (id(scope.names), node[1]) in machine.unbound
-    base = machine.evaluate(node[1])
+        return scope is not None and (id(scope.names), node.id) in machine.unbound
+    if not isinstance(node, Attribute):
+        return False
+    base = machine.evaluate(node.value)
     if len(base) != 1 or not isinstance(base[0], Instance):
         return False
     instance = base[0]
-    if (id(instance.fields), node[2]) not in machine.unbound:
+    if (id(instance.fields), node.attr) not in machine.unbound:
         return False
     if instance.base is not None or any(_is_unknown(cls) for cls in instance.cls.lineage()):
         return False
-    return all(instance.cls.find(name)[0] is None for name in (node[2], "__getattr__", "__getattribute__"))
+    return all(instance.cls.find(name)[0] is None for name in (node.attr, "__getattr__", "__getattribute__"))
 
 
 def _is_unknown(cls: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter.training import Launcher
 from validate_ddp.interpreter.values import (
     Const,
     Function,
@@ -20,6 +21,8 @@ from validate_ddp.interpreter.values import (
     WorldSize,
     bare,
 )
+from validate_ddp.source.syntax import Attribute, Call, Expression, Name
+from validate_ddp.source.traversal import last_name
 
 
 def suggested(name: str, carries: tuple[Any, ...] = (), alike: bool = False) -> Value:
@@ -100,13 +103,13 @@ BY_NAME = "by-name"
 _TRANSPARENT_CLASS_DECORATORS = ("property", "staticmethod", "classmethod", "cached_property")
 
 
-def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
+def decorated(machine: Any, function: Function, decorators: list[Expression]) -> Value:
     """What a ``def`` binds: the function with marks for the decorators that matter, or what a local one returns."""
     value: Value = (function,)
     for decorator in reversed(decorators):
-        called = decorator[1] if decorator[0] == "call" else decorator
-        last = called[-1] if called[0] == "name" else called[2] if called[0] == "attr" else ""
-        if last in _TRANSPARENT_CLASS_DECORATORS or (called[0] == "attr" and last in ("setter", "getter")):
+        called = decorator.func if isinstance(decorator, Call) else decorator
+        last = last_name(called)
+        if last in _TRANSPARENT_CLASS_DECORATORS or (isinstance(called, Attribute) and last in ("setter", "getter")):
             function.marks |= {last}
         elif last in vocabulary.RANK_ZERO_DECORATORS:
             value = _kept_apart(machine, function, decorator, value, "rank-zero")
@@ -117,13 +120,13 @@ def decorated(machine: Any, function: Function, decorators: list[Any]) -> Value:
         elif last in ("on_local_main_process", "local_main_process_only"):
             value = _kept_apart(machine, function, decorator, value, "local-zero")
         else:
-            value = _applied(machine, decorator, value) if called[0] == "name" else value
-            if called[0] in ("name", "attr") and _fills_arguments(machine, called):
+            value = _applied(machine, decorator, value) if isinstance(called, Name) else value
+            if isinstance(called, (Name, Attribute)) and _fills_arguments(machine, called):
                 function.marks |= {FILLED}
     return value
 
 
-def _fills_arguments(machine: Any, decorator: list[Any]) -> bool:
+def _fills_arguments(machine: Any, decorator: Expression) -> bool:
     """Whether a decorator may call its function with arguments from the command line or a file, as hydra's does."""
     return any(
         isinstance(atom, Opaque)
@@ -132,13 +135,13 @@ def _fills_arguments(machine: Any, decorator: list[Any]) -> bool:
     )
 
 
-def _kept_apart(machine: Any, function: Function, decorator: list[Any], value: Value, mark: str) -> Value:
+def _kept_apart(machine: Any, function: Function, decorator: Expression, value: Value, mark: str) -> Value:
     """A decorator called like those that keep a function to rank zero: one of the program is judged by its body."""
-    node = decorator[1] if decorator[0] == "call" else decorator
+    node = decorator.func if isinstance(decorator, Call) else decorator
     called = bare(machine.evaluate(node))
     if called and all(isinstance(atom, Function) for atom in called):
         return _applied(machine, decorator, value)
-    holders = bare(machine.evaluate(node[1])) if node[0] == "attr" else called
+    holders = bare(machine.evaluate(node.value)) if isinstance(node, Attribute) else called
     known = holders and all(_is_of_launcher(atom) for atom in holders)
     function.marks |= {mark} if known else {mark, BY_NAME}
     return value
@@ -146,11 +149,11 @@ def _kept_apart(machine: Any, function: Function, decorator: list[Any], value: V
 
 def _is_of_launcher(atom: Any) -> bool:
     if isinstance(atom, Resource):
-        return atom.kind in ("accelerator", "fabric")
+        return isinstance(atom, Launcher)
     return isinstance(atom, Symbol) and atom.name.partition(".")[0] in vocabulary.LAUNCHERS
 
 
-def _applied(machine: Any, decorator: list[Any], value: Value) -> Value:
+def _applied(machine: Any, decorator: Expression, value: Value) -> Value:
     """The result of a decorator that is a function of the program; the function itself for any other."""
     for atom in bare(machine.evaluate(decorator)):
         if isinstance(atom, Symbol) or not isinstance(atom, Function):

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter.values import (
-    Class,
-    Const,
-    OnRanks,
-    Opaque,
-    Rank,
-    RankTest,
-    Resource,
-    Symbol,
-    Value,
-    WorldSize,
-    reaching,
-)
+from validate_ddp.interpreter.objects import Container, Enumerate, Options, Range
+from validate_ddp.interpreter.values import Class, Const, Opaque, Rank, RankTest, Symbol, Value, WorldSize, reaching
 
-OPTIONS = frozenset({"namespace", "settings"})
-"""Kinds of objects that hold the options of a program, from the command line or a file."""
-_HOLDERS = frozenset({"list", "tuple", "dict", "range", "enumerate"})
 _DEEPEST = 4
 _SEPARATORS = frozenset({"os.sep", "os.path.sep", "os.linesep"})
 
@@ -50,11 +36,9 @@ def _is_alike(atom: Any, depth: int) -> bool:
         return True
     if isinstance(atom, Symbol):
         return atom.name in _SEPARATORS
-    if isinstance(atom, OnRanks) or not isinstance(atom, Resource):
-        return False
-    if atom.kind in OPTIONS:
+    if isinstance(atom, Options):
         return True
-    if atom.kind not in _HOLDERS or depth > _DEEPEST:
+    if not isinstance(atom, (Container, Range, Enumerate)) or depth > _DEEPEST:
         return False
     return all(not held or is_alike(held, depth + 1) for held in atom.fields.values())
 

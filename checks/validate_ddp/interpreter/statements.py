@@ -8,11 +8,14 @@ from typing import Any
 from validate_ddp.interpreter import (
     binding,
     conditions,
+    contexts,
     exits,
     facts,
     gradients,
     handlers,
+    iteration,
     loops,
+    metrics,
     narrowing,
     ranks,
     roles,
@@ -20,13 +23,13 @@ from validate_ddp.interpreter import (
 )
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import LEAVES, MAIN, RUNS_ON, Machine, Outcome, Pushed, Scope
+from validate_ddp.interpreter.objects import List
 from validate_ddp.interpreter.values import (
     Class,
     Function,
     Lazy,
     Opaque,
     RankTest,
-    Resource,
     Symbol,
     Value,
     bare,
@@ -34,12 +37,12 @@ from validate_ddp.interpreter.values import (
     join,
     on_ranks,
 )
-from validate_ddp.models import contexts, iteration, metrics
+from validate_ddp.source import syntax
+from validate_ddp.source.syntax import Statement
+from validate_ddp.source.traversal import asks_for_main, last_name
 
-Node = list[Any]
 
-
-def walk(machine: Machine, body: list[Node]) -> Outcome:
+def walk(machine: Machine, body: list[Statement]) -> Outcome:
     """Walk statements in order. The outcome says whether, and on which ranks, what follows still runs."""
     rest: ranks.Who = "all"
     until, sure, outer = "return", True, len(machine.guards)
@@ -47,16 +50,16 @@ def walk(machine: Machine, body: list[Node]) -> Outcome:
     try:
         for statement in body:
             machine.spend(statement)
-            kind = statement[0]
+            kind = type(statement)
             if kind not in _DEFINITIONS:
-                frame.statement = statement[1]
+                frame.statement = statement.span
             outcome = _STATEMENTS[kind](machine, statement)
             if outcome is RUNS_ON:
                 continue
             if outcome.ends:
                 return Outcome(outcome.ends, rest, until, sure)
             if outcome.rest != "all":
-                machine.guards.append(machine.guard(outcome.rest, machine.site(statement[1]), sure=outcome.sure))
+                machine.guards.append(machine.guard(outcome.rest, machine.site(statement.span), sure=outcome.sure))
                 sure = sure and outcome.sure
                 until = outcome.until if rest == "all" else _further(until, outcome.until)
                 rest = ranks.both(rest, outcome.rest)
@@ -77,82 +80,84 @@ def _further(before: str, now: str) -> str:
     return "return" if "raise" in (before, now) and before != now else now
 
 
-def _expr(machine: Machine, node: Node) -> Outcome:
-    if len(node) > 3 and _is_idle(machine, node):
+def _expr(machine: Machine, node: syntax.Expr) -> Outcome:
+    if _is_idle(machine, node.words):
         return RUNS_ON
-    machine.evaluate(node[2])
-    if node[2][0] == "call" and exits.name_of_exit(node[2][1]):
+    machine.evaluate(node.value)
+    if isinstance(node.value, syntax.Call) and exits.name_of_exit(node.value.func):
         exits.note(machine, node)
         return Outcome("exit")
     return RUNS_ON
 
 
-def _leave_loop(machine: Machine, node: Node) -> Outcome:
+def _leave_loop(machine: Machine, node: syntax.Break | syntax.Continue) -> Outcome:
     exits.note(machine, node)
     return Outcome("loop")
 
 
-_SIMPLE = ("const", "name", "attr")
+_SIMPLE = (syntax.Constant, syntax.Name, syntax.Attribute)
 
 
-def _assign(machine: Machine, node: Node) -> Outcome:
-    if len(node) > 4 and node[3][0] not in _SIMPLE and _is_idle(machine, node):
+def _assign(machine: Machine, node: syntax.Assign) -> Outcome:
+    if not isinstance(node.value, _SIMPLE) and _is_idle(machine, node.words):
+        target = node.targets[0]
         if machine.defining:
             machine.defining = False
-        elif len(node[2]) == 1 and node[2][0][0] == "name" and node[2][0][1] not in machine.frame.scope.names:
-            name = node[2][0][1]
+        elif len(node.targets) == 1 and isinstance(target, syntax.Name) and target.id not in machine.frame.scope.names:
+            name = target.id
             machine.write(machine.frame.scope.names, name, (Lazy("", name, None, node, machine.frame.module),))
             return RUNS_ON
-    value = machine.evaluate(node[3])
+    value = machine.evaluate(node.value)
     if machine.gathers and gradients.is_off(machine):
         value = gradients.cut(value)
-    for target in node[2]:
-        binding.assign(machine, target, value, written=node[3][0] != "bin")
+    for target in node.targets:
+        binding.assign(machine, target, value, written=not isinstance(node.value, syntax.BinOp))
     return RUNS_ON
 
 
-def _augment(machine: Machine, node: Node) -> Outcome:
-    value = machine.evaluate(["bin", node[3], node[2], node[4]])
-    if machine.loops and node[3] == "Add":
+def _augment(machine: Machine, node: syntax.AugAssign) -> Outcome:
+    target = node.target
+    value = machine.evaluate(syntax.BinOp(node.op, target, node.value))
+    if machine.loops and node.op == "Add":
         value = metrics.marked(value, metrics.SUMMED)
-        if node[2][0] == "sub" and node[2][1][0] in ("name", "attr"):
-            held = metrics.with_item(machine.evaluate(node[2][1]), value)
+        if isinstance(target, syntax.Subscript) and isinstance(target.value, (syntax.Name, syntax.Attribute)):
+            held = metrics.with_item(machine.evaluate(target.value), value)
             if held:
-                binding.assign(machine, node[2][1], held)
-    for atom in bare(machine.evaluate(node[2])):
-        if isinstance(atom, Resource) and atom.kind == "list":  # `items += more` keeps the list and its items
+                binding.assign(machine, target.value, held)
+    for atom in bare(machine.evaluate(target)):
+        if isinstance(atom, List):  # `items += more` keeps the list and its items
             machine.write(
-                atom.fields, "*", join(atom.fields.get("*", ()), iteration.element(machine.evaluate(node[4])))
+                atom.fields, "*", join(atom.fields.get("*", ()), iteration.element(machine.evaluate(node.value)))
             )
             return RUNS_ON
-    binding.assign(machine, node[2], value)
+    binding.assign(machine, target, value)
     return RUNS_ON
 
 
-def _if(machine: Machine, node: Node) -> Outcome:
-    truth, differs = conditions.asked(machine, node[2])
-    site = machine.site(node[1])
+def _if(machine: Machine, node: syntax.If) -> Outcome:
+    truth, differs = conditions.asked(machine, node.test)
+    site = machine.site(node.span)
     if isinstance(truth, RankTest):
         here = ranks.both(machine.who, truth.who)
         if here == "none":
             truth = False
         elif machine.who in ranks.PARTIAL and here == machine.who and truth.exact and (machine.sure or not truth.sure):
             truth = True
-    flags = () if node[2][0] == "cmp" and node[2][1] == ["name", "__name__"] else (Flag.CONDITIONAL,)
+    flags = () if asks_for_main(node) else (Flag.CONDITIONAL,)
     if truth is True or truth is False:
-        narrowing.refine(machine, node[2], truth)
+        narrowing.refine(machine, node.test, truth)
         with machine.flagged(*flags):
-            return walk(machine, node[3] if truth else node[4])
+            return walk(machine, node.body if truth else node.orelse)
     if truth is None:
-        exits.note_unsure(machine, node[2], (node[3], node[4]))
+        exits.note_unsure(machine, node.test, (node.body, node.orelse))
     test = truth if isinstance(truth, RankTest) else RankTest("all", exact=False, rest="all")
     who, other = test.who, test.rest
 
-    every = turns.turn(machine, node[2]) if truth is None and machine.loops else ""
+    every = turns.turn(machine, node.test) if truth is None and machine.loops else ""
 
-    def branch(body: list[Node], positive: bool, members: ranks.Who) -> Callable[[], Outcome]:
+    def branch(body: list[Statement], positive: bool, members: ranks.Who) -> Callable[[], Outcome]:
         def run() -> Outcome:
-            narrowing.refine(machine, node[2], positive)
+            narrowing.refine(machine, node.test, positive)
             holds = every if positive or not every else turns.OPPOSITE[every]
             with machine.guarded(members, site, test.exact, holds, test.sure, differs), machine.flagged(*flags):
                 return walk(machine, body)
@@ -161,16 +166,16 @@ def _if(machine: Machine, node: Node) -> Outcome:
 
     machine.open()  # until both are known: what one branch does, the other may do as well
     before, known = machine.starts, len(machine.facts)
-    first, changes = machine.try_out(branch(node[3], True, who))
+    first, changes = machine.try_out(branch(node.body, True, who))
     _set_apart(machine, first, known)
     started, known = machine.starts, len(machine.facts)
-    second, other_changes = machine.try_out(branch(node[4], False, other))
+    second, other_changes = machine.try_out(branch(node.orelse, False, other))
     _set_apart(machine, second, known)
     machine.close()
     if truth is None and machine.starts > before:
-        narrowing.agree(machine, node[2])
+        narrowing.agree(machine, node.test)
     if truth is None and (started > before) is not (machine.starts > started):
-        narrowing.presume(machine, node[2], started > before)
+        narrowing.presume(machine, node.test, started > before)
     machine.merge([(first, changes, who), (second, other_changes, other)], test.sure)
     if every and first.ends == "loop" and not second.ends:  # `if (i + 1) % k != 0: continue`
         machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
@@ -202,17 +207,17 @@ def _joined(first: Outcome, second: Outcome, test: RankTest) -> Outcome:
     return RUNS_ON
 
 
-def _with(machine: Machine, node: Node) -> Outcome:
+def _with(machine: Machine, node: syntax.With) -> Outcome:
     entered = []
     try:
-        for context, target in node[2]:
-            value = machine.evaluate(context)
+        for item in node.items:
+            value = machine.evaluate(item.context_expr)
             manager = contexts.entering(machine, value)
             held = manager.__enter__()
             entered.append(manager)
-            if target is not None:
-                binding.assign(machine, target, held)
-        return walk(machine, node[3])
+            if item.optional_vars is not None:
+                binding.assign(machine, item.optional_vars, held)
+        return walk(machine, node.body)
     finally:
         for manager in reversed(entered):
             manager.__exit__(None, None, None)
@@ -221,40 +226,40 @@ def _with(machine: Machine, node: Node) -> Outcome:
 _CAUGHT = ("Exception", "BaseException", "AttributeError", "NameError", "UnboundLocalError", "TypeError")
 
 
-def _catches(kind: Node | None, name: str, body: list[Node]) -> bool:
+def _catches(handler: syntax.ExceptHandler) -> bool:
     """Whether a handler catches what a missing object raises, and keeps it."""
-    if any(statement[0] == "raise" for statement in body):
+    if any(isinstance(statement, syntax.Raise) for statement in handler.body):
         return False
-    if kind is None or kind[0] not in ("name", "attr"):
+    if not isinstance(handler.type, (syntax.Name, syntax.Attribute)):
         return True
-    return kind[1 if kind[0] == "name" else 2] in _CAUGHT
+    return last_name(handler.type) in _CAUGHT
 
 
-def _try(machine: Machine, node: Node) -> Outcome:
-    _, _, body, caught, orelse, final = node
-    broad = [handlers.catches_any(row[0]) for row in caught]
-    swallowing = any(any_error and handlers.goes_on(row[2]) for any_error, row in zip(broad, caught, strict=True))
-    tried = machine.guard("all", machine.site(node[1]))._replace(swallows=True)
-    missing = (Flag.TRIED,) if any(_catches(*handler) for handler in caught) else ()
+def _try(machine: Machine, node: syntax.Try) -> Outcome:
+    body, caught = node.body, node.handlers
+    broad = [handlers.catches_any(each.type) for each in caught]
+    swallowing = any(any_error and handlers.goes_on(each.body) for any_error, each in zip(broad, caught, strict=True))
+    tried = machine.guard("all", machine.site(node.span))._replace(swallows=True)
+    missing = (Flag.TRIED,) if any(map(_catches, caught)) else ()
     with Pushed(machine.guards, (tried,) if swallowing else ()), machine.flagged(*missing):
         outcome = walk(machine, body)
     if not outcome.ends:
-        after = walk(machine, orelse)
+        after = walk(machine, node.orelse)
         outcome = after if after.ends else outcome
     rows: list[Any] = [(outcome, {}, "all")]
-    for (_, name, handler), any_error in zip(caught, broad, strict=True):
+    for handler, any_error in zip(caught, broad, strict=True):
         flags = (Flag.HANDLER, Flag.ANY_ERROR) if any_error and not handlers.only_imports(body) else (Flag.HANDLER,)
 
-        def run(name: str = name, handler: list[Node] = handler, flags: tuple[Flag, ...] = flags) -> Outcome:
-            if name:
-                machine.write(machine.frame.scope.names, name, (Opaque(name),))
+        def run(handler: syntax.ExceptHandler = handler, flags: tuple[Flag, ...] = flags) -> Outcome:
+            if handler.name:
+                machine.write(machine.frame.scope.names, handler.name, (Opaque(handler.name),))
             with machine.flagged(*flags):
-                return walk(machine, handler)
+                return walk(machine, handler.body)
 
         ended, changes = machine.try_out(run)
         rows.append((ended, changes, "all"))
     machine.merge(rows)
-    after = walk(machine, final)
+    after = walk(machine, node.finalbody)
     if after.ends:
         return after
     if outcome.ends and all(row[0].ends for row in rows):
@@ -265,8 +270,8 @@ def _try(machine: Machine, node: Node) -> Outcome:
     return outcome
 
 
-def _return(machine: Machine, node: Node) -> Outcome:
-    value = machine.evaluate(node[2])
+def _return(machine: Machine, node: syntax.Return) -> Outcome:
+    value = machine.evaluate(node.value)
     who = machine.who
     if who in ranks.PARTIAL and who != machine.frame.who:
         exits.note(machine, node)
@@ -275,51 +280,53 @@ def _return(machine: Machine, node: Node) -> Outcome:
     return Outcome("return")
 
 
-def _raise(machine: Machine, node: Node) -> Outcome:
-    machine.evaluate(node[2])
+def _raise(machine: Machine, node: syntax.Raise) -> Outcome:
+    machine.evaluate(node.exc)
     return Outcome("raise")
 
 
-def _is_idle(machine: Machine, node: Node) -> bool:
-    """Whether a statement at an imported module's top level has no word of what rules ask about."""
+def _is_idle(machine: Machine, words: list[str] | None) -> bool:
+    """Whether a statement with these words at an imported module's top level has none of what rules ask about."""
+    if words is None:
+        return False
     module = machine.frame.module
-    return module.scope.names["__name__"] is not MAIN and not machine.library.interesting(module, node[-1])
+    return module.scope.names["__name__"] is not MAIN and not machine.library.interesting(module, words)
 
 
-def _for(machine: Machine, node: Node) -> Outcome:
-    if len(node) > 6 and _is_idle(machine, node):
+def _for(machine: Machine, node: syntax.For) -> Outcome:
+    if _is_idle(machine, node.words):
         return RUNS_ON
     return loops.walk_for(machine, node)
 
 
-def _put_off(machine: Machine, node: Node) -> bool:
+def _put_off(machine: Machine, node: syntax.FunctionDef | syntax.ClassDef) -> bool:
     """Bind a definition of a module's top level to its node: most are never looked up in a walk."""
     frame = machine.frame
     if machine.defining or frame.scope is not frame.module.scope:
         machine.defining = False
         return False
-    machine.write(frame.scope.names, node[2], (Lazy("", node[2], None, node, frame.module),))
+    machine.write(frame.scope.names, node.name, (Lazy("", node.name, None, node, frame.module),))
     return True
 
 
-def _define(machine: Machine, node: Node) -> Outcome:
+def _define(machine: Machine, node: syntax.FunctionDef) -> Outcome:
     if _put_off(machine, node):
         return RUNS_ON
     function = Function(machine.frame.module, node, machine.frame.scope)
-    machine.write(machine.frame.scope.names, node[2], roles.decorated(machine, function, node[5]))
+    machine.write(machine.frame.scope.names, node.name, roles.decorated(machine, function, node.decorator_list))
     return RUNS_ON
 
 
-def _class(machine: Machine, node: Node) -> Outcome:
+def _class(machine: Machine, node: syntax.ClassDef) -> Outcome:
     if _put_off(machine, node):
         return RUNS_ON
-    bases = [atom for base in node[3] for atom in bare(machine.evaluate(base)) if isinstance(atom, (Class, Symbol))]
+    bases = [atom for base in node.bases for atom in bare(machine.evaluate(base)) if isinstance(atom, (Class, Symbol))]
     members: dict[str, Value] = {}
     defined = Class(machine.frame.module, node, members, bases)
     scope = machine.frame.scope
     machine.frame.scope = Scope(members, scope)
     try:
-        walk(machine, node[4])
+        walk(machine, node.body)
     finally:
         machine.frame.scope = scope
     for value in members.values():
@@ -327,39 +334,39 @@ def _class(machine: Machine, node: Node) -> Outcome:
             if isinstance(atom, Function):
                 atom.owner = defined
                 atom.scope = scope
-    machine.write(scope.names, node[2], (defined,))
+    machine.write(scope.names, node.name, (defined,))
     return RUNS_ON
 
 
-def _import(machine: Machine, node: Node) -> Outcome:
+def _import(machine: Machine, node: syntax.Import | syntax.ImportFrom) -> Outcome:
     machine.library.bind_import(machine, machine.frame, node)
     return RUNS_ON
 
 
-def _global(machine: Machine, node: Node) -> Outcome:
-    machine.frame.scope.outer.update(node[2])
+def _global(machine: Machine, node: syntax.Global) -> Outcome:
+    machine.frame.scope.outer.update(node.names)
     return RUNS_ON
 
 
-def _assert(machine: Machine, node: Node) -> Outcome:
-    if conditions.test(machine, node[2]) is False:
+def _assert(machine: Machine, node: syntax.Assert) -> Outcome:
+    if conditions.test(machine, node.test) is False:
         return Outcome("raise")  # such as `assert world_size == 1`
-    narrowing.refine(machine, node[2], True)
-    narrowing.assume(machine, node[2])
+    narrowing.refine(machine, node.test, True)
+    narrowing.assume(machine, node.test)
     return RUNS_ON
 
 
-def _match(machine: Machine, node: Node) -> Outcome:
-    subject = machine.evaluate(node[2])
+def _match(machine: Machine, node: syntax.Match) -> Outcome:
+    subject = machine.evaluate(node.subject)
     rows: list[Any] = []
-    for captures, guard, body in node[3]:
+    for case in node.cases:
 
-        def run(captures: list[str] = captures, guard: Node | None = guard, body: list[Node] = body) -> Outcome:
-            for name in captures:
+        def run(case: syntax.MatchCase = case) -> Outcome:
+            for name in case.captures:
                 machine.write(machine.frame.scope.names, name, (Opaque(name, carried_by(subject)),))
-            if guard is not None:
-                machine.evaluate(guard)
-            return walk(machine, body)
+            if case.guard is not None:
+                machine.evaluate(case.guard)
+            return walk(machine, case.body)
 
         outcome, changes = machine.try_out(run)
         rows.append((outcome, changes, "all"))
@@ -367,25 +374,25 @@ def _match(machine: Machine, node: Node) -> Outcome:
     return RUNS_ON
 
 
-_STATEMENTS: dict[str, Callable[[Machine, Node], Outcome]] = {
-    "expr": _expr,
-    "assign": _assign,
-    "aug": _augment,
-    "if": _if,
-    "for": _for,
-    "while": loops.walk_while,
-    "with": _with,
-    "try": _try,
-    "return": _return,
-    "raise": _raise,
-    "break": _leave_loop,
-    "continue": _leave_loop,
-    "def": _define,
-    "class": _class,
-    "import": _import,
-    "from": _import,
-    "global": _global,
-    "assert": _assert,
-    "match": _match,
+_STATEMENTS: dict[type, Callable[[Machine, Any], Outcome]] = {
+    syntax.Expr: _expr,
+    syntax.Assign: _assign,
+    syntax.AugAssign: _augment,
+    syntax.If: _if,
+    syntax.For: _for,
+    syntax.While: loops.walk_while,
+    syntax.With: _with,
+    syntax.Try: _try,
+    syntax.Return: _return,
+    syntax.Raise: _raise,
+    syntax.Break: _leave_loop,
+    syntax.Continue: _leave_loop,
+    syntax.FunctionDef: _define,
+    syntax.ClassDef: _class,
+    syntax.Import: _import,
+    syntax.ImportFrom: _import,
+    syntax.Global: _global,
+    syntax.Assert: _assert,
+    syntax.Match: _match,
 }
-_DEFINITIONS = ("def", "class")
+_DEFINITIONS = (syntax.FunctionDef, syntax.ClassDef)

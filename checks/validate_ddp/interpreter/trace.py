@@ -14,8 +14,10 @@ from validate_ddp.interpreter.facts import Iterate, Launch
 from validate_ddp.interpreter.machine import MAIN, BudgetSpent, Machine, Stop
 from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
+from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
 from validate_ddp.interpreter.values import Const, Site
+from validate_ddp.source.syntax import Statement
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
 """Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
@@ -188,9 +190,9 @@ class Program:
         ]
         return bool(modes) and max(modes, key=lambda fact: fact.site.span.line).name == "eval"
 
-    def body(self, path: str) -> list[Any]:
-        """The lowered statements of a file of the program, by the path that sites name."""
-        body: list[Any] = self._summaries.body(os.path.abspath(path)) or []
+    def body(self, path: str) -> list[Statement]:
+        """The statements of a file of the program, by the path that sites name."""
+        body: list[Statement] = self._summaries.body(os.path.abspath(path)) or []
         return body
 
     def code(self, path: str, span: Span) -> str:
@@ -219,10 +221,10 @@ class Program:
 
 
 @roomy
-def trace(summaries: Any, entry: str) -> Program:
-    """Walk the script at the absolute path ``entry``."""
+def trace(summaries: Any, entry: str, registry: Registry) -> Program:
+    """Walk the script at the absolute path ``entry``, with what the registry knows of libraries."""
     library = Library(summaries, entry)
-    machine = Machine(library)
+    machine = Machine(library, registry)
     machine.evaluate = MethodType(expressions.evaluate, machine)
     machine.walk = MethodType(statements.walk, machine)
     machine.call = MethodType(calls.call_values, machine)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter.values import Opaque, bare
-
-Node = list[Any]
+from validate_ddp.source.syntax import BinOp, BoolOp, Compare, Constant, Expression, Name, Not
+from validate_ddp.source.traversal import last_name
 
 ONCE, OTHERS = "%once", "%others"
 """In the last of several turns, or in all but that; also the names of such truth values."""
@@ -14,38 +14,40 @@ OPPOSITE = {ONCE: OTHERS, OTHERS: ONCE, "": ""}
 _FLIPPED = ("NotEq", "Lt", "LtE", "IsNot", "NotIn")
 
 
-def turn(machine: Any, node: Node) -> str:
+def turn(machine: Any, node: Expression) -> str:
     """When the condition ``node``, of unknown truth, holds: ONCE, OTHERS, or empty where nothing is known."""
-    kind = node[0]
-    if kind == "cmp":
-        if len(node[2]) == 1 and (_cycles(node[1]) or _cycles(node[3][0]) or _counts(node[1]) or _counts(node[3][0])):
-            return OTHERS if node[2][0] in _FLIPPED else ONCE
+    if isinstance(node, Compare):
+        sides = (node.left, node.comparators[0])
+        if len(node.ops) == 1 and (any(map(_cycles, sides)) or any(map(_counts, sides))):
+            return OTHERS if node.ops[0] in _FLIPPED else ONCE
         return ""
-    if kind == "bin":
+    if isinstance(node, BinOp):
         return OTHERS if _cycles(node) else ""
-    if kind == "not":
-        return OPPOSITE[turn(machine, node[1])]
-    if kind == "bool":
-        for part in node[2]:
+    if isinstance(node, Not):
+        return OPPOSITE[turn(machine, node.operand)]
+    if isinstance(node, BoolOp):
+        for part in node.values:
             found = turn(machine, part)
             if found:
                 return found
         return ""
-    if kind == "name":
+    if isinstance(node, Name):
         for atom in bare(machine.evaluate(node)):
             if isinstance(atom, Opaque) and atom.name in OPPOSITE:
                 return atom.name
     return ""
 
 
-def _cycles(node: Node) -> bool:
+def _cycles(node: Expression) -> bool:
     """``step % several``: not by one."""
-    return node[0] == "bin" and node[1] == "Mod" and node[3] not in (["const", 1], ["const", 1.0])
+    if not isinstance(node, BinOp) or node.op != "Mod":
+        return False
+    return not (isinstance(node.right, Constant) and node.right.value == 1)
 
 
-def _counts(node: Node) -> bool:
+def _counts(node: Expression) -> bool:
     """``accumulate``, ``args.grad_accum_steps - 1``: the number of turns, or how many there have been."""
-    if node[0] == "bin":
-        return _counts(node[2]) or _counts(node[3])
-    name = node[1] if node[0] == "name" else node[2] if node[0] == "attr" else ""
-    return isinstance(name, str) and "accum" in name.lower() and "loss" not in name.lower()
+    if isinstance(node, BinOp):
+        return _counts(node.left) or _counts(node.right)
+    name = last_name(node).lower()
+    return "accum" in name and "loss" not in name

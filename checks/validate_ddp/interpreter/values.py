@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter.ranks import Who, opposite
+from validate_ddp.source.syntax import Binding, ClassDef, FunctionDef, Lambda
 
 # These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
 # constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
@@ -30,7 +31,9 @@ class Lazy:
 
     __slots__ = ("dotted", "module", "name", "node", "target")
 
-    def __init__(self, dotted: str, name: str, target: str | None, node: Any = None, module: Any = None) -> None:
+    def __init__(
+        self, dotted: str, name: str, target: str | None, node: Binding | None = None, module: Any = None
+    ) -> None:
         self.dotted = dotted
         self.name = name
         self.target = target
@@ -55,7 +58,7 @@ class Opaque:
 
     __slots__ = ("alike", "carries", "name")
 
-    def __init__(self, name: str = "", carries: tuple[Any, ...] = (), alike: bool = False) -> None:
+    def __init__(self, name: str = "", carries: Value = (), alike: bool = False) -> None:
         self.name = name
         self.carries = carries
         self.alike = alike
@@ -88,7 +91,7 @@ class Function:
 
     __slots__ = ("bound", "marks", "module", "node", "owner", "scope")
 
-    def __init__(self, module: Any, node: list[Any], scope: Any, owner: Any = None) -> None:
+    def __init__(self, module: Any, node: FunctionDef | Lambda, scope: Any, owner: Any = None) -> None:
         self.module = module
         self.node = node
         self.scope = scope
@@ -98,7 +101,7 @@ class Function:
 
     @property
     def name(self) -> str:
-        return "<lambda>" if self.node[0] == "lambda" else str(self.node[2])
+        return self.node.name
 
     def bind(self, instance: Any) -> Function:
         bound = Function(self.module, self.node, self.scope, self.owner)
@@ -111,7 +114,7 @@ class Class:
 
     __slots__ = ("bases", "members", "module", "node")
 
-    def __init__(self, module: Any, node: list[Any], members: dict[str, Value], bases: list[Any]) -> None:
+    def __init__(self, module: Any, node: ClassDef, members: dict[str, Value], bases: list[Any]) -> None:
         self.module = module
         self.node = node
         self.members = members
@@ -119,7 +122,7 @@ class Class:
 
     @property
     def name(self) -> str:
-        return str(self.node[2])
+        return self.node.name
 
     def lineage(self) -> list[Any]:
         """This class and its bases, nearest first; Symbols stand for classes outside the program."""
@@ -159,17 +162,23 @@ class Instance:
 
 
 class Resource:
-    """An object of a library that the rules know: its kind, where it was made, what it was made of."""
+    """An object that the walk knows: where it was made, what it was made of. ``objects`` and ``training`` hold a class
+    for each kind. phrase: how people are told of it."""
 
-    __slots__ = ("fields", "kind", "site")
+    __slots__ = ("fields", "site")
+    phrase: ClassVar[str] = ""
 
-    def __init__(self, kind: str, site: Site, fields: dict[str, Value] | None = None) -> None:
-        self.kind = kind
+    def __init__(self, site: Site, fields: dict[str, Value] | None = None) -> None:
         self.site = site
         self.fields: dict[str, Value] = fields if fields is not None else {}
 
-    def get(self, name: str) -> Value:
-        return self.fields.get(name, ())
+    def carried(self, seen: set[int]) -> Value:
+        """What a computation carries that this goes into."""
+        return (self,)
+
+    def wrapped(self) -> Value:
+        """What this stands for in a distributed launch: nothing but itself, unless it is a wrapper."""
+        return ()
 
 
 class Rank:
@@ -229,8 +238,24 @@ class OnRanks:
         self.sure = sure
 
 
-Value = tuple[Any, ...]
-"""Any of the classes above, as alternatives."""
+Atom = (
+    Const
+    | Opaque
+    | Symbol
+    | ModuleRef
+    | Function
+    | Class
+    | Instance
+    | Resource
+    | Rank
+    | WorldSize
+    | RankTest
+    | OnRanks
+    | Lazy
+)
+_A = TypeVar("_A")
+Value = tuple[Atom, ...]
+"""What a Python value may be: its alternatives."""
 
 UNKNOWN: Value = (Opaque(),)
 NONE: Value = (Const(None),)
@@ -238,7 +263,7 @@ TRUE: Value = (Const(True),)
 FALSE: Value = (Const(False),)
 
 
-def bare(value: Value) -> list[Any]:
+def bare(value: tuple[_A, ...]) -> list[_A]:
     """The atoms, with the marks of the ranks taken off."""
     if len(value) == 1 and type(value[0]) is not OnRanks:
         return [value[0]]
@@ -294,12 +319,7 @@ def join(first: Value, second: Value) -> Value:
             atoms.append(atom)
     if len(atoms) == len(first):
         return first
-    wrapped = [
-        inner
-        for atom in atoms
-        if isinstance(atom, Resource) and atom.kind in WRAPPERS
-        for inner in bare(atom.get("inner"))
-    ]
+    wrapped = [inner for atom in atoms if isinstance(atom, Resource) for inner in bare(atom.wrapped())]
     if wrapped:
         atoms = [atom for atom in atoms if not any(_same(atom, inner) for inner in wrapped)] or atoms
     if any(type(atom) is Rank and not atom.named for atom in atoms):  # what is known replaces what was guessed
@@ -314,10 +334,7 @@ def join(first: Value, second: Value) -> Value:
     return tuple(atoms)
 
 
-WRAPPERS = ("ddp", "fsdp", "dp", "engine")
-
-
-def unmarked(atom: Any) -> Any:
+def unmarked(atom: Atom) -> Any:
     return atom.atom if isinstance(atom, OnRanks) else atom
 
 
@@ -326,35 +343,21 @@ def on_ranks(value: Value, who: Who, sure: bool = True) -> Value:
     return tuple(atom if isinstance(atom, OnRanks) else OnRanks(atom, who, sure) for atom in value)
 
 
-def completed(value: Value, default: Value) -> Value:
-    """A value that may be there on some ranks only, with the default that the others get."""
-    held = {atom.who if isinstance(atom, OnRanks) else "all" for atom in value}
-    if len(held) != 1 or "all" in held:
-        return value
-    return join(value, on_ranks(default, opposite(held.pop()), all(atom.sure for atom in value)))
-
-
-def carried_by(atoms: Iterable[Any], seen: set[int] | None = None) -> tuple[Any, ...]:
+def carried_by(atoms: Iterable[Atom], seen: set[int] | None = None) -> Value:
     """The atoms worth following through a computation that the walk does not understand."""
     found: list[Any] = []
     for atom in atoms:
         atom = unmarked(atom)
         if type(atom) is Opaque:  # most are, with nothing in it: this is one of the walk's busiest places
-            parts: tuple[Any, ...] = atom.carries
+            parts: Value = atom.carries
             if not parts:
                 continue
         elif type(atom) in _PLAIN:
             continue
-        elif isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple", "range"):
+        elif isinstance(atom, Resource):
             seen = set() if seen is None else seen
-            if id(atom) in seen:  # containers hold each other, and themselves
-                continue
-            seen.add(id(atom))
-            held = islice(atom.fields.values(), _MOST_FIELDS)
-            parts = carried_by((part for value in held for part in value), seen)
-        elif isinstance(atom, Resource) and atom.kind == "state":
-            parts = (atom, *carried_by(atom.get("of"), seen))
-        elif isinstance(atom, (Resource, Instance, Rank, RankTest, WorldSize)):
+            parts = atom.carried(seen)
+        elif isinstance(atom, (Instance, Rank, RankTest, WorldSize)):
             parts = (atom,)
         else:
             continue
@@ -377,24 +380,20 @@ def is_whole(parts: tuple[Any, ...]) -> bool:
 _PLAIN = (Const, Symbol, Function)
 
 
-def reaching(value: Value) -> tuple[Any, ...]:
+def held_by(container: Resource, seen: set[int]) -> Value:
+    """What a container carries: what it holds; nothing where it was seen, as containers hold each other."""
+    if id(container) in seen:
+        return ()
+    seen.add(id(container))
+    held = islice(container.fields.values(), _MOST_FIELDS)
+    return carried_by((part for value in held for part in value), seen)
+
+
+def merged(*parts: Atom) -> Value:
+    """What a value carries that all of these went into, so many of them as it may, the first in any case."""
+    return tuple(dict.fromkeys(parts))[:_MOST_CARRIED]
+
+
+def reaching(value: Value) -> Value:
     """Every resource, instance and rank that the value is, holds, or was computed from."""
     return carried_by(value)
-
-
-def contents(value: Value, seen: set[int] | None = None) -> list[Any]:
-    """The atoms in the containers that the value is, all the way down."""
-    found: list[Any] = []
-    seen = set() if seen is None else seen
-    for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("list", "dict", "tuple") and id(atom) not in seen:
-            seen.add(id(atom))
-            for part in atom.fields.values():
-                found += [*bare(part), *contents(part, seen)]
-    return found
-
-
-def counted(resource: Resource, what: str) -> None:
-    """Count one more of something that happened to a resource."""
-    number = constant(resource.get(what))
-    resource.fields[what] = (Const(number + 1 if isinstance(number, int) else 1),)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from validate_ddp.interpreter.objects import Container
 from validate_ddp.interpreter.ranks import BY_NAME, phrase
+from validate_ddp.interpreter.training import State
 from validate_ddp.interpreter.values import (
     Class,
     Const,
@@ -24,33 +27,6 @@ from validate_ddp.interpreter.values import (
 
 _MOST = 3
 _DEEPEST = 4
-_KINDS = {
-    "ddp": "the DistributedDataParallel wrapper",
-    "fsdp": "the FullyShardedDataParallel wrapper",
-    "dp": "the DataParallel wrapper",
-    "engine": "the DeepSpeed engine",
-    "prepared": "what Accelerate prepared",
-    "sampler": "the DistributedSampler",
-    "plain_sampler": "a sampler that does not split",
-    "batch_sampler": "the batch sampler",
-    "loader": "the DataLoader",
-    "loaded": "what was loaded",
-    "subset": "a subset",
-    "output": "the output of the model run",
-    "accelerator": "the Accelerator",
-    "fabric": "the Fabric",
-    "file": "the file opened",
-    "writer": "the event writer",
-    "buffer": "the buffer in memory",
-    "unique": "a name that each process draws for itself",
-    "group": "the group",
-    "mesh": "the device mesh",
-    "namespace": "the parsed arguments",
-    "settings": "the configuration",
-    "device": "the device",
-    "batch": "a batch",
-    "item": "an item of the data",
-}
 _RANKS = {
     "global": "the global rank",
     "local": "the local rank",
@@ -58,7 +34,6 @@ _RANKS = {
     "group": "the rank in a group",
     "spawn": "the rank that the launcher passes",
 }
-_CONTAINERS = ("dict", "list", "tuple")
 
 
 def described(value: Value, depth: int = 0) -> str:
@@ -97,20 +72,20 @@ def _atom(atom: Any, depth: int) -> str:
 
 
 def _resource(atom: Resource, depth: int) -> str:
+    plainly = f"a {_CAPITAL.sub('_', type(atom).__name__).lower()}"
     if depth >= _DEEPEST:
-        return f"a {atom.kind}"
-    if atom.kind == "state":
-        return f"the state_dict of {described(atom.get('of'), depth + 1) or 'something'}"
-    if atom.kind in _CONTAINERS:
+        return plainly
+    if isinstance(atom, State):
+        return f"the state_dict of {described(atom.of, depth + 1) or 'something'}"
+    if isinstance(atom, Container):
         known = [(key, held) for key, held in atom.fields.items() if any(map(_is_telling, held))]
         rows = [("" if key == "*" else f"{key!r}: ") + described(held, depth + 1) for key, held in known[:_MOST]]
-        return (
-            f"a {atom.kind} with {'; '.join(rows)}{' and more' if len(known) > _MOST else ''}"
-            if rows
-            else f"a {atom.kind}"
-        )
+        return f"{plainly} with {'; '.join(rows)}{' and more' if len(known) > _MOST else ''}" if rows else plainly
     where = f" ({_place(atom)})" if atom.site.span.line else ""
-    return _KINDS.get(atom.kind, f"a {atom.kind}") + where
+    return (atom.phrase or plainly) + where
+
+
+_CAPITAL = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 def _is_telling(atom: Any) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Batch, Container, Options
+from validate_ddp.interpreter.training import Scheduler
 from validate_ddp.interpreter.values import Class, Const, Function, Opaque, Rank, Resource, bare
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
+from validate_ddp.source.syntax import FunctionDef, Lambda
 
 _MOST_WALKS = 5
 _MOST_WALKS_OF_SHORT = 40
@@ -19,27 +20,28 @@ that every rank makes. What differs in arguments alone may be lost, which is not
 ENOUGH = 2
 """After so many walks in such surroundings that met nothing new, a function's earlier results stand for it. Not said:
 what was not met twice is hardly met the third time."""
-_LIGHT = ("list", "dict", "tuple", "batch", "namespace", "settings", "scheduler")
+_LIGHT = (Container, Options, Batch, Scheduler, Const)
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
 
 def most_walks(function: Function) -> int:
     """How often a function is walked at most."""
-    body = function.node[4] if function.node[0] == "def" else []
-    return _MOST_WALKS_OF_SHORT if len(body) <= 4 else _MOST_WALKS
+    is_small = isinstance(function.node, Lambda) or len(function.node.body) <= 4
+    return _MOST_WALKS_OF_SHORT if is_small else _MOST_WALKS
 
 
 def is_short(function: Function) -> bool:
     """Whether it is a getter or the like, whose result may hang on its arguments alone."""
-    return function.node[0] == "def" and len(function.node[4]) <= _SHORT
+    return isinstance(function.node, FunctionDef) and len(function.node.body) <= _SHORT
 
 
 def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
     """Whether a walk of the function with these arguments can meet anything that rules ask about."""
-    if function.node[0] == "lambda" or function.node[6] or len(function.node[4]) <= _SHORT:
+    node = function.node
+    if isinstance(node, Lambda) or node.is_generator or len(node.body) <= _SHORT:
         return True
-    if machine.library.interesting(function.module, function.node[7]):
+    if machine.library.interesting(function.module, node.words):
         return True
     return _is_notable(machine, call)
 
@@ -57,8 +59,4 @@ def _is_notable(machine: Machine, call: Call) -> bool:
 
 def _weighty(call: Call) -> list[Any]:
     """The arguments' atoms worth a walk into a function that seems to do nothing of note."""
-    return [
-        atom
-        for atom in bare(call.given)
-        if not (isinstance(atom, Resource) and atom.kind in _LIGHT) and not isinstance(atom, Const)
-    ]
+    return [atom for atom in bare(call.given) if not isinstance(atom, _LIGHT)]

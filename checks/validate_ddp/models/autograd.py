@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import ClassMethod
 from validate_ddp.interpreter.values import Class, Function, Opaque, Value, bare, carried_by
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
-
-def applied(machine: Machine, cls: Class, call: Call) -> Value:
+def _applied(machine: Machine, cls: Class, call: Call) -> Value:
     """``Gather.apply(x)``: its forward runs, but the gradient is what its backward says.
 
     So the result is as good as the arguments, whatever collectives did in between, and those leave the arguments alone.
@@ -21,7 +18,7 @@ def applied(machine: Machine, cls: Class, call: Call) -> Value:
     member, _ = cls.find("forward")
     own_context = cls.find("setup_context")[0] is not None
     for atom in bare(member or ()):
-        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node[7]):
+        if isinstance(atom, Function) and machine.library.interesting(atom.module, atom.node.words):
             given = [_apart(value) for value in call.args]
             with machine.flagged(Flag.NO_GRAD):
                 machine.call(atom, *given if own_context else ((Opaque("ctx"),), *given))
@@ -34,3 +31,6 @@ def _apart(value: Value) -> Value:
         Opaque(atom.name, gradients.cut_parts(atom.carries)) if isinstance(atom, Opaque) else atom
         for atom in bare(value)
     )
+
+
+DECLARED = (ClassMethod("apply", _applied),)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import conditions, gradients
+from validate_ddp.interpreter import attributes, conditions, configuration, gradients, iteration, lengths
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Dict, Enumerate, Iterator, List, Namespace, Range, Sequence, Super, Zip
+from validate_ddp.interpreter.presence import completed
+from validate_ddp.interpreter.registry import Guess, Model, api
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Sampler, Wrapper
 from validate_ddp.interpreter.values import (
     FALSE,
     NONE,
@@ -26,29 +30,11 @@ from validate_ddp.interpreter.values import (
     WorldSize,
     bare,
     carried_by,
-    completed,
     constant,
     join,
     on_ranks,
     unmarked,
 )
-from validate_ddp.models import attributes, configuration, distributed, iteration, lengths
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-
-
-def find(name: str) -> Model | None:
-    root, _, rest = name.partition(".")
-    if root == "builtins":
-        return _BUILTINS.get(rest)
-    if root == "tqdm" or name.endswith(".tqdm"):
-        return _range if name.endswith("trange") else _through
-    if configuration.is_made_by(name):
-        return configuration.made
-    return _STANDARD.get(name)
 
 
 def _through(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -92,7 +78,7 @@ def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if name == "module" and len(call.args) == 3:
         result: Value = ()
         for atom in bare(call.args[0]):
-            inner = atom.get("inner") if conditions.is_wrapper(atom) else ()
+            inner = atom.inner if isinstance(atom, Wrapper) else ()
             result = join(result, inner or (atom,))
         return result
     result = ()
@@ -120,15 +106,15 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     name = constant(call.argument(1))
     atoms = bare(call.argument(0))
     if name == "module" and atoms:
-        wrapped = [conditions.is_wrapper(atom) for atom in atoms]
+        wrapped = [isinstance(atom, Wrapper) for atom in atoms]
         if all(wrapped):
             return TRUE
         if not any(wrapped) and all(isinstance(atom, Instance) for atom in atoms):
             return FALSE
         return UNKNOWN
-    if name in ("state_dict", "parameters") and atoms and all(conditions.is_wrapper(atom) for atom in atoms):
+    if name in ("state_dict", "parameters") and atoms and all(isinstance(atom, Wrapper) for atom in atoms):
         return TRUE
-    if name == "set_epoch" and any(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
+    if name == "set_epoch" and any(isinstance(atom, Sampler) for atom in atoms):
         return TRUE
     return (Opaque("", (), is_alike(call.argument(0))),)
 
@@ -137,19 +123,20 @@ def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
     wanted = {atom.last for atom in _flat(call.argument(1)) if isinstance(atom, Symbol)}
     atoms = bare(call.argument(0))
     if any("Parallel" in name or name in ("DDP", "FSDP") for name in wanted) and atoms:
-        kinds = [atom.kind if conditions.is_wrapper(atom) else "" for atom in atoms]
         verdicts = [
-            bool(kind) and any(_CLASSES.get(kind, "").endswith("." + w) or w in ("DDP", "FSDP") for w in wanted)
-            for kind in kinds
+            isinstance(atom, Wrapper)
+            and any(_CLASSES.get(type(atom), "").endswith("." + w) or w in ("DDP", "FSDP") for w in wanted)
+            for atom in atoms
         ]
         if all(verdicts):
             return TRUE
         if not any(verdicts) and not any(isinstance(atom, Opaque) for atom in atoms):
             return FALSE
-        if "dp" in kinds and wanted <= _THREADED and not {"ddp", "fsdp"}.isdisjoint(kinds):
+        kinds = {type(atom) for atom in atoms}
+        if DP in kinds and wanted <= _THREADED and not kinds.isdisjoint((DDP, FSDP)):
             return FALSE  # DataParallel is for a run of one process, and the walk is of the distributed launch
     if "DistributedSampler" in wanted and atoms:
-        if all(isinstance(atom, Resource) and atom.kind == "sampler" for atom in atoms):
+        if all(isinstance(atom, Sampler) for atom in atoms):
             return TRUE
     return UNKNOWN
 
@@ -157,7 +144,7 @@ def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _flat(value: Value) -> list[Any]:
     found: list[Any] = []
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+        if isinstance(atom, Sequence):
             found.extend(part for item in atom.fields.values() for part in _flat(item))
         else:
             found.append(atom)
@@ -178,11 +165,11 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _enumerate(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("enumerate", call.site, {"inner": call.argument(0, "iterable")}),)
+    return (Enumerate(call.site, inner=call.argument(0, "iterable")),)
 
 
 def _zip(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("zip", call.site, {str(index): value for index, value in enumerate(call.args)}),)
+    return (Zip(call.site, {str(index): value for index, value in enumerate(call.args)}),)
 
 
 def _iter(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -190,7 +177,7 @@ def _iter(machine: Machine, symbol: Symbol, call: Call) -> Value:
     found = iteration.loaders(value)
     if found:
         iteration.note(machine, value, call.site, "iter")
-        return (Resource("iterator", call.site, {"*": iteration.element(value)}),)
+        return (Iterator(call.site, {"*": iteration.element(value)}),)
     return value or UNKNOWN
 
 
@@ -213,9 +200,9 @@ def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _listed(call: Call, value: Value) -> Value:
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("list", "tuple"):
-            return (Resource("list", call.site, dict(atom.fields)),)
-    return (Resource("list", call.site, {"*": iteration.element(value)} if value else {}),)
+        if isinstance(atom, Sequence):
+            return (List(call.site, dict(atom.fields)),)
+    return (List(call.site, {"*": iteration.element(value)} if value else {}),)
 
 
 def _dict(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -223,11 +210,11 @@ def _dict(machine: Machine, symbol: Symbol, call: Call) -> Value:
     for atom in bare(call.argument(0)):
         if isinstance(atom, Resource):
             fields.update(atom.fields)
-    return (Resource("dict", call.site, fields),)
+    return (Dict(call.site, fields),)
 
 
 def _range(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("range", call.site, {str(index): value for index, value in enumerate(call.args)}),)
+    return (Range(call.site, {str(index): value for index, value in enumerate(call.args)}),)
 
 
 def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -244,40 +231,35 @@ def _super(machine: Machine, symbol: Symbol, call: Call) -> Value:
         if frame.function is not None and frame.function.bound is not None:
             if not isinstance(frame.function.bound, Instance):
                 return UNKNOWN
-            fields: dict[str, Value] = {"of": (frame.function.bound,), "owner": (frame.function.owner,)}
-            return (Resource("super", call.site, fields),)
+            return (Super(call.site, frame.function.bound, frame.function.owner),)
     return UNKNOWN
 
 
 _THREADED = frozenset({"DataParallel"})
-_CLASSES = {
-    "ddp": "torch.nn.parallel.DistributedDataParallel",
-    "dp": "torch.nn.DataParallel",
-    "fsdp": "torch.distributed.fsdp.FullyShardedDataParallel",
-    "sampler": "torch.utils.data.DistributedSampler",
+_CLASSES: dict[type[Resource], str] = {
+    DDP: "torch.nn.parallel.DistributedDataParallel",
+    DP: "torch.nn.DataParallel",
+    FSDP: "torch.distributed.fsdp.FullyShardedDataParallel",
+    Sampler: "torch.utils.data.DistributedSampler",
 }
 
 
 def _type(machine: Machine, symbol: Symbol, call: Call) -> Value:
     result: Value = ()
     for atom in bare(call.argument(0)):
-        if isinstance(atom, Resource) and atom.kind in _CLASSES:
-            result = join(result, (Symbol(_CLASSES[atom.kind]),))
+        if isinstance(atom, Resource) and type(atom) in _CLASSES:
+            result = join(result, (Symbol(_CLASSES[type(atom)]),))
         else:
             result = join(result, (atom.cls,) if isinstance(atom, Instance) else (Opaque("type"),))
     return result or (Opaque("type"),)
 
 
-def _vars(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return call.argument(0) or UNKNOWN
-
-
-def _partial(machine: Machine, symbol: Symbol, call: Call) -> Value:
+def _same(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return call.argument(0) or UNKNOWN
 
 
 def _set_default(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    distributed.note_world(machine, call.argument(0), call.argument(1))
+    attributes.note_world(machine, call.argument(0), call.argument(1))
     return attributes.environment(machine, call.argument(0))
 
 
@@ -288,54 +270,48 @@ def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("namespace", call.site, dict(call.keywords)),)
-
-
-def _wraps(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Symbol("functools.wrapper"),)
+    return (Namespace(call.site, dict(call.keywords)),)
 
 
 def _any_all(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last, carried_by(call.given)),)
 
 
-_BUILTINS: dict[str, Model] = {
-    "int": _int,
-    "float": _int,
-    "str": _str,
-    "bool": _bool,
-    "getattr": _getattr,
-    "hasattr": _hasattr,
-    "isinstance": _isinstance,
-    "setattr": _setattr,
-    "enumerate": _enumerate,
-    "zip": _zip,
-    "iter": _iter,
-    "next": _next,
-    "list": _list,
-    "tuple": _list,
-    "reversed": _through,
-    "sorted": _through,
-    "dict": _dict,
-    "range": _range,
-    "len": _len,
-    "super": _super,
-    "type": _type,
-    "vars": _vars,
-    "exec": configuration.executed,
-    "any": _any_all,
-    "all": _any_all,
-}
-_STANDARD: dict[str, Model] = {
-    "collections.OrderedDict": _dict,
-    "os.getenv": _getenv,
-    "os.environ.get": _getenv,
-    "os.environ.setdefault": _set_default,
-    "os.environ.pop": _getenv,
-    "functools.partial": _partial,
-    "functools.wraps": _wraps,
-    "argparse.Namespace": _namespace,
-    "types.SimpleNamespace": _namespace,
-    "itertools.chain": _zip,
-    "copy.deepcopy": _through,
-}
+def _find(name: str) -> Model | None:
+    """A bar that shows progress over what it is given."""
+    if name.startswith("tqdm.") or (name.endswith(".tqdm") and name != "builtins.tqdm"):
+        return _range if name.endswith("trange") else _through
+    return None
+
+
+def _named(names: str) -> list[str]:
+    return [f"builtins.{name}" for name in names.split()]
+
+
+DECLARED = (
+    api(_named("int float"), _int),
+    api(_named("str"), _str),
+    api(_named("bool"), _bool),
+    api(_named("getattr"), _getattr),
+    api(_named("hasattr"), _hasattr),
+    api(_named("isinstance"), _isinstance),
+    api(_named("setattr"), _setattr),
+    api(_named("enumerate"), _enumerate),
+    api([*_named("zip"), "itertools.chain"], _zip),
+    api(_named("iter"), _iter),
+    api(_named("next"), _next),
+    api(_named("list tuple"), _list),
+    api(_named("reversed sorted"), _through),
+    api([*_named("dict"), "collections.OrderedDict"], _dict),
+    api(_named("range"), _range),
+    api(_named("len"), _len),
+    api(_named("super"), _super),
+    api(_named("type"), _type),
+    api([*_named("vars"), "functools.partial"], _same),
+    api(_named("any all"), _any_all),
+    api("os.getenv os.environ.get os.environ.pop", _getenv),
+    api("os.environ.setdefault", _set_default),
+    api("functools.wraps", result=(Symbol("functools.wrapper"),)),
+    api("argparse.Namespace types.SimpleNamespace", _namespace),
+    Guess(_find),
+)

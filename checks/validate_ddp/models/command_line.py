@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.interpreter import facts, roles
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Resource, Value, bare, constant
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
+from validate_ddp.interpreter.objects import Namespace, Tuple
+from validate_ddp.interpreter.registry import Method
+from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Value, bare, constant
+from validate_ddp.source.syntax import Attribute, Name
 
 _DESTINATIONS = {
     "--local_rank": "local_rank",
@@ -21,7 +22,7 @@ _DESTINATIONS = {
 }
 
 
-def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
+def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
     """``parser.add_argument("--local_rank", ...)``: an option fact; all other options are of no interest."""
     _note_switch(machine, call)
     _note_rank(machine, call)
@@ -29,8 +30,9 @@ def declared(machine: Machine, atom: Any, call: Call) -> Value | None:
         option = constant(value)
         destination = _DESTINATIONS.get(option) if isinstance(option, str) else None
         if destination is not None:
-            function = call.node[1] if call.node else []
-            parser = function[1][1] if function and function[1][0] == "name" else ""
+            function = call.node.func if call.node else None
+            receiver = function.value if isinstance(function, Attribute) else None
+            parser = receiver.id if isinstance(receiver, Name) else ""
             machine.record(
                 facts.Option(
                     destination,
@@ -75,7 +77,10 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
         if isinstance(fact, facts.Option):
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
             fields[fact.name] = (asked,)
-    namespace: Value = (Resource("namespace", call.site, fields),)
+    namespace: Value = (Namespace(call.site, fields),)
     if call.name == "parse_known_args":
-        return (Resource("tuple", call.site, {"0": namespace, "1": UNKNOWN}),)
+        return (Tuple(call.site, {"0": namespace, "1": UNKNOWN}),)
     return namespace
+
+
+DECLARED = (Method("add_argument", _declared, fact="option"),)

@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.surroundings import bodies_of
-from validate_ddp.interpreter.values import Class, Const, Function, Resource, Symbol, Value, bare, constant
-from validate_ddp.models import randomness
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
+from validate_ddp.interpreter.registry import Base, api
+from validate_ddp.interpreter.training import BatchSampler, Loader, PlainSampler, Sampler, Subset
+from validate_ddp.interpreter.values import (
+    TRUE,
+    Class,
+    Const,
+    Function,
+    Instance,
+    Opaque,
+    Symbol,
+    Value,
+    bare,
+    constant,
+)
+from validate_ddp.models import randomness, unknown
+from validate_ddp.source.syntax import Assign, Attribute, FunctionDef, Statement
+from validate_ddp.source.traversal import bodies_of
 
 _LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
-
-
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if last == "DistributedSampler" and root not in ("catalyst",):
-        return _distributed_sampler
-    if last in ("DataLoader", "StatefulDataLoader") and root in ("torch", "torchdata", "monai"):
-        return _loader
-    if last in ("DataLoaderX", "MultiEpochsDataLoader", "FastDataLoader"):
-        return _loader
-    if root == "torch" and last in _SAMPLERS:
-        return _SAMPLERS[last]
-    return None
 
 
 def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if constant(call.argument(1, "num_replicas")) == 1:
         return _plain_sampler(machine, symbol, call)  # one replica shares nothing
     shuffle = call.argument(3, "shuffle") or ((Const(True),) if not call.open else ())
-    sampler = Resource("sampler", call.site, {"dataset": call.argument(0, "dataset"), "shuffle": shuffle})
+    sampler = Sampler(call.site, dataset=call.argument(0, "dataset"), shuffle=shuffle)
     if Flag.CONDITIONAL in machine.flags:
-        sampler.fields["conditional"] = (Const(True),)
+        sampler.conditional = (Const(True),)
     if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
         replicas, rank = call.argument(1, "num_replicas"), call.argument(2, "rank")
         made = facts.Sampler(
@@ -50,7 +43,7 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (sampler,)
 
 
-def _methods(cls: Class) -> dict[str, list[Any]]:
+def _methods(cls: Class) -> dict[str, FunctionDef]:
     """The methods that are written in the program, by name."""
     return {
         name: atom.node
@@ -58,19 +51,19 @@ def _methods(cls: Class) -> dict[str, list[Any]]:
         if isinstance(base, Class)
         for name, member in base.members.items()
         for atom in bare(member)
-        if isinstance(atom, Function) and atom.node[0] == "def"
+        if isinstance(atom, Function) and isinstance(atom.node, FunctionDef)
     }
 
 
 def epoch_setters(cls: Class) -> frozenset[str]:
     """The methods by which a class derived from a sampler sets its epoch in a way of its own, as one that sets parts of
     an epoch too."""
-    return frozenset(name for name, node in _methods(cls).items() if name != "__init__" and _sets_epoch(node[4]))
+    return frozenset(name for name, node in _methods(cls).items() if name != "__init__" and _sets_epoch(node.body))
 
 
-def _sets_epoch(body: list[Any]) -> bool:
+def _sets_epoch(body: list[Statement]) -> bool:
     return any(
-        (node[0] == "assign" and any(target[0] == "attr" and target[2] == "epoch" for target in node[2]))
+        (isinstance(node, Assign) and any(isinstance(t, Attribute) and t.attr == "epoch" for t in node.targets))
         or any(map(_sets_epoch, bodies_of(node)))
         for node in body
     )
@@ -78,7 +71,7 @@ def _sets_epoch(body: list[Any]) -> bool:
 
 def deals_by_itself(cls: Class) -> bool:
     """Whether a class derived from a sampler draws an order of its own, on which ``set_epoch`` has no effect."""
-    methods = {name: node[7] for name, node in _methods(cls).items()}
+    methods = {name: node.words for name, node in _methods(cls).items()}
     if "__iter__" not in methods or "super" in methods["__iter__"] or "set_epoch" in methods:
         return False
     return not any("epoch" in names for name, names in methods.items() if name != "__init__")
@@ -86,51 +79,66 @@ def deals_by_itself(cls: Class) -> bool:
 
 def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
     fields = {name: call.argument(index, name) for index, name in enumerate(_LOADER_ARGUMENTS)}
-    loader = Resource("loader", call.site, {name: value for name, value in fields.items() if value})
+    loader = Loader(call.site, **{name: value for name, value in fields.items() if value})
     for name in ("worker_init_fn", "generator"):
         if name in call.keywords:
             loader.fields[name] = call.keywords[name]
     if "worker_init_fn" in call.keywords:
         randomness.seed_workers(machine, call)
     if call.open:
-        loader.fields["open"] = (Const(True),)
+        loader.open = (Const(True),)
     machine.record(facts.Loader(symbol.last, loader=(loader,), **loader.fields), call.site)
     return (loader,)
 
 
 def _plain_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("plain_sampler", call.site, {"dataset": call.argument(0)}),)
+    return (PlainSampler(call.site, dataset=call.argument(0)),)
 
 
 def _batch_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("batch_sampler", call.site, {"sampler": call.argument(0, "sampler")}),)
+    return (BatchSampler(call.site, sampler=call.argument(0, "sampler")),)
 
 
 def _subset(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("subset", call.site, {"dataset": call.argument(0), "indices": call.argument(1)}),)
+    return (Subset(call.site, dataset=call.argument(0), indices=call.argument(1)),)
 
 
-_SAMPLERS: dict[str, Model] = {
-    "RandomSampler": _plain_sampler,
-    "SequentialSampler": _plain_sampler,
-    "WeightedRandomSampler": _plain_sampler,
-    "BatchSampler": _batch_sampler,
-    "Subset": _subset,
-}
-
-
-def distributed_samplers(value: Value) -> list[Resource]:
+def distributed_samplers(value: Value) -> list[Sampler]:
     """The torch DistributedSamplers that ``value`` is or draws from."""
-    found = []
+    found: list[Sampler] = []
     for atom in bare(value):
-        base = getattr(atom, "base", None)
-        if isinstance(base, Resource):
-            atom = base
-        if isinstance(atom, Resource):
-            if atom.kind == "sampler":
-                found.append(atom)
-            elif atom.kind == "batch_sampler":
-                found.extend(distributed_samplers(atom.get("sampler")))
-            elif atom.kind == "loader":
-                found.extend(distributed_samplers(atom.get("sampler") + atom.get("batch_sampler")))
+        source = atom.base if isinstance(atom, Instance) else atom
+        if isinstance(source, Sampler):
+            found.append(source)
+        elif isinstance(source, BatchSampler):
+            found.extend(distributed_samplers(source.sampler))
+        elif isinstance(source, Loader):
+            found.extend(distributed_samplers(source.sampler + source.batch_sampler))
     return found
+
+
+def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> Loader | Sampler | PlainSampler | None:
+    """The loader or sampler that an instance of a class of the program is."""
+    if base.last not in ("DataLoader", "DistributedSampler") or not machine.registry.knows(base.name):
+        return None
+    for atom in bare(machine.registry.call_symbol(machine, base, call)):
+        if isinstance(atom, (Loader, Sampler, PlainSampler)):
+            atom.derived = (Opaque("derived"),)
+            if isinstance(atom, Sampler) and cls is not None:
+                machine.epoch_setters |= epoch_setters(cls)
+                if deals_by_itself(cls):
+                    atom.own_order = TRUE
+            return atom
+    return None
+
+
+DECLARED = (
+    api("DistributedSampler", _distributed_sampler, within="*", fact="sampler"),
+    api("DistributedSampler", unknown.unresolved, within="catalyst"),
+    api("DataLoader StatefulDataLoader", _loader, within="torch torchdata monai", fact="loader"),
+    api("DataLoaderX MultiEpochsDataLoader FastDataLoader", _loader, within="*", fact="loader"),
+    api("RandomSampler SequentialSampler WeightedRandomSampler", _plain_sampler, within="torch"),
+    api("BatchSampler", _batch_sampler, within="torch"),
+    api("Subset", _subset, within="torch"),
+    Base(_derived),
+)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import facts, gradients, vocabulary
+from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import List, Sequence
+from validate_ddp.interpreter.registry import Method, Methods, Model, api
+from validate_ddp.interpreter.training import Group, Mesh
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -16,7 +19,6 @@ from validate_ddp.interpreter.values import (
     Opaque,
     Rank,
     RankTest,
-    Resource,
     Symbol,
     Value,
     WorldSize,
@@ -24,42 +26,12 @@ from validate_ddp.interpreter.values import (
     carried_by,
     constant,
     is_none,
+    merged,
 )
-from validate_ddp.models import metrics, uses
+from validate_ddp.models import uses
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-_ROOTS = ("torch", "horovod", "mpi4py", "torch_xla", "deepspeed", "apex", "accelerate", "oneflow", "colossalai")
-
-
-def find(name: str) -> Model | None:
-    """The model of ``name``, if it is one of this file's."""
-    root, _, rest = name.partition(".")
-    last = name.rpartition(".")[2]
-    if root == "torch" and rest.startswith("distributed"):
-        if last in vocabulary.COLLECTIVES or last in TORCH.get(name.rpartition(".")[0], ()):
-            return collective
-        return _TORCH.get(last)
-    if root == "torch" and rest.startswith(("cuda.", "accelerator.")):
-        return _CUDA.get(last)
-    if root == "torch" and rest.startswith("multiprocessing"):
-        return _LAUNCH.get(last)
-    if root in ("multiprocessing", "torch_xla"):
-        return _LAUNCH.get(last) or (_XLA.get(last) if root == "torch_xla" else None)
-    if root == "horovod":
-        return collective if last in vocabulary.HOROVOD_COLLECTIVES else _HOROVOD.get(last)
-    if root == "mpi4py":
-        return collective if last in vocabulary.MPI_COLLECTIVES else _MPI.get(last)
-    if root == "deepspeed" and last in ("init_distributed", "destroy_process_group"):
-        return _initialise if last == "init_distributed" else _destroy
-    if root == "atexit" and last == "register":
-        return _at_exit
-    if (root not in _ROOTS or root == "deepspeed") and last == "destroy_process_group":
-        return _destroy
-    return None
+from validate_ddp.source.syntax import Constant
+from validate_ddp.source.traversal import dotted, keywords_of
 
 
 def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -94,24 +66,24 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         _share(machine, call)
     carries = carried_by(call.given)
     if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
-        carries = (metrics.REDUCED, *carries)[:12]  # out of place
+        carries = merged(metrics.REDUCED, *carries)  # out of place
     elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
         metrics.items_reduced(machine, call)
         carries = metrics.reduced(call, carries)
         metrics.collective_in_method(machine)
     if symbol.last == "new_group":
-        return (Resource("group", call.site, {"ranks": call.argument(0, "ranks")}),)
+        return (Group(call.site, ranks=call.argument(0, "ranks")),)
     if symbol.last == "init_device_mesh":
         return _mesh(machine, symbol, call)
     return (Opaque(symbol.last + "()", carries),)
 
 
-def mesh_method(mesh: Resource, call: Call) -> Value | None:
+def _mesh_method(machine: Machine, mesh: Mesh, call: Call) -> Value | None:
     """A method of a device mesh, or of a part of one; None for one without a model."""
     if call.name == "get_rank":
         return (Rank("global"),)
     if call.name == "get_group":
-        return (Resource("group", call.site),)
+        return (Group(call.site),)
     return (mesh,) if call.name == "_flatten" else None
 
 
@@ -119,13 +91,13 @@ def _share(machine: Machine, call: Call) -> None:
     """After a broadcast of objects every rank has what one had."""
     for value in (*call.args, *call.keywords.values()):
         for atom in bare(value):
-            if isinstance(atom, Resource) and atom.kind == "list":
+            if isinstance(atom, List):
                 for key, held in list(atom.fields.items()):
                     machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
 
 
 def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("mesh", call.site),)
+    return (Mesh(call.site),)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
@@ -172,12 +144,6 @@ def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return NONE
 
 
-def note_world(machine: Machine, key: Value, value: Value) -> None:
-    """Record that the script makes itself a world of one: `os.environ.setdefault("WORLD_SIZE", "1")`."""
-    if constant(key) == "WORLD_SIZE" and constant(value) in (1, "1"):
-        machine.record(facts.WorldOfOne("WORLD_SIZE"), machine.site())
-
-
 def _is_loop_back(machine: Machine, method: Any) -> bool:
     """Whether the ranks meet at an address that other machines cannot reach."""
     if isinstance(method, str) and method.startswith("tcp:"):
@@ -187,14 +153,10 @@ def _is_loop_back(machine: Machine, method: Any) -> bool:
 
 def _written(call: Call, name: str) -> str:
     """The source text of a keyword argument, where it is no more than a name, a field or a number."""
-    for keyword, node in call.node[3] if call.node else ():
-        if keyword == name:
-            field = ""
-            while node[0] == "attr":
-                node, field = node[1], f".{node[2]}{field}"
-            if node[0] == "name" or (node[0] == "const" and type(node[1]) in (int, float)):
-                return f"{node[1]}{field}"
-    return ""
+    node = keywords_of(call.node).get(name) if call.node else None
+    if isinstance(node, Constant) and type(node.value) in (int, float):
+        return str(node.value)
+    return (dotted(node) if node else None) or ""
 
 
 def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -203,7 +165,7 @@ def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    for atom in bare(call.argument(0)):
+    for atom in bare(call.value("func")):
         if isinstance(atom, Symbol) and atom.last == "destroy_process_group":
             machine.record(facts.ProcessGroup("destroy"), call.site)
         elif isinstance(atom, Function):
@@ -218,12 +180,8 @@ def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return TRUE if started else (Opaque("is_initialized_yet"),)
 
 
-def _constant_model(value: Value) -> Model:
-    return lambda machine, symbol, call: value
-
-
 def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    group = _none_for_default(call.argument(0, "group"))
+    group = _none_for_default(call.value("group"))
     if not group or constant(group) is None:
         return (Rank("global"),)
     machine.record(facts.GroupRank(symbol.last), call.site)
@@ -237,7 +195,7 @@ def rank_in(atom: Any, call: Call) -> Value:
     """
     last = call.name.lower().lstrip("_").removeprefix("get_")
     holder = {"local_rank": "mesh", "rank": "group"}.get(last, "")
-    if isinstance(atom, Resource) and atom.kind == holder:
+    if (holder == "mesh" and isinstance(atom, Mesh)) or (holder == "group" and isinstance(atom, Group)):
         return (Rank("group"),)
     if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and "mesh" in atom.name)):
         return (Rank("group", named=last),)
@@ -257,69 +215,40 @@ def _none_for_default(group: Value) -> Value:
     )
 
 
-_TORCH: dict[str, Model] = {
-    "init_process_group": _initialise,
-    "destroy_process_group": _destroy,
-    "is_available": _constant_model(TRUE),
-    "is_nccl_available": _constant_model(TRUE),
-    "is_initialized": _is_initialized,
-    "is_torchelastic_launched": _constant_model(UNKNOWN),
-    "get_rank": _get_rank,
-    "DeviceMesh": _mesh,
-    "get_group_rank": _constant_model((Rank("group"),)),
-    "get_node_local_rank": _constant_model((Rank("local"),)),
-    "get_world_size": _constant_model((WorldSize(),)),
-}
-
-
 def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
     machine.record(facts.Device(symbol.last, device=call.argument(0, "device")), call.site)
     return NONE
 
 
-_CUDA: dict[str, Model] = {
-    "set_device": _set_device,
-    "set_device_index": _set_device,
-    "device_count": _constant_model((WorldSize(local=True),)),
-    "is_available": _constant_model(TRUE),
-}
-
-
 def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``mp.spawn(fn, args, nprocs)``: fn(index, *args) in each process."""
-    from validate_ddp.interpreter import calls
-
-    nprocs = call.argument(2, "nprocs")
+    nprocs = call.value("nprocs")
     if constant(nprocs) == 1:
         return NONE
     machine.record(facts.Launch("spawn", nprocs=nprocs), call.site)
-    calls.spawned(machine, call.argument(0, "fn"), [(Rank("spawn"),), *_arguments(call.argument(1, "args"))], call.site)
+    calls.spawned(machine, call.value("fn"), [(Rank("spawn"),), *_arguments(call.value("args"))], call.site)
     return NONE
 
 
 def launched_in_notebook(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``notebook_launcher(fn, args, num_processes)`` of Accelerate: fn(*args) in each process."""
-    from validate_ddp.interpreter import calls
-
-    number = call.argument(2, "num_processes")
+    number = call.value("num_processes")
     if constant(number) != 1:
         machine.record(facts.Launch("spawn", nprocs=number), call.site)
-        calls.spawned(machine, call.argument(0, "function"), _arguments(call.argument(1, "args")), call.site)
+        calls.spawned(machine, call.value("function"), _arguments(call.value("args")), call.site)
     return NONE
 
 
 def _arguments(value: Value) -> list[Value]:
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+        if isinstance(atom, Sequence):
             return list(atom.fields.values())
     return []
 
 
 def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``Process(target=fn, args=(i, ...))`` in a loop: one process a rank, the loop's number its rank."""
-    from validate_ddp.interpreter import calls
-
-    given = _arguments(call.argument(3, "args"))
+    given = _arguments(call.value("args"))
     counters = {loop.target for loop in machine.loops if loop.target}
     if machine.loops:
         machine.record(facts.Launch("Process"), call.site)
@@ -327,15 +256,15 @@ def _process(machine: Machine, symbol: Symbol, call: Call) -> Value:
         (Rank("spawn"),) if any(isinstance(a, Opaque) and a.name in counters for a in bare(value)) else value
         for value in given
     ]
-    calls.spawned(machine, call.argument(1, "target"), arguments, call.site)
+    calls.spawned(machine, call.value("target"), arguments, call.site)
     return (Opaque("process"),)
 
 
-_LAUNCH: dict[str, Model] = {
-    "spawn": _spawn,
-    "start_processes": _spawn,
-    "Process": _process,
-}
+def _bind_process(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
+    if "target" in call.keywords:
+        return machine.registry.call_symbol(machine, Symbol("multiprocessing.Process"), call)
+    return None
 
 
 def _horovod(value: Value) -> Model:
@@ -348,23 +277,43 @@ def _horovod(value: Value) -> Model:
     return ask
 
 
-_HOROVOD: dict[str, Model] = {
-    "init": _constant_model(NONE),
-    "rank": _horovod((Rank("global"),)),
-    "local_rank": _horovod((Rank("local"),)),
-    "size": _horovod((WorldSize(),)),
-    "local_size": _horovod((WorldSize(local=True),)),
-}
-_MPI: dict[str, Model] = {
-    "Get_rank": _constant_model((Rank("global"),)),
-    "Get_size": _constant_model((WorldSize(),)),
-}
-_XLA: dict[str, Model] = {
-    "is_master_ordinal": _constant_model((RankTest("zero"),)),
-    "get_ordinal": _constant_model((Rank("global"),)),
-    "global_ordinal": _constant_model((Rank("global"),)),
-    "get_local_ordinal": _constant_model((Rank("local"),)),
-    "xrt_world_size": _constant_model((WorldSize(),)),
-    "rendezvous": collective,
-    "mesh_reduce": collective,
-}
+_GLOBAL, _LOCAL, _WORLD, _NODE = (Rank("global"),), (Rank("local"),), (WorldSize(),), (WorldSize(local=True),)
+_STARTING = "torch.multiprocessing multiprocessing torch_xla"
+
+DECLARED = (
+    api(vocabulary.COLLECTIVES, collective, within="torch.distributed", fact="collective"),
+    *(api(names, collective, within=place, fact="collective") for place, names in TORCH.items()),
+    api("init_process_group", _initialise, within="torch.distributed", fact="process_group"),
+    api("is_available is_nccl_available", within="torch.distributed", result=TRUE),
+    api("is_initialized", _is_initialized, within="torch.distributed"),
+    api("is_torchelastic_launched", within="torch.distributed", result=UNKNOWN),
+    api("get_rank", _get_rank, within="torch.distributed", parameters="group", fact="group_rank"),
+    api("DeviceMesh", _mesh, within="torch.distributed"),
+    api("get_group_rank", within="torch.distributed", result=(Rank("group"),)),
+    api("get_node_local_rank", within="torch.distributed", result=_LOCAL),
+    api("get_world_size", within="torch.distributed", result=_WORLD),
+    api("destroy_process_group", _destroy, within="*", fact="process_group"),
+    api("init_distributed", _initialise, within="deepspeed", fact="process_group"),
+    api("atexit.register", _at_exit, parameters="func", fact="process_group"),
+    api("set_device set_device_index", _set_device, within="torch.cuda torch.accelerator", fact="device"),
+    api("device_count", within="torch.cuda torch.accelerator", result=_NODE),
+    api("is_available", within="torch.cuda torch.accelerator", result=TRUE),
+    api("spawn start_processes", _spawn, within=_STARTING, parameters="fn args nprocs", fact="launch"),
+    api("Process", _process, within=_STARTING, parameters="group target name args", fact="launch"),
+    api("is_master_ordinal", within="torch_xla", result=(RankTest("zero"),)),
+    api("get_ordinal global_ordinal", within="torch_xla", result=_GLOBAL),
+    api("get_local_ordinal", within="torch_xla", result=_LOCAL),
+    api("xrt_world_size", within="torch_xla", result=_WORLD),
+    api("rendezvous mesh_reduce", collective, within="torch_xla", fact="collective"),
+    api(vocabulary.HOROVOD_COLLECTIVES, collective, within="horovod", fact="collective"),
+    api("init", within="horovod", result=NONE),
+    api("rank", _horovod(_GLOBAL), within="horovod", fact="launch"),
+    api("local_rank", _horovod(_LOCAL), within="horovod", fact="launch"),
+    api("size", _horovod(_WORLD), within="horovod", fact="launch"),
+    api("local_size", _horovod(_NODE), within="horovod", fact="launch"),
+    api(vocabulary.MPI_COLLECTIVES, collective, within="mpi4py", fact="collective"),
+    api("Get_rank", within="mpi4py", result=_GLOBAL),
+    api("Get_size", within="mpi4py", result=_WORLD),
+    Methods(Mesh, _mesh_method),
+    Method("Process", _bind_process, fact="launch"),
+)

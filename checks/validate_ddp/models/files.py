@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from validate_ddp.interpreter import facts, vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Unique
+from validate_ddp.interpreter.registry import api
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import Buffer, File, Handler, Loaded, Writer
 from validate_ddp.interpreter.values import (
     Const,
     OnRanks,
@@ -19,24 +20,12 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
     constant,
+    merged,
     reaching,
 )
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-
-
-def find(name: str) -> Model | None:
-    if name in vocabulary.CHECKPOINT_WRITERS:
-        return _save
-    last = name.rpartition(".")[2]
-    if last in ("uuid1", "uuid4"):  # lhotse and others bring their own
-        return _unique
-    return _FILES.get(name) or (_named_writer if last in _NAMED_WRITERS else None)
-
-
+_UNIQUE = """tempfile.mkdtemp tempfile.mktemp tempfile.mkstemp tempfile.NamedTemporaryFile tempfile.TemporaryDirectory
+    tempfile.TemporaryFile os.getpid builtins.hash random.random random.randint random.choice secrets.token_hex"""
 _NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json dump_json write_json".split())
 """Helpers of files that are not there, whose names say that they write a file and nothing else."""
 
@@ -68,22 +57,15 @@ def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    loaded = Resource("loaded", call.site, {"path": call.argument(0, "f")})
-    machine.record(
-        facts.Load(
-            symbol.name,
-            loaded=(loaded,),
-            path=call.argument(0, "f"),
-            map_location=call.argument(1, "map_location") or ((Const(...),) if call.open else ()),
-        ),
-        call.site,
-    )
-    path = call.argument(0, "f")
-    return (Opaque("loaded", (loaded, *reaching(path))[:12], is_alike(path)),)
+    path = call.value("f")
+    loaded = Loaded(call.site, path=path)
+    map_location = call.value("map_location") or ((Const(...),) if call.open else ())
+    machine.record(facts.Load(symbol.name, loaded=(loaded,), path=path, map_location=map_location), call.site)
+    return (Opaque("loaded", merged(loaded, *reaching(path)), is_alike(path)),)
 
 
 def _open(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return opened(machine, call.argument(0, "file"), call.argument(1, "mode"), call)
+    return opened(machine, call.value("file"), call.value("mode"), call)
 
 
 def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Value:
@@ -91,45 +73,41 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     mode = constant(mode_value)
     if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
         machine.record(facts.Save("open", path=path, mode=mode_value, role="file"), call.site)
-    return (Resource("file", call.site, {"path": path, "mode": mode_value}),)
+    return (File(call.site, path=path, mode=mode_value),)
 
 
-def _dump(position: int) -> Model:
+def _dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``dump(object, file)``: writing to a handle that was opened here was noted there."""
-
-    def dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        target = call.argument(position, "file") or call.argument(position, "stream") or call.argument(position, "fp")
-        if not target or any(isinstance(atom, Resource) for atom in bare(target)):
-            return (Const(None),)
+    target = call.value("file")
+    if target and not any(isinstance(atom, Resource) for atom in bare(target)):
         machine.record(facts.Save(symbol.last, path=target, role="handle"), call.site)
-        return (Const(None),)
-
-    return dump
+    return (Const(None),)
 
 
-def _writes(position: int, name: str, role: facts.Role = "file") -> Model:
-    def write(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        path = call.argument(position, name)
-        machine.record(facts.Save(symbol.last, path=path, role=role), call.site)
-        return (Const(None),)
+def _write(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record(facts.Save(symbol.last, path=call.value("path"), role="file"), call.site)
+    return (Const(None),)
 
-    return write
+
+def _write_checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record(facts.Save(symbol.last, path=call.value("path"), role="checkpoint"), call.site)
+    return (Const(None),)
 
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    path = call.argument(-1, "filename") if symbol.last == "basicConfig" else call.argument(0, "filename")
-    handler = Resource("handler", call.site)
-    level = call.argument(-1, "level")
+    path = call.value("filename")
+    handler = Handler(call.site)
+    level = call.value("level")
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(part, Rank) for part in reaching(level)):
-        handler.fields["quiet"] = (Const(True),)  # the other ranks log errors only
+        handler.quiet = (Const(True),)  # the other ranks log errors only
     if path and constant(path) is not None:
         machine.record(facts.Save(symbol.last, path=path, role="log", handler=(handler,)), call.site)
     return (handler,)
 
 
 def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    path = call.argument(0, "log_dir") or call.argument(0, "logdir")
-    writer = Resource("writer", call.site, {"path": path})
+    path = call.value("log_dir")
+    writer = Writer(call.site, path=path)
     machine.record(facts.Save(symbol.last, path=path, role="log", writer=(writer,)), call.site)
     return (writer,)
 
@@ -143,52 +121,34 @@ def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _buffer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("buffer", call.site),)
+    return (Buffer(call.site),)
 
 
 def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Opaque("unique", (Resource("unique", call.site),)),)
+    return (Opaque("unique", (Unique(call.site),)),)
 
 
-_FILES: dict[str, Model] = {
-    "torch.load": _load,
-    "builtins.open": _open,
-    "io.open": _open,
-    "codecs.open": _open,
-    "os.path.join": _join,
-    "pathlib.Path": _join,
-    "pathlib.PurePath": _join,
-    "io.BytesIO": _buffer,
-    "io.StringIO": _buffer,
-    "tempfile.mkdtemp": _unique,
-    "tempfile.mktemp": _unique,
-    "tempfile.mkstemp": _unique,
-    "tempfile.NamedTemporaryFile": _unique,
-    "tempfile.TemporaryDirectory": _unique,
-    "tempfile.TemporaryFile": _unique,
-    "os.getpid": _unique,
-    "builtins.hash": _unique,
-    "random.random": _unique,
-    "random.randint": _unique,
-    "random.choice": _unique,
-    "secrets.token_hex": _unique,
-    "pickle.dump": _dump(1),
-    "json.dump": _dump(1),
-    "yaml.dump": _dump(1),
-    "yaml.safe_dump": _dump(1),
-    "joblib.dump": _writes(1, "filename"),
-    "numpy.save": _writes(0, "file"),
-    "numpy.savez": _writes(0, "file"),
-    "numpy.savez_compressed": _writes(0, "file"),
-    "numpy.savetxt": _writes(0, "fname"),
-    "shutil.copy": _writes(1, "dst"),
-    "shutil.copy2": _writes(1, "dst"),
-    "shutil.copyfile": _writes(1, "dst"),
-    "shutil.copytree": _writes(1, "dst"),
-    "torch.onnx.export": _writes(2, "f", "checkpoint"),
-    "logging.basicConfig": _logging,
-    "logging.FileHandler": _logging,
-    "torch.utils.tensorboard.SummaryWriter": _writer,
-    "torch.utils.tensorboard.writer.SummaryWriter": _writer,
-    "tensorboardX.SummaryWriter": _writer,
-}
+_SUMMARY_WRITERS = (
+    "torch.utils.tensorboard.SummaryWriter",
+    "torch.utils.tensorboard.writer.SummaryWriter",
+    "tensorboardX.SummaryWriter",
+)
+DECLARED = (
+    api(vocabulary.CHECKPOINT_WRITERS, _save, fact="save"),
+    api("torch.load", _load, parameters="f map_location", fact="load"),
+    api("builtins.open io.open codecs.open", _open, parameters="file mode", fact="save"),
+    api("os.path.join pathlib.Path pathlib.PurePath", _join),
+    api("io.BytesIO io.StringIO", _buffer),
+    api("uuid1 uuid4", _unique, within="*"),  # lhotse and others bring their own
+    api(_UNIQUE, _unique),
+    api("pickle.dump json.dump yaml.dump yaml.safe_dump", _dump, parameters="obj file=file=stream=fp", fact="save"),
+    api("joblib.dump", _write, parameters="value path=filename", fact="save"),
+    api("numpy.save numpy.savez numpy.savez_compressed", _write, parameters="path=file", fact="save"),
+    api("numpy.savetxt", _write, parameters="path=fname", fact="save"),
+    api("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", _write, parameters="src path=dst", fact="save"),
+    api("torch.onnx.export", _write_checkpoint, parameters="model args path=f", fact="save"),
+    api("logging.basicConfig", _logging, parameters="* filename level", fact="save"),
+    api("logging.FileHandler", _logging, parameters="filename * level", fact="save"),
+    api(_SUMMARY_WRITERS, _writer, parameters="log_dir=log_dir=logdir", fact="save"),
+    api(_NAMED_WRITERS, _named_writer, within="*", fact="save"),
+)

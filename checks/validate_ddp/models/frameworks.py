@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import facts, gradients, vocabulary
+from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Context, List, Tuple
+from validate_ddp.interpreter.registry import Attributes, Methods, Model, api
+from validate_ddp.interpreter.training import (
+    DDP,
+    Accelerator,
+    Engine,
+    Fabric,
+    Launcher,
+    Loader,
+    Prepared,
+    Scheduler,
+    Shell,
+)
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
@@ -15,38 +28,18 @@ from validate_ddp.interpreter.values import (
     Function,
     Instance,
     Opaque,
+    Rank,
+    RankTest,
     Resource,
     Symbol,
     Value,
+    WorldSize,
     bare,
     carried_by,
     constant,
     join,
 )
-from validate_ddp.models import distributed, metrics, sharded, uses
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-
-
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if root == "accelerate":
-        if last in ("Accelerator", "PartialState", "AcceleratorState"):
-            return _made("accelerator")
-        if last in vocabulary.ACCELERATE_UTILITIES:
-            return _collective
-        if last in ("notebook_launcher", "debug_launcher"):
-            return distributed.launched_in_notebook
-    if root in ("lightning", "lightning_fabric", "pytorch_lightning", "lite") and last == "Fabric":
-        return _made("fabric")
-    if root == "deepspeed" and last == "initialize":
-        return _deepspeed
-    return None
-
+from validate_ddp.models import distributed, sharded, uses
 
 _WORKING = frozenset(
     """prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders launch split_between_processes
@@ -56,18 +49,18 @@ _WORKING = frozenset(
 """Methods of a launcher that a script calls which means to run on several ranks."""
 
 
-def _made(kind: str) -> Model:
+def _made(launcher: type[Launcher]) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        made = Resource(kind, call.site)
+        made = launcher(call.site)
         if call.open or "split_batches" in call.keywords or "dataloader_config" in call.keywords:
-            made.fields["split"] = TRUE  # its loaders may cut batches up instead of dealing them out
+            made.split = TRUE  # its loaders may cut batches up instead of dealing them out
         if "step_scheduler_with_optimizer" in call.keywords:
-            made.fields["own_schedule"] = TRUE
+            made.own_schedule = TRUE
         turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
         if turns and constant(turns) != 1:
-            made.fields["accumulating"] = turns
-        if kind == "fabric" and constant(call.argument(-1, "devices")) == 1:
-            made.fields["single"] = TRUE
+            made.accumulating = turns
+        if launcher is Fabric and constant(call.argument(-1, "devices")) == 1:
+            made.single = TRUE
         sharded.note_plugins(made, call)
         return (made,)
 
@@ -103,32 +96,32 @@ def _lost(machine: Machine, name: str, call: Call) -> facts.Lost:
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     inner = call.argument(1, "model")
-    engine = Resource("engine", call.site, {"inner": inner})
+    engine = Engine(call.site, inner=inner)
     machine.record(facts.Launch("deepspeed"), call.site)
     machine.record(facts.Wrap("engine", wrapper=(engine,), inner=inner), call.site)
-    loader: Value = (Resource("loader", call.site, {"prepared": (Const(True),)}),)
+    loader: Value = (Loader(call.site, prepared=(Const(True),)),)
     fields: dict[str, Value] = {"0": (engine,), "1": (Opaque("optimizer"),), "2": loader, "3": (Opaque("scheduler"),)}
-    return (Resource("tuple", call.site, fields),)
+    return (Tuple(call.site, fields),)
 
 
-def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value | None:
+def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
     """A method of an Accelerator or a Fabric; None for one without a model."""
     name = call.name
-    if name in _WORKING and not launcher.get("single"):
+    if name in _WORKING and not launcher.single:
         # Only now: an application that makes an Accelerator for its device alone runs in one process.
-        machine.record(facts.Launch(launcher.kind, launcher=(launcher,)), launcher.site)
+        machine.record(facts.Launch(launcher.called, launcher=(launcher,)), launcher.site)
     if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
-        if launcher.get("single"):
+        if launcher.single:
             return call.args[0] if len(call.args) == 1 else None
         prepared = [_prepared(machine, value, call) for value in call.args]
         if call.open and not call.args:
-            launcher.fields["unseen"] = TRUE
+            launcher.unseen = TRUE
         if len(prepared) == 1 and not call.open:
             return prepared[0]
         fields = {str(index): value for index, value in enumerate(prepared)}
         if call.open:
             fields = {"*": (Opaque("prepared"),)}
-        return (Resource("tuple", call.site, fields),)
+        return (Tuple(call.site, fields),)
     sharded.launcher_method(machine, launcher, call)
     if name in ("unwrap_model", "extract_model_from_parallel"):
         return unwrapped(call.argument(0, "model"))
@@ -147,21 +140,19 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
         "local_main_process_first",
         "no_backward_sync",
     ):
-        return (Resource("context", call.site, {"name": (Const(name),)}),)
-    collectives = vocabulary.ACCELERATE_COLLECTIVES if launcher.kind == "accelerator" else vocabulary.FABRIC_COLLECTIVES
-    if name in collectives:
+        return (Context(call.site, name),)
+    known = vocabulary.ACCELERATE_COLLECTIVES if isinstance(launcher, Accelerator) else vocabulary.FABRIC_COLLECTIVES
+    if name in known:
         dropped = _lost(machine, name, call)
         machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
         return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
     if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
-        held = Resource("list", call.site, {"*": call.args[0]})
-        machine.write(launcher.fields, name, join(launcher.get(name), (held,)))
+        held = List(call.site, {"*": call.args[0]})
+        machine.write(launcher.fields, name, join(launcher.fields.get(name, ()), (held,)))
         return NONE
     if name in ("save_state", "load_state"):
         return _hooked(machine, launcher, call)
     if name == "launch" and call.args:
-        from validate_ddp.interpreter import calls
-
         calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
         return NONE
     if name in ("print", "log"):
@@ -172,10 +163,10 @@ def launcher_method(machine: Machine, launcher: Resource, call: Call) -> Value |
     return None
 
 
-def _hooked(machine: Machine, launcher: Resource, call: Call) -> Value:
+def _hooked(machine: Machine, launcher: Launcher, call: Call) -> Value:
     """Run the hooks that were registered for saving or loading the state."""
-    for held in bare(launcher.get(f"register_{call.name}_pre_hook")):
-        for hook in bare(held.get("*")):
+    for held in bare(launcher.fields.get(f"register_{call.name}_pre_hook", ())):
+        for hook in bare(held.fields["*"]) if isinstance(held, List) else ():
             if isinstance(hook, Function):
                 machine.call(hook, UNKNOWN, UNKNOWN, UNKNOWN)
     return NONE
@@ -185,22 +176,22 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
     """What ``prepare`` makes of its argument: wrapped models, sharded loaders."""
     result: Value = ()
     for atom in bare(value):
-        base = atom.base if isinstance(atom, Instance) else None
-        if base is not None and base.kind == "loader":
-            atom = base
-        if isinstance(atom, Resource) and atom.kind == "loader":
-            sharded = Resource("loader", atom.site, {**atom.fields, "prepared": (Const(True),)})
-            result = join(result, (sharded,))
+        if isinstance(atom, Instance) and isinstance(atom.base, Loader):
+            atom = atom.base
+        if isinstance(atom, Loader):
+            dealt = atom.copy()
+            dealt.prepared = (Const(True),)
+            result = join(result, (dealt,))
         elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
-            wrapper = Resource("ddp", call.site, {"inner": (atom,), "flavour": (Const("accelerate"),)})
+            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),))
             machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
-            if atom.kind == "scheduler":
-                atom.fields["prepared"] = (Const(True),)
+            if isinstance(atom, Scheduler):
+                atom.prepared = (Const(True),)
             result = join(result, (atom,))
         else:
-            result = join(result, (Resource("prepared", call.site, {"inner": (atom,)}),))
+            result = join(result, (Prepared(call.site, inner=(atom,)),))
     return result or UNKNOWN
 
 
@@ -208,8 +199,42 @@ def unwrapped(value: Value) -> Value:
     """The models inside wrappers."""
     result: Value = ()
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("ddp", "dp", "fsdp", "engine", "prepared"):
-            result = join(result, atom.get("inner") or UNKNOWN)
+        if isinstance(atom, Shell):
+            result = join(result, atom.inner or UNKNOWN)
         else:
             result = join(result, (atom,))
     return result or UNKNOWN
+
+
+_ATTRIBUTES: dict[str, Value] = {
+    "is_main_process": (RankTest("zero"),),
+    "is_global_zero": (RankTest("zero"),),
+    "is_world_process_zero": (RankTest("zero"),),
+    "is_last_process": (RankTest("some"),),
+    "is_local_main_process": (RankTest("local-zero"),),
+    "process_index": (Rank("global"),),
+    "global_rank": (Rank("global"),),
+    "local_process_index": (Rank("local"),),
+    "local_rank": (Rank("local"),),
+    "num_processes": (WorldSize(),),
+    "world_size": (WorldSize(),),
+    "node_rank": (Rank("node"),),
+    "device": (Opaque("device"),),
+}
+
+
+DECLARED = (
+    api("Accelerator PartialState AcceleratorState", _made(Accelerator), within="accelerate", fact="launch"),
+    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate", fact="collective"),
+    api(
+        "notebook_launcher debug_launcher",
+        distributed.launched_in_notebook,
+        within="accelerate",
+        parameters="function args num_processes",
+        fact="launch",
+    ),
+    api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact="launch"),
+    api("initialize", _deepspeed, within="deepspeed", fact="launch wrap"),
+    Methods(Launcher, launcher_method),
+    Attributes(Launcher, _ATTRIBUTES),
+)

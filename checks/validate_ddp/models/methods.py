@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import facts, gradients, roles, sameness
+from validate_ddp.interpreter import attributes, calls, configuration, facts, iteration, metrics, roles, sameness
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Context, Super, one_more
+from validate_ddp.interpreter.registry import Method, Methods
+from validate_ddp.interpreter.training import (
+    FSDP,
+    Engine,
+    Handler,
+    Loaded,
+    Loader,
+    Scheduler,
+    Shell,
+    State,
+    Writer,
+)
 from validate_ddp.interpreter.values import (
     NONE,
     UNKNOWN,
-    WRAPPERS,
     Class,
     Const,
     Function,
@@ -17,36 +30,24 @@ from validate_ddp.interpreter.values import (
     OnRanks,
     Opaque,
     Rank,
-    Resource,
     Symbol,
     Value,
     WorldSize,
     bare,
     carried_by,
-    completed,
     constant,
-    counted,
     join,
     reaching,
 )
 from validate_ddp.models import (
-    attributes,
     command_line,
-    configuration,
     distributed,
     files,
-    frameworks,
-    iteration,
-    metrics,
     networks,
-    optimizers,
     randomness,
     sharded,
-    tensors,
+    unknown,
 )
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
 _SELF = frozenset(
     """to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory type xpu npu
@@ -55,55 +56,34 @@ _SELF = frozenset(
 _PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclasses"})
 
 
-def call(machine: Machine, resource: Resource, called: Call) -> Value:
-    """Call a method of an object of a library."""
-    kind, name = resource.kind, called.name
-    if kind == "super":
-        return _super(machine, resource, called)
-    if kind in ("accelerator", "fabric"):
-        result = frameworks.launcher_method(machine, resource, called)
-        if result is not None:
-            return result
-    if kind in ("dict", "list", "tuple", "namespace", configuration.KIND):
-        result = _container(machine, resource, called)
-        if result is not None:
-            return result
-    if kind == "mesh":
-        result = distributed.mesh_method(resource, called)
-        if result is not None:
-            return result
-    if name == "set_epoch":
-        return _set_epoch(machine, (resource,), called)
-    if kind == "scheduler" and name == "step":
-        counted(resource, "stepped")
+def _scheduler(machine: Machine, scheduler: Scheduler, called: Call) -> Value | None:
+    if called.name == "step":
+        scheduler.stepped = one_more(scheduler.stepped)
         if called.args:
             metrics.report(machine, called, called.args[0])
-    if kind in WRAPPERS or kind == "prepared":
-        return _wrapper(machine, resource, called)
-    if kind == "handler" and name == "setLevel":
-        level = called.argument(0, "level")
-        if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
-            resource.fields["quiet"] = (Const(True),)  # the other ranks log errors only
-        return NONE
-    if kind == "writer":
-        if name.startswith("add_") and machine.who == "all":
-            counted(resource, "used")
-        metrics.report(machine, called)
-        return (Opaque(name, ()),)
-    if name in resource.fields:
-        from validate_ddp.interpreter import calls
-
-        result = ()
-        for target in bare(resource.fields[name]):
-            result = join(result, calls.call_atom(machine, target, called))
-        return result or UNKNOWN
-    return call_unknown(machine, resource, called)
+    return None
 
 
-def _super(machine: Machine, resource: Resource, called: Call) -> Value:
-    from validate_ddp.interpreter import calls
+def _handler(machine: Machine, handler: Handler, called: Call) -> Value | None:
+    if called.name != "setLevel":
+        return None
+    level = called.argument(0, "level")
+    if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
+        handler.quiet = (Const(True),)  # the other ranks log errors only
+    return NONE
 
-    instance, owner = resource.get("of")[0], resource.get("owner")[0]
+
+def _writer(machine: Machine, writer: Writer, called: Call) -> Value | None:
+    if called.name == "set_epoch":
+        return None
+    if called.name.startswith("add_") and machine.who == "all":
+        writer.used = one_more(writer.used)
+    metrics.report(machine, called)
+    return (Opaque(called.name, ()),)
+
+
+def _super(machine: Machine, resource: Super, called: Call) -> Value:
+    instance, owner = resource.instance, resource.owner
     lineage = instance.cls.lineage()
     after = lineage[lineage.index(owner) + 1 :] if owner in lineage else []
     for base in after:
@@ -113,9 +93,7 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
                 result = join(result, calls.call_atom(machine, target, called))
             return result or UNKNOWN
         if isinstance(base, Symbol) and called.name == "__init__":
-            from validate_ddp import models
-
-            made = models.base_object(machine, base, called)
+            made = machine.registry.base_object(machine, base, called)
             if made is not None and instance.base is not None:
                 instance.base.fields.update(made.fields)  # it is the same object, told of once
             else:
@@ -126,14 +104,9 @@ def _super(machine: Machine, resource: Resource, called: Call) -> Value:
     return call_unknown(machine, instance, called)
 
 
-def _set_epoch(machine: Machine, target: Value, called: Call) -> Value:
-    machine.record(facts.SetEpoch("set_epoch", target=target, epoch=called.argument(0, "epoch")), called.site)
-    return NONE
-
-
-def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
+def _wrapper(machine: Machine, resource: Shell, called: Call) -> Value:
     name = called.name
-    if resource.kind in ("fsdp", "engine"):
+    if isinstance(resource, (FSDP, Engine)):
         sharded.wrapper_method(machine, resource, called)
     if name in ("to", "cuda"):
         _moved(machine, called)
@@ -143,30 +116,29 @@ def _wrapper(machine: Machine, resource: Resource, called: Call) -> Value:
         _note_mode(machine, called)
         return (resource,)
     if name == "module":  # `ddp.module(x)`: the inner module's forward
-        from validate_ddp.interpreter import calls
-
         result: Value = ()
-        for inner in bare(resource.get("inner")):
+        for inner in bare(resource.inner):
             if isinstance(inner, Opaque):
                 result = join(result, networks.unknown_forward(machine, inner, called))
             else:
                 result = join(result, calls.call_atom(machine, inner, called))
         return result or UNKNOWN
     if name == "state_dict":
-        return (Resource("state", called.site, {"of": (resource,)}),)
+        return (State(called.site, of=(resource,)),)
     if name == "load_state_dict":
         return _load_state(machine, (resource,), called)
     if name in ("forward", "__call__"):
         return networks.forward(machine, resource, called)
     if name in ("no_sync", "join"):
-        return (Resource("context", called.site, {"name": (Const(name),)}),)
-    if resource.kind == "engine" and name == "backward":
+        return (Context(called.site, name),)
+    if isinstance(resource, Engine) and name == "backward":
         machine.record(facts.Backward("engine", loss=called.argument(0)), called.site)
         return NONE
     if name in ("parameters", "named_parameters", "modules", "children"):
         return (Opaque(name, (resource,)),)
-    if name in ("step", "zero_grad"):
-        return _UNKNOWN_METHODS[name](machine, resource, called) or UNKNOWN
+    handler = machine.registry.method(name) if name in ("set_epoch", "step", "zero_grad") else None
+    if handler is not None:
+        return handler(machine, resource, called) or UNKNOWN
     return (Opaque(name + "()", carried_by((resource, *called.given))),)
 
 
@@ -185,8 +157,8 @@ def _moved(machine: Machine, called: Call) -> None:
         if isinstance(atom, Const) and atom.value == "cuda":
             machine.record(facts.Device(called.name, device=device), called.site)
             return
-        by_name = isinstance(atom, Opaque) and atom.name.startswith("cuda")
-        if isinstance(atom, Rank) or (by_name and any(isinstance(part, Rank) for part in atom.carries)):
+        carries = atom.carries if isinstance(atom, Opaque) and atom.name.startswith("cuda") else (atom,)
+        if any(isinstance(part, Rank) for part in carries):
             machine.record(facts.Device(called.name, device=device), called.site)
             return
 
@@ -194,42 +166,11 @@ def _moved(machine: Machine, called: Call) -> None:
 def _load_state(machine: Machine, target: Value, called: Call) -> Value:
     state = called.argument(0, "state_dict")
     for part in reaching(state):
-        if isinstance(part, Resource) and part.kind == "loaded":
-            counted(part, "consumed")
+        if isinstance(part, Loaded):
+            part.consumed = one_more(part.consumed)
     assign = called.argument(-1, "assign")
     machine.record(facts.LoadState("load_state_dict", target=target, state=state, assign=assign), called.site)
     return UNKNOWN
-
-
-def _container(machine: Machine, resource: Resource, called: Call) -> Value | None:
-    name, fields = called.name, resource.fields
-    if resource.kind == "list" and name in ("append", "extend", "insert", "add"):
-        value = called.args[-1] if called.args else UNKNOWN
-        value = iteration.element(value) if name == "extend" else value
-        machine.write(fields, "*", join(fields.get("*", ()), value))
-        return NONE
-    if resource.kind in ("dict", "namespace", configuration.KIND):
-        key = iteration.key_of(called.argument(0))
-        if name in ("get", "pop", "setdefault"):
-            if key is not None and key in fields:
-                held = (
-                    configuration.overridable(key, fields[key]) if resource.kind == configuration.KIND else fields[key]
-                )
-                return completed(held, called.argument(1) or NONE)
-            return fields.get("*") or roles.suggested(key or "", alike=resource.kind in sameness.OPTIONS)
-        if name == "update":
-            configuration.updated(machine, resource, called)
-            return NONE
-        if name in ("items", "values", "keys"):
-            held = ()
-            for value in fields.values():
-                held = join(held, value)
-            if name == "items":
-                held = (Resource("tuple", called.site, {"0": (Opaque("key"),), "1": held or UNKNOWN}),)
-            return (Resource("list", called.site, {"*": held or UNKNOWN}),)
-        if name == "copy":
-            return (Resource(resource.kind, called.site, dict(fields)),)
-    return None
 
 
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
@@ -237,7 +178,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     name = called.name
     if machine.wrapped and not called.receiver and any(atom is held for held in machine.wrapped):
         return networks.unknown_forward(machine, atom, called)
-    handler = _UNKNOWN_METHODS.get(name)
+    handler = machine.registry.method(name)
     if handler is not None and (called.receiver or name in ("backward",)):
         result = handler(machine, atom, called)
         if result is not None:
@@ -268,12 +209,10 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
         return hint
     if isinstance(atom, Instance) and not called.receiver:
         return networks.forward(machine, atom, called)
-    from validate_ddp import models
-
-    models.called_back(machine, called, "")
+    unknown.called_back(machine, called, "")
     carries = carried_by((atom, *called.given))
     if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
-        carries = tuple(part for part in carries if not isinstance(part, Resource) or part.kind != "loader")
+        carries = tuple(part for part in carries if not isinstance(part, Loader))
     if carries:
         if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
@@ -290,15 +229,16 @@ def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 def _state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return (Resource("state", called.site, {"of": (atom,)}),)
+    return (State(called.site, of=(atom,)),)
 
 
 def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
     return _load_state(machine, (atom,), called)
 
 
-def _epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return _set_epoch(machine, (atom,), called)
+def _set_epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
+    machine.record(facts.SetEpoch("set_epoch", target=(atom,), epoch=called.argument(0, "epoch")), called.site)
+    return NONE
 
 
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -336,13 +276,6 @@ def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
     return None
 
 
-def _bind_process(machine: Machine, atom: Any, called: Call) -> Value | None:
-    """``context.Process(target=..., args=...)`` and ``ctx.spawn``: contexts of multiprocessing."""
-    if "target" in called.keywords:
-        return distributed._process(machine, Symbol("multiprocessing.Process"), called)
-    return None
-
-
 def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
     if isinstance(atom, Opaque) and atom.name.rpartition(".")[2] in ("accelerator", "fabric", "strategy"):
         machine.record(facts.Collective(called.name, arguments=called.given), called.site)
@@ -352,42 +285,27 @@ def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``executor.submit(trainer)``: the object is called on the cluster."""
-    from validate_ddp.interpreter import calls
-
     for target in bare(called.argument(0)):
         if isinstance(target, (Instance, Function)):
             calls.spawned(machine, (target,), called.args[1:], called.site)
     return UNKNOWN
 
 
-_UNKNOWN_METHODS = {
-    "add_argument": command_line.declared,
-    **dict.fromkeys(gradients.CUTTING_METHODS, tensors.cut),
-    "clone": tensors.clone,
-    "manual_seed": randomness.generator_seeded,
-    "backward": _backward,
-    "state_dict": _state_dict,
-    "load_state_dict": _load_state_dict,
-    "set_epoch": _epoch,
-    "open": _open_path,
-    "write_text": _write_text,
-    "write_bytes": _write_text,
-    "save_pretrained": _save_pretrained,
-    "format": _format,
-    "joinpath": _format,
-    "export_to_onnx": _export,
-    "export_onnx": _export,
-    "Process": _bind_process,
-    "wait_for_everyone": _barrier,
-    "barrier": _barrier,
-    "submit": _submit,
-    "consolidate_state_dict": sharded.consolidate,
-    "step": optimizers.step,
-    "zero_grad": optimizers.zero_grad,
-    "append": optimizers.holding,
-    "extend": optimizers.holding,
-    "insert": optimizers.holding,
-    "update": optimizers.holding,
-    "add_module": optimizers.holding,
-    "register_module": optimizers.holding,
-}
+DECLARED = (
+    Methods(Super, _super),
+    Methods(Scheduler, _scheduler),
+    Methods(Shell, _wrapper),
+    Methods(Handler, _handler),
+    Methods(Writer, _writer),
+    Method("backward", _backward, fact="backward"),
+    Method("state_dict", _state_dict),
+    Method("load_state_dict", _load_state_dict, fact="load_state"),
+    Method("set_epoch", _set_epoch, fact="set_epoch"),
+    Method("open", _open_path, fact="save"),
+    Method("write_text write_bytes", _write_text, fact="save"),
+    Method("save_pretrained", _save_pretrained, fact="save"),
+    Method("format joinpath", _format),
+    Method("export_to_onnx export_onnx", _export, fact="save"),
+    Method("wait_for_everyone barrier", _barrier, fact="collective"),
+    Method("submit", _submit),
+)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import facts, gradients
+from validate_ddp.interpreter import attributes, calls, facts, gradients
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Batch, Container, Context, Dict, List, Output, Tuple
+from validate_ddp.interpreter.registry import Model, api
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Device, Shell, State, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
-    WRAPPERS,
     Const,
+    Function,
     Instance,
     Opaque,
     Resource,
@@ -19,48 +22,19 @@ from validate_ddp.interpreter.values import (
     Value,
     bare,
     carried_by,
+    merged,
 )
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
-_DDP_NAMES = ("DistributedDataParallel", "DistributedDataParallelCPU", "LegacyDistributedDataParallel")
 MOVED = ".moved"
 """A field of a model that was put on a device: no attribute has such a name."""
-_FSDP_NAMES = ("FullyShardedDataParallel", "FSDP")
 _SAME = frozenset(
     """convert_sync_batchnorm convert_syncbn_model deepcopy copy compile script freeze_bn network_to_half
     prepare_model_for_kbit_training optimize_for_inference convert_sync_batchnorm_model get_peft_model""".split()
 )
 
 
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if last in _DDP_NAMES or (last == "DDP" and root in ("torch", "apex")):
-        return _wrap("ddp")
-    if last in _FSDP_NAMES:
-        return _wrap("fsdp")
-    if last == "DataParallel" and root in ("torch",):
-        return _wrap("dp")
-    if root == "torch" and last == "fully_shard":
-        return _fully_shard
-    if root in ("torch", "copy", "apex", "peft") and last in _SAME:
-        return _first
-    if name == "apex.amp.initialize" or (last == "initialize" and root == "apex"):
-        return _amp_initialize
-    if root == "torch" and last == "device":
-        return _device
-    if last in ("no_grad", "inference_mode") and root == "torch":
-        return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("no_grad"),)}),)
-    if name.startswith("torch.distributed.algorithms.") and last == "Join":
-        return lambda machine, symbol, call: (Resource("context", call.site, {"name": (Const("join"),)}),)
-    if root == "torch" and last in gradients.CUTTING_FUNCTIONS:
-        return _cut
-    if root == "torch" and last in gradients.JOINING_FUNCTIONS:
-        return _joined
-    return None
+def _context(name: str) -> Model:
+    return lambda machine, symbol, call: (Context(call.site, name),)
 
 
 def _cut(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -74,9 +48,9 @@ def _joined(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.name + "()", carried_by(call.given)),)
 
 
-def _wrap(kind: str) -> Model:
+def _wrap(around: type[Wrapper]) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        inner = call.argument(0, "module") or call.argument(0, "model")
+        inner = call.value("module")
         flavour = "apex" if symbol.name.startswith("apex") else "torch"
         options: dict[str, Value] = {}
         for option in ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers"):
@@ -84,16 +58,16 @@ def _wrap(kind: str) -> Model:
                 options[option] = call.keywords[option]
         if len(call.args) > 1:
             options["device_ids"] = call.args[1]
-        wrapper = Resource(kind, call.site, {"inner": inner, "flavour": (Const(flavour),), **options})
-        wrap = facts.Wrap(kind, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
+        wrapper = around(call.site, **{"inner": inner, "flavour": (Const(flavour),), **options})
+        wrap = facts.Wrap(around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
         machine.record(wrap, call.site)
         machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, Opaque)]
-        if kind == "dp":
+        if around is DP:
             machine.record(facts.DataParallel(symbol.last, **wrap.given), call.site)
-        if kind in ("ddp", "fsdp"):
+        if around in (DDP, FSDP):
             machine.record(facts.Collective(symbol.last, wrapper=(wrapper,), arguments=inner), call.site)
         for atom in bare(options.get("device_ids", ())):
-            if isinstance(atom, Resource) and atom.kind == "list" and kind == "ddp":
+            if isinstance(atom, List) and around is DDP:
                 for value in atom.fields.values():
                     machine.record(facts.Device("device_ids", device=value), call.site)
         return (wrapper,)
@@ -103,62 +77,59 @@ def _wrap(kind: str) -> Model:
 
 def _first(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last.startswith("convert_sync"):
-        for atom in bare(call.argument(0)):
-            if isinstance(atom, Resource) and atom.kind == "ddp":
+        for atom in bare(call.value("module")):
+            if isinstance(atom, DDP):
                 machine.record(facts.Rework(symbol.last, wrapper=(atom,)), call.site)
-    return call.argument(0) or UNKNOWN
+    return call.value("module") or UNKNOWN
 
 
 def _fully_shard(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    module = call.argument(0, "module") or UNKNOWN
+    module = call.value("module") or UNKNOWN
     machine.record(facts.Shard(symbol.last, model=module), call.site)
     machine.wrapped += [atom for atom in bare(module) if isinstance(atom, Opaque)]
     return module
 
 
 def _amp_initialize(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    models, optimizers = call.argument(0, "models"), call.argument(1, "optimizers")
+    models, optimizers = call.value("models"), call.value("optimizers")
     if not optimizers:
         return models or UNKNOWN
-    return (Resource("tuple", call.site, {"0": models, "1": optimizers}),)
+    return (Tuple(call.site, {"0": models, "1": optimizers}),)
 
 
 def _device(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    index = call.argument(1, "index") or call.argument(0, "device")
+    index = call.value("index") or call.value("device")
     machine.record(facts.Device("torch.device", device=index), call.site)
-    return (Resource("device", call.site, {"index": index}),)
+    return (Device(call.site, index=index),)
 
 
 def forward(machine: Machine, atom: Any, call: Call) -> Value:
     """Call a model: the wrapper's forward, or the forward of a module inside or outside it."""
     carried = carried_by(call.given)
     if isinstance(atom, Resource):
-        if atom.kind not in (*WRAPPERS, "prepared"):
-            return (Opaque("", (*carried, *carried_by((atom,)))[:12]),)
-        machine.record(facts.Forward(atom.kind, model=(atom,), inputs=_batches(carried)), call.site)
+        if not isinstance(atom, Shell):
+            return (Opaque("", merged(*carried, *carried_by((atom,)))),)
+        machine.record(facts.Forward(atom.called, model=(atom,), inputs=_batches(carried)), call.site)
         if gradients.is_off(machine):
             carried = gradients.cut_parts(carried)
-        output = Resource("output", call.site, {"model": (atom,), "live": gradients.is_trained(machine, atom, call)})
-        return (Opaque("output", (output, *carried)[:12]),)
+        output = Output(call.site, model=(atom,), live=gradients.is_trained(machine, atom, call))
+        return (Opaque("output", merged(output, *carried)),)
     if isinstance(atom, Instance):
         result: Value = ()
         member, _ = atom.cls.find("forward")
         if member is not None:
             machine.record(facts.Forward("module", model=(atom,), inputs=_batches(carried)), call.site)
-            from validate_ddp.interpreter import calls
-            from validate_ddp.models import attributes
-
             for function in bare(attributes.bound(member, atom)):
-                if not hasattr(function, "node"):
+                if not isinstance(function, Function):
                     continue
                 if "no_grad" in function.marks:
                     carried = gradients.cut_parts(carried)
-                if machine.gathers or machine.library.interesting(function.module, function.node[7]):
+                if machine.gathers or machine.library.interesting(function.module, function.node.words):
                     result = calls.call_atom(machine, function, call)
-        output = Resource("output", call.site, {"model": (atom,)})
+        output = Output(call.site, model=(atom,))
         if machine.gathers:
-            return _parted(result, (output,), carried)
-        return (Opaque("output", (output, *carried_by(result), *carried)[:12]),)
+            return _parted(result, output, carried)
+        return (Opaque("output", merged(output, *carried_by(result), *carried)),)
     return (Opaque("", carried),)
 
 
@@ -166,43 +137,64 @@ def unknown_forward(machine: Machine, atom: Opaque, call: Call) -> Value:
     """Call a model of an unknown class which some wrapper holds, past the wrapper."""
     carried = carried_by(call.given)
     machine.record(facts.Forward("module", model=(atom,), inputs=_batches(carried)), call.site)
-    output = Resource("output", call.site, {"model": (atom,)})
-    return (Opaque("output", (output, *carried)[:12]),)
+    output = Output(call.site, model=(atom,))
+    return (Opaque("output", merged(output, *carried)),)
 
 
-def _batches(carried: tuple[Any, ...]) -> Value:
-    return tuple(part for part in carried if isinstance(part, Resource) and part.kind == "batch")
+def _batches(carried: tuple[Any, ...]) -> tuple[Batch, ...]:
+    return tuple(part for part in carried if isinstance(part, Batch))
 
 
-def _parted(result: Value, output: tuple[Any, ...], carried: tuple[Any, ...]) -> Value:
+def _parted(result: Value, output: Output, carried: tuple[Any, ...]) -> Value:
     """What a forward returns, part by part: what is logged beside a loss is not part of the loss."""
     for atom in bare(result):
-        if isinstance(atom, Resource) and atom.kind in ("dict", "tuple") and len(result) == 1:
+        if isinstance(atom, (Dict, Tuple)) and len(result) == 1:
             parts: dict[str, Value] = {
-                key: (Opaque("output", (*output, *carried_by(value), *carried)[:12]),)
+                key: (Opaque("output", merged(output, *carried_by(value), *carried)),)
                 for key, value in atom.fields.items()
             }
-            return (Resource(atom.kind, atom.site, parts),)
-    return (Opaque("output", (*output, *carried_by(result), *carried)[:12]),)
+            return (type(atom)(atom.site, parts),)
+    return (Opaque("output", merged(output, *carried_by(result), *carried)),)
 
 
-def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Resource]]:
+def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site | None, Wrapper]]:
     """The wrappers whose own state (with the prefix ``module.``) ``value`` is or holds, containers included.
 
     Each with the place where its state was taken; None for a wrapper held whole.
     """
-    found: list[tuple[Site | None, Resource]] = []
+    found: list[tuple[Site | None, Wrapper]] = []
     seen = set() if seen is None else seen
     for atom in bare(value):
-        if not isinstance(atom, Resource):
-            continue
-        if atom.kind in ("ddp", "dp"):
+        if isinstance(atom, (DDP, DP)):
             found.append((None, atom))
-        elif atom.kind == "state":
-            parts = [part for part in bare(atom.get("of")) if isinstance(part, Resource)]
-            found.extend((atom.site, part) for part in parts if part.kind in ("ddp", "dp"))
-        elif atom.kind in ("dict", "list", "tuple") and id(atom) not in seen:
+        elif isinstance(atom, State):
+            found.extend((atom.site, part) for part in bare(atom.of) if isinstance(part, (DDP, DP)))
+        elif isinstance(atom, Container) and id(atom) not in seen:
             seen.add(id(atom))  # a container may hold itself
             for part in atom.fields.values():
                 found.extend(wrapped_state(part, seen))
     return found
+
+
+_INNER = "module=module=model device_ids"
+
+DECLARED = (
+    api(
+        "DistributedDataParallel DistributedDataParallelCPU LegacyDistributedDataParallel",
+        _wrap(DDP),
+        within="*",
+        parameters=_INNER,
+        fact="wrap collective",
+    ),
+    api("DDP", _wrap(DDP), within="torch apex", parameters=_INNER, fact="wrap collective"),
+    api("FullyShardedDataParallel FSDP", _wrap(FSDP), within="*", parameters=_INNER, fact="wrap collective"),
+    api("DataParallel", _wrap(DP), within="torch", parameters=_INNER, fact="wrap data_parallel"),
+    api("fully_shard", _fully_shard, within="torch", parameters="module", fact="shard"),
+    api(_SAME, _first, within="torch copy apex peft", parameters="module=", fact="rework"),
+    api("initialize", _amp_initialize, within="apex", parameters="models optimizers"),
+    api("device", _device, within="torch", parameters="device index", fact="device"),
+    api("no_grad inference_mode", _context("no_grad"), within="torch"),
+    api("Join", _context("join"), within="torch.distributed.algorithms"),
+    api(gradients.CUTTING_FUNCTIONS, _cut, within="torch"),
+    api(gradients.JOINING_FUNCTIONS, _joined, within="torch"),
+)

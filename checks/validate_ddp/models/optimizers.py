@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import binding, facts
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Container, Open
+from validate_ddp.interpreter.registry import Base, Method, api
+from validate_ddp.interpreter.training import Layer, Optimizer, Prepared, Shell
 from validate_ddp.interpreter.values import (
     NONE,
-    WRAPPERS,
     Class,
-    Const,
     Function,
     Instance,
     Opaque,
@@ -20,13 +21,9 @@ from validate_ddp.interpreter.values import (
     Value,
     bare,
     carried_by,
-    constant,
 )
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
+from validate_ddp.source.syntax import Attribute
+from validate_ddp.source.traversal import last_name
 
 _OPTIMIZERS = frozenset(
     """SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop LBFGS ASGD SparseAdam Adafactor Muon LARS LAMB
@@ -41,65 +38,36 @@ _LAYERS = frozenset(
 )
 """Modules of torch.nn that have parameters, or may hold such modules."""
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
-_MOST_PARTS = 200
-"""Parameters given to one optimizer; more are of one model, of which the first tell enough. Not said: values merge."""
 _PARAMETRISED = _LAYERS - _HOLDERS
-
-
-def find(name: str) -> Model | None:
-    root, _, rest = name.partition(".")
-    last = name.rpartition(".")[2]
-    if last in _OPTIMIZERS and root != "program":
-        return _optimizer
-    if root == "torch" and last in _LAYERS and rest.startswith("nn."):
-        return _layer
-    return None
 
 
 def _optimizer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (made(machine, symbol, call),)
 
 
-def made(machine: Machine, symbol: Symbol, call: Call) -> Resource:
+def made(machine: Machine, symbol: Symbol, call: Call) -> Optimizer:
     """An optimizer over the parameters that its first argument gives."""
     parameters = call.argument(0, "params")
-    optimizer = Resource("optimizer", call.site, {"parameters": parameters})
+    optimizer = Optimizer(call.site, parameters=parameters)
     machine.record(facts.Optimizer(symbol.last, optimizer=(optimizer,), parameters=parameters), call.site)
     return optimizer
-
-
-def is_base(symbol: Symbol) -> bool:
-    """Whether classes derived from it are optimizers."""
-    return symbol.name in ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer") or (
-        symbol.name.startswith("torch.optim.") and symbol.last in _OPTIMIZERS
-    )
 
 
 def _layer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Still something unknown, but told from other layers: with its kind, parts and place in the walk's order."""
     parts = tuple(part for part in carried_by(call.given) if isinstance(part, (Resource, Instance)))
-    fields: dict[str, Value] = {"name": (Const(symbol.last),), "order": (Const(len(machine.facts)),)}
-    if call.open:
-        parts = (*parts, Resource("open", call.site))
-    if parts:
-        fields["parts"] = parts
-    return (Opaque(symbol.name + "()", (Resource("layer", call.site, fields),)),)
+    layer = Layer(call.site, symbol.last, len(machine.facts))
+    layer.parts = (*parts, Open(call.site)) if call.open else parts
+    return (Opaque(symbol.name + "()", (layer,)),)
 
 
 def holding(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``layers.append(layer)``: a container of modules, or a module, gets parts."""
     if isinstance(atom, Opaque):
-        put_into(atom, called.given)
+        binding.put_into(atom, called.given)
     elif isinstance(atom, Instance):
         atom.given = (*atom.given, *carried_by(called.given))
     return None
-
-
-def put_into(holder: Opaque, value: Value) -> None:
-    """Make ``value`` a part of the layers that the holder is."""
-    for part in holder.carries:
-        if isinstance(part, Resource) and part.kind == "layer":
-            part.fields["parts"] = (*part.get("parts"), *carried_by(value))[:_MOST_PARTS]
 
 
 def step(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -123,11 +91,8 @@ def zero_grad(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def spelled(called: Call) -> str:
     """The last name of what the method is called on, as the code writes it."""
-    function = called.node[1] if called.node else ["other"]
-    if function[0] != "attr":
-        return ""
-    receiver = function[1]
-    return str(receiver[1] if receiver[0] == "name" else receiver[2] if receiver[0] == "attr" else "")
+    function = called.node.func if called.node else None
+    return last_name(function.value) if isinstance(function, Attribute) else ""
 
 
 def _target(atom: Any, called: Call) -> Any:
@@ -141,11 +106,7 @@ def _is_optimizer(atom: Any) -> bool:
         atom = atom.base
     if isinstance(atom, Opaque):
         return named_like_one(atom.name.rpartition(".")[2])
-    return isinstance(atom, Resource) and (atom.kind == "optimizer" or (atom.kind == "prepared" and _is_prepared(atom)))
-
-
-def _is_prepared(atom: Resource) -> bool:
-    return any(_is_optimizer(inner) for inner in bare(atom.get("inner")))
+    return isinstance(atom, Optimizer) or (isinstance(atom, Prepared) and any(map(_is_optimizer, bare(atom.inner))))
 
 
 def named_like_one(name: str) -> bool:
@@ -157,7 +118,7 @@ def named_like_one(name: str) -> bool:
 def parts_of(value: Value) -> list[Any]:
     """Every layer and instance that a module is or holds, itself included, and the modules inside wrappers.
 
-    A resource ``open`` among them says that there are others, which the walk has not seen.
+    An ``Open`` among them says that there are others, which the walk has not seen.
     """
     found: list[Any] = []
     pending = list(value)
@@ -173,25 +134,24 @@ def parts_of(value: Value) -> list[Any]:
             pending.extend(atom.given)
         elif isinstance(atom, Opaque):
             pending.extend(atom.carries)
-        elif isinstance(atom, Resource):
-            if atom.kind == "layer":
-                found.append(atom)
-                pending.extend(atom.get("parts"))
-            elif atom.kind == "open":
-                found.append(atom)
-            elif atom.kind in (*WRAPPERS, "prepared"):
-                pending.extend(atom.get("inner"))
-            elif atom.kind in ("list", "tuple", "dict"):
-                pending.extend(part for field in atom.fields.values() for part in field)
+        elif isinstance(atom, Layer):
+            found.append(atom)
+            pending.extend(atom.parts)
+        elif isinstance(atom, Open):
+            found.append(atom)
+        elif isinstance(atom, Shell):
+            pending.extend(atom.inner)
+        elif isinstance(atom, Container):
+            pending.extend(part for field in atom.fields.values() for part in field)
     return found
 
 
 def has_parameters(module: Any) -> bool:
     """Whether a module surely has parameters of its own or of a part."""
     return any(
-        part.kind == "layer" and constant(part.get("name")) not in _HOLDERS
-        if isinstance(part, Resource)
-        else _makes_layers(part.cls)
+        part.called not in _HOLDERS
+        if isinstance(part, Layer)
+        else isinstance(part, Instance) and _makes_layers(part.cls)
         for part in parts_of((module,))
     )
 
@@ -200,5 +160,24 @@ def _makes_layers(cls: Class) -> bool:
     """Whether a module of the program uses a layer by name."""
     bases = cls.lineage()
     return any(isinstance(base, Symbol) and base.name == "torch.nn.Module" for base in bases) and any(
-        isinstance(base, Class) and not _PARAMETRISED.isdisjoint(base.node[6]) for base in bases
+        isinstance(base, Class) and not _PARAMETRISED.isdisjoint(base.node.words) for base in bases
     )
+
+
+def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> Resource | None:
+    """The optimizer that an instance of a class of the program is."""
+    place, _, last = base.name.rpartition(".")
+    if base.name in ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"):
+        return made(machine, base, call)
+    is_one = last in _OPTIMIZERS and f"{place}.".startswith("torch.optim.")
+    return made(machine, base, call) if is_one else None
+
+
+DECLARED = (
+    api(_OPTIMIZERS, _optimizer, within="*", fact="optimizer"),
+    api(_LAYERS, _layer, within="torch.nn"),
+    Base(_derived),
+    Method("step", step, fact="step"),
+    Method("zero_grad", zero_grad, fact="zero_grad"),
+    Method("append extend insert update add_module register_module", holding),
+)

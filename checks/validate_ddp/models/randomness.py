@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from validate_ddp.interpreter import facts, gradients, vocabulary
+from validate_ddp.interpreter import calls, facts, gradients, vocabulary
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Asked, Augmented, Batch, Sequence, Worker
+from validate_ddp.interpreter.registry import Guess, Method, Model, api
+from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import (
-    FALSE,
     NONE,
-    TRUE,
     Const,
     Function,
     Opaque,
-    Resource,
     Symbol,
     Value,
     bare,
     carried_by,
     constant,
     join,
+    merged,
 )
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
+from validate_ddp.source import syntax
+from validate_ddp.source.traversal import is_name, keywords_of
 
 SEEDING = frozenset("seed_everything set_seed set_random_seed seed_torch random_seed".split())
 _DRAWS = frozenset("randn randn_like rand rand_like randint randint_like normal".split())
@@ -53,26 +51,6 @@ _SURE = 2
 """So many parameters of that kind leave no doubt."""
 
 
-def find(name: str) -> Model | None:
-    root, _, _ = name.partition(".")
-    last = name.rpartition(".")[2]
-    if root == "torch" and last in ("manual_seed", "manual_seed_all", "seed"):
-        return _seed
-    if root in ("random", "numpy") and last == "seed":
-        return _seed
-    if last in SEEDING:
-        return _seed
-    if root == "torch" and last in _DRAWS and name.count(".") == 1:
-        return _draw
-    if name == "torch.Generator":
-        return _generator
-    if root == "torchvision" and last in _TRANSFORMS:
-        return _transform
-    if root not in vocabulary.LIBRARIES and _says_random(last):
-        return _named
-    return None
-
-
 def _says_random(name: str) -> bool:
     plain = name.lower().replace("_", "")
     return any(word in plain for word in _SAYING)
@@ -86,15 +64,15 @@ def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _generator(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Opaque("torch.Generator()", (Resource("rng", call.site),)),)
+    return (Opaque("torch.Generator()", (RNG(call.site),)),)
 
 
 def generator_seeded(machine: Machine, atom: Any, call: Call) -> Value | None:
     """``generator.manual_seed(seed)``: the generator remembers its seeds, and where the last one is set."""
     for part in carried_by((atom,)):
-        if isinstance(part, Resource) and part.kind == "rng" and call.args:
-            machine.write(part.fields, "seed", join(part.get("seed"), call.args[0]))
-            machine.write(part.fields, "at", (Resource("call", call.site),))
+        if isinstance(part, RNG) and call.args:
+            machine.write(part.fields, "seed", join(part.seed, call.args[0]))
+            machine.write(part.fields, "at", (Asked(call.site),))
             machine.record(facts.Seed("generator", seed=call.args[0], library="generator"), call.site)
     return None
 
@@ -102,7 +80,7 @@ def generator_seeded(machine: Machine, atom: Any, call: Call) -> Value | None:
 def _draw(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Noise, time steps and latents: what is drawn outside of loops initialises something."""
     if machine.loops and Flag.NO_GRAD not in machine.flags and not _is_single(call):
-        sized = tuple(part for part in carried_by(call.given) if isinstance(part, Resource) and part.kind == "batch")
+        sized = tuple(part for part in carried_by(call.given) if isinstance(part, Batch))
         machine.record(facts.Draw(symbol.last, generator=call.argument(-1, "generator"), sized=sized), call.site)
     value: Value = (Opaque(f"torch.{symbol.last}()", carried_by(call.given)),)
     return gradients.cut(value) if machine.gathers else value
@@ -112,7 +90,7 @@ def _is_single(call: Call) -> bool:
     """Whether one number is drawn, as for a decision: ranks had better agree on that."""
     sizes = [call.keywords["size"]] if "size" in call.keywords else call.args[-1:]
     for atom in bare(sizes[0]) if sizes else ():
-        if isinstance(atom, Resource) and atom.kind in ("tuple", "list"):
+        if isinstance(atom, Sequence):
             return all(constant(part) == 1 for part in atom.fields.values())
     return all(constant(value) == 1 for value in call.args)
 
@@ -124,11 +102,11 @@ def _transform(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _named(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A transform or data set out of sight, whose name says that it changes samples at random."""
-    held = Resource("augmentation", call.site, {"sure": TRUE, "said": (Const(f"`{symbol.last}`"),)})
-    return (Opaque(f"{symbol.name}()", (held, *carried_by(call.given))[:12]),)
+    held = Augmented(call.site, f"`{symbol.last}`", True)
+    return (Opaque(f"{symbol.name}()", merged(held, *carried_by(call.given))),)
 
 
-def noted(call: Call, carries: tuple[object, ...]) -> tuple[object, ...]:
+def noted(call: Call, carries: Value) -> Value:
     """What the result of something out of sight carries which was given a parameter of AUGMENTING, or several.
 
     One that is off says nothing; one of unknown value does, but not for sure.
@@ -137,8 +115,8 @@ def noted(call: Call, carries: tuple[object, ...]) -> tuple[object, ...]:
     if not named:
         return carries
     sure = len(named) >= _SURE or constant(call.keywords[named[0]]) is not ...
-    said = (Const(" and ".join(f"`{name}=`" for name in named[:2])),)
-    return (Resource("augmentation", call.site, {"sure": TRUE if sure else FALSE, "said": said}), *carries)[:12]
+    said = " and ".join(f"`{name}=`" for name in named[:2])
+    return merged(Augmented(call.site, said, sure), *carries)
 
 
 def _may_be_on(value: Value) -> bool:
@@ -147,17 +125,35 @@ def _may_be_on(value: Value) -> bool:
 
 def seed_workers(machine: Machine, call: Call) -> None:
     """Walk the function that a loader's workers start with, if it seeds them: its facts are marked ``worker``."""
-    from validate_ddp.interpreter import calls
-
     keywords: dict[str, Value] = {}
-    for name, node in call.node[3] if call.node else ():
-        if name == "worker_init_fn" and node[0] == "call" and node[1][-1] == "partial":
-            keywords = {key: machine.evaluate(given) for key, given in node[3] if key is not None}
+    written = keywords_of(call.node).get("worker_init_fn") if call.node else None
+    if isinstance(written, syntax.Call) and is_name(written.func, "partial"):
+        keywords = {each.arg: machine.evaluate(each.value) for each in written.keywords if each.arg is not None}
     for atom in bare(call.keywords["worker_init_fn"]):
-        if isinstance(atom, Function) and (atom.node[0] == "lambda" or not _SEEDS.isdisjoint(atom.node[7])):
-            keywords["*"] = (Resource("worker", call.site),)  # a call with that is always walked
+        if isinstance(atom, Function) and (
+            isinstance(atom.node, syntax.Lambda) or not _SEEDS.isdisjoint(atom.node.words)
+        ):
+            keywords["*"] = (Worker(call.site),)  # a call with that is always walked
             with machine.flagged(Flag.WORKER):
-                calls.call_atom(machine, atom, calls.Call("", [(Const(1),)], keywords, call.site))
+                calls.call_atom(machine, atom, Call("", [(Const(1),)], keywords, call.site))
 
 
 _SEEDS = SEEDING | {"seed", "manual_seed"}
+
+
+def _find(name: str) -> Model | None:
+    """Of what lies out of sight, the name may say that it is random."""
+    root, _, _ = name.partition(".")
+    return _named if root not in vocabulary.LIBRARIES and _says_random(name.rpartition(".")[2]) else None
+
+
+DECLARED = (
+    api("manual_seed manual_seed_all seed", _seed, within="torch", fact="seed"),
+    api("seed", _seed, within="random numpy", fact="seed"),
+    api(SEEDING, _seed, within="*", fact="seed"),
+    api((f"torch.{name}" for name in _DRAWS), _draw, fact="draw"),
+    api("torch.Generator", _generator),
+    api(_TRANSFORMS, _transform, within="torchvision", fact="draw"),
+    Guess(_find),
+    Method("manual_seed", generator_seeded, fact="seed"),
+)

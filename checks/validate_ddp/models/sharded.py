@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Resource, Symbol, Value, bare, constant
+from validate_ddp.interpreter.registry import Method, api
+from validate_ddp.interpreter.training import FSDP, Engine, Fabric, Launcher, State, StateOptions
+from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, constant
+from validate_ddp.models import unknown
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Model = Callable[[Machine, Symbol, "Call"], Value]
 _CHECKPOINT = frozenset("save load async_save save_state_dict load_state_dict".split())
 _STATES = frozenset(
     """get_state_dict get_model_state_dict get_optimizer_state_dict set_state_dict set_model_state_dict
@@ -26,28 +25,13 @@ _OF_ENGINE = frozenset("save_checkpoint load_checkpoint save_16bit_model save_fp
 _OF_LAUNCHER = {"accelerator": ("save_state", "load_state", "get_state_dict"), "fabric": ("save", "load")}
 
 
-def find(name: str) -> Model | None:
-    """The model of a function of ``torch.distributed.checkpoint`` or of FSDP's class, if ``name`` is one."""
-    if not name.startswith("torch.distributed."):
-        return None
-    _, _, rest = name.partition("torch.distributed.")
-    last = name.rpartition(".")[2]
-    if last == "StateDictOptions":
-        return _options
-    if last in _PARTING and rest.startswith(("tensor", "_tensor", "pipelining")):
-        return _partition
-    if rest.startswith("checkpoint."):
-        return _checkpoint if last in _CHECKPOINT else _states if last in _STATES else None
-    return _of_fsdp if rest.startswith("fsdp") and last in _OF_FSDP else None
-
-
 _PARTING = frozenset("parallelize_module distribute_tensor distribute_module PipelineStage pipeline".split())
 
 
 def _partition(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Tensor and pipeline parallelism: from here on each rank holds a part of the model."""
     machine.record(facts.Partition(symbol.last), call.site)
-    first = call.argument(0, "module")
+    first = call.value("module")
     return (first if symbol.last == "parallelize_module" else ()) or (Opaque(symbol.name + "()"),)
 
 
@@ -56,27 +40,25 @@ def _record(machine: Machine, call: Call, name: str, receiver: Value, sure: bool
 
 
 def _checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    from validate_ddp import models
-
-    alone = constant(call.argument(-1, "no_dist")) is True or call.argument(-1, "process_group")
+    alone = constant(call.value("no_dist")) is True or call.value("process_group")
     if not alone:
         _record(machine, call, f"checkpoint.{symbol.last}", (), sure=True)
-    return models.unresolved(machine, symbol, call)
+    return unknown.unresolved(machine, symbol, call)
 
 
 def _states(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    model = call.argument(0, "model")
-    wrapped = bool(model) and all(isinstance(atom, Resource) and atom.kind == "fsdp" for atom in bare(model))
+    model = call.value("model")
+    wrapped = bool(model) and all(isinstance(atom, FSDP) for atom in bare(model))
     if wrapped or (_is_gathered(call) and any(_is_sharded(machine, atom) for atom in bare(model))):
         _record(machine, call, symbol.last, model, sure=True)
-    return (Resource("state", call.site, {"of": ()}),)
+    return (State(call.site, of=()),)
 
 
 def _is_gathered(call: Call) -> bool:
     """Whether the state is asked for whole: only then does FSDP2 communicate."""
-    options = bare(call.argument(-1, "options"))
+    options = bare(call.value("options"))
     return bool(options) and all(
-        isinstance(atom, Resource) and constant(atom.get("full_state_dict")) is True for atom in options
+        isinstance(atom, StateOptions) and constant(atom.full_state_dict) is True for atom in options
     )
 
 
@@ -88,38 +70,56 @@ def _is_sharded(machine: Machine, model: Any) -> bool:
 
 
 def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Resource("state_options", call.site, dict(call.keywords)),)
+    return (StateOptions(call.site, dict(call.keywords)),)
 
 
 def _of_fsdp(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    _record(machine, call, symbol.last, call.argument(0, "model") or call.argument(0, "module"), sure=True)
+    _record(machine, call, symbol.last, call.value("model"), sure=True)
     return (Opaque(symbol.last + "()"),)
 
 
-def wrapper_method(machine: Machine, resource: Resource, call: Call) -> None:
+def wrapper_method(machine: Machine, wrapper: FSDP | Engine, call: Call) -> None:
     """Note a method of an FSDP wrapper or a DeepSpeed engine that every rank must call."""
     name = call.name
-    wanted = _OF_ENGINE if resource.kind == "engine" else ("state_dict", "summon_full_params")
+    wanted = _OF_ENGINE if isinstance(wrapper, Engine) else ("state_dict", "summon_full_params")
     if name in wanted:
         _record(machine, call, name, call.receiver, sure=True)
 
 
-def launcher_method(machine: Machine, launcher: Resource, call: Call) -> None:
+def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> None:
     """Note a method of an Accelerator or a Fabric that shares the state's shards between the ranks."""
-    if call.name in _OF_LAUNCHER.get(launcher.kind, ()) and not launcher.get("single"):
-        sure = launcher.kind == "fabric" or bool(launcher.get("sharded"))
+    if call.name in _OF_LAUNCHER[launcher.called] and not launcher.single:
+        sure = isinstance(launcher, Fabric) or bool(launcher.sharded)
         _record(machine, call, call.name, call.receiver, sure)
 
 
-def note_plugins(launcher: Resource, call: Call) -> None:
+def note_plugins(launcher: Launcher, call: Call) -> None:
     """Remember that the script itself asks its Accelerator for DeepSpeed or FSDP."""
     for option in ("deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin"):
         value = bare(call.argument(-1, option))
         if value and all(isinstance(atom, Opaque) and atom.name.endswith("Plugin()") for atom in value):
-            launcher.fields["sharded"] = TRUE
+            launcher.sharded = TRUE
 
 
 def consolidate(machine: Machine, atom: Any, call: Call) -> Value:
     """``ZeroRedundancyOptimizer.consolidate_state_dict()``: every rank sends its shard."""
     _record(machine, call, call.name, (), sure=True)
     return NONE
+
+
+_PARALLEL = "torch.distributed.tensor torch.distributed._tensor torch.distributed.pipelining"
+
+DECLARED = (
+    api("StateDictOptions", _options, within="torch.distributed"),
+    api(_PARTING, _partition, within=_PARALLEL, parameters="module", fact="partition"),
+    api(
+        _CHECKPOINT,
+        _checkpoint,
+        within="torch.distributed.checkpoint",
+        parameters="* no_dist process_group",
+        fact="sharded_state",
+    ),
+    api(_STATES, _states, within="torch.distributed.checkpoint", parameters="model * options", fact="sharded_state"),
+    api(_OF_FSDP, _of_fsdp, within="torch.distributed.fsdp", parameters="model=model=module", fact="sharded_state"),
+    Method("consolidate_state_dict", consolidate, fact="sharded_state"),
+)

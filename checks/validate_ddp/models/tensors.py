@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Method
 from validate_ddp.interpreter.values import Opaque, Resource, Value, carried_by
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
 
-
-def cut(machine: Machine, atom: Any, called: Call) -> Value | None:
+def _cut(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``x.detach()``, ``x.argmax(1)``: no gradient flows on."""
     if not isinstance(atom, Opaque) or not any(isinstance(part, Resource) for part in atom.carries):
         return None
@@ -22,6 +21,9 @@ def cut(machine: Machine, atom: Any, called: Call) -> Value | None:
     return (Opaque(f"{atom.name}.{called.name}()" if atom.name else f"{called.name}()", carries),)
 
 
-def clone(machine: Machine, atom: Any, called: Call) -> Value | None:
+def _clone(machine: Machine, atom: Any, called: Call) -> Value | None:
     """A copy: what happens to it in place does not happen to the original."""
     return (Opaque(atom.name, atom.carries),) if isinstance(atom, Opaque) and gradients.live((atom,)) else None
+
+
+DECLARED = (Method(" ".join(gradients.CUTTING_METHODS), _cut), Method("clone", _clone))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.source.syntax import Assign, Attribute, Expression, Lambda, Name, Statement
+from validate_ddp.source.traversal import last_name, walk
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-Node = list[Any]
 _SYNCHRONIZING = frozenset("wait wait_all synchronize barrier is_completed wait_stream".split())
 
 
@@ -21,20 +17,21 @@ def is_dropped(call: Call) -> bool:
 
 def names_given(call: Call) -> list[str]:
     """The plain names, and the last names of attributes, among the arguments given by position."""
-    arguments = call.node[2] if call.node else []
-    return [node[1] if node[0] == "name" else node[2] for node in arguments if node[0] in ("name", "attr")]
+    arguments = call.node.args if call.node else []
+    return [last_name(node) for node in arguments if isinstance(node, (Name, Attribute))]
 
 
 def is_used_after(machine: Machine, call: Call, name: str) -> bool:
     """Whether ``name`` occurs behind the call in the function around it."""
     behind = False
-    for node in _nodes(_body(machine)):
+    found = 0
+    for node in walk(_body(machine)):
         if node is call.node:
             behind = True
-        elif behind and ((node[0] == "name" and node[1] == name) or (node[0] == "attr" and node[2] == name)):
-            if not any(node is argument for argument in call.node[2]):
-                return True
-    return False
+        elif behind and last_name(node) == name:
+            found += 1
+    own = names_given(call).count(name)  # these come behind it too, as parts of it
+    return found > own
 
 
 def is_unwaited(machine: Machine, call: Call) -> bool:
@@ -44,36 +41,21 @@ def is_unwaited(machine: Machine, call: Call) -> bool:
     """
     body = _body(machine)
     if not is_dropped(call):
-        name = next((node[2][0][1] for node in _nodes(body) if _binds(node, call)), None)
+        name = next((bound for node in walk(body) if (bound := _bound_to(node, call))), None)
         if name is None or is_used_after(machine, call, name):
             return False
-    for node in _nodes(body):
-        if node[0] == "attr" and node[2] in _SYNCHRONIZING:
-            return False
-        if node[0] == "name" and node[1] in _SYNCHRONIZING:
-            return False
-    return True
+    return not any(last_name(node) in _SYNCHRONIZING for node in walk(body))
 
 
-def _binds(node: Node, call: Call) -> bool:
-    """Whether the statement only gives the call's result one plain name."""
-    return node[0] == "assign" and node[3] is call.node and len(node[2]) == 1 and node[2][0][0] == "name"
+def _bound_to(node: Expression | Statement, call: Call) -> str:
+    """The one plain name that the statement gives the call's result; empty for any other."""
+    if not isinstance(node, Assign) or node.value is not call.node or len(node.targets) != 1:
+        return ""
+    return node.targets[0].id if isinstance(node.targets[0], Name) else ""
 
 
-def _body(machine: Machine) -> Node:
+def _body(machine: Machine) -> list[Statement] | list[Expression]:
     function = machine.frame.function
     if function is None:
         return machine.library.body(machine.frame.module)  # type: ignore[no-any-return]
-    return function.node[4] if function.node[0] == "def" else [function.node[2]]
-
-
-def _nodes(tree: Node) -> Iterator[Node]:
-    """The expressions and statements in a lowered body, in the order of the text."""
-    stack: list[Any] = [tree]
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, list):
-            continue
-        if node and isinstance(node[0], str):
-            yield node
-        stack.extend(reversed(node))
+    return [function.node.body] if isinstance(function.node, Lambda) else function.node.body

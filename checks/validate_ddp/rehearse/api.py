@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from validate_ddp.console import UsageError
 from validate_ddp.findings import SEVERITIES
 from validate_ddp.rehearse import differential as comparing
 from validate_ddp.rehearse import reading, show
@@ -146,7 +147,8 @@ def rehearse(
     timeout, hang: seconds. env: more of the environment of every rank. static: whether the script is read first.
     differential: whether the first step is compared with that of one process, in two short runs more (DDP316).
 
-    Raises FileNotFoundError for a script that is not there, ValueError for a number below 1, and KeyboardInterrupt.
+    Raises FileNotFoundError for a script that is not there, ValueError for a number below 1 or settings that cannot be
+    used, and KeyboardInterrupt.
     """
     words = os.fspath(script)
     parts = ("-m", words[3:].strip()) if words.startswith("-m ") else (words,)
@@ -166,7 +168,10 @@ def rehearse(
         hang=hang,
         environment=tuple((env or {}).items()),
     )
-    return observed(judged_run(plan, static, differential))
+    try:
+        return observed(judged_run(plan, static, differential))
+    except UsageError as error:  # what the command tells in a line
+        raise ValueError(str(error)) from error
 
 
 def judged_run(plan: Plan, static: bool, compare: bool) -> Judged:

@@ -8,21 +8,13 @@ from typing import Any, NamedTuple
 from validate_ddp.findings import Place, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.objects import Augmented
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import (
-    Class,
-    Const,
-    Function,
-    Instance,
-    Opaque,
-    Resource,
-    Value,
-    bare,
-    constant,
-    reaching,
-)
+from validate_ddp.interpreter.training import Loader, Subset
+from validate_ddp.interpreter.values import Class, Const, Function, Instance, Opaque, Value, bare, reaching
 from validate_ddp.interpreter.vocabulary import LIBRARIES
 from validate_ddp.rules.proposing import place
+from validate_ddp.source.syntax import FunctionDef
 
 _SEED_NAMES = frozenset(
     "seed manual_seed manualseed random_seed rng_seed rand_seed train_seed global_seed _global_seed".split()
@@ -42,26 +34,24 @@ class Augmentation(NamedTuple):
 def augmentations(program: Program) -> Augmentation:
     """Random changes of the samples that are trained on, drawn in workers which nobody else seeds."""
     found: list[Place] = []
-    named: list[Resource] = []
+    named: list[Augmented] = []
     for loader in _trained_on(program):
-        if loader.get("worker_init_fn") or loader.get("generator") or loader.get("prepared"):
+        if loader.worker_init_fn or loader.generator or loader.prepared:
             return Augmentation([])  # its workers are seeded in their own way
-        found.extend(_random_methods(loader.get("dataset")))
-        named.extend(_told_to_augment(loader.get("dataset")))
+        found.extend(_random_methods(loader.dataset))
+        named.extend(_told_to_augment(loader.dataset))
         if not found:
             drawn = [fact for fact in program.facts(facts.Draw) if fact.transform and fact.who == "all"]
             found.extend(place(fact.site, "drawn here") for fact in drawn)
     if found:
         return Augmentation(found)
-    places = [
-        place(part.site, f"samples change at random here, as {constant(part.get('said'))} says") for part in named
-    ]
-    return Augmentation(list(dict.fromkeys(places)), any(constant(part.get("sure")) is True for part in named))
+    places = [place(part.site, f"samples change at random here, as {part.said} says") for part in named]
+    return Augmentation(list(dict.fromkeys(places)), any(part.sure for part in named))
 
 
 def seeds_of_workers(program: Program) -> list[facts.Seed]:
     """The seeds of workers that draw for the training, where they are surely the same for one worker of each rank."""
-    sites = {loader.site for loader in _trained_on(program) if _may_draw(program, loader.get("dataset"))}
+    sites = {loader.site for loader in _trained_on(program) if _may_draw(program, loader.dataset)}
     seeds = [fact for fact in program.facts(facts.Seed) if Flag.WORKER in fact.flags and sites & set(fact.chain)]
     return seeds if all(is_alike(fact.seed) for fact in seeds) else []
 
@@ -93,20 +83,20 @@ def _is_told(name: str) -> bool:
     return name.strip("0123456789").rpartition(".")[2].lower() in _SEED_NAMES
 
 
-def _trained_on(program: Program) -> Iterator[Resource]:
+def _trained_on(program: Program) -> Iterator[Loader]:
     for fact in program.facts(facts.Iterate):
         for loader in bare(fact.loader):
-            if program.trains(fact) and isinstance(loader, Resource) and not loader.get("open"):
+            if program.trains(fact) and not loader.open:
                 yield loader
 
 
-def _told_to_augment(dataset: Any, depth: int = 0) -> Iterator[Resource]:
+def _told_to_augment(dataset: Any, depth: int = 0) -> Iterator[Augmented]:
     """What says that a data set, or what it was made of, changes samples at random, although it is out of sight."""
     for part in reaching(dataset) if depth < _DEEPEST else ():
-        if isinstance(part, Resource) and part.kind == "augmentation":
+        if isinstance(part, Augmented):
             yield part
-        elif isinstance(part, Resource) and part.kind == "subset":
-            yield from _told_to_augment(part.get("dataset"), depth + 1)
+        elif isinstance(part, Subset):
+            yield from _told_to_augment(part.dataset, depth + 1)
         elif isinstance(part, Instance):
             for value in part.fields.values():
                 yield from _told_to_augment(value, depth + 1)
@@ -116,8 +106,8 @@ def _random_methods(dataset: Any, depth: int = 0) -> list[Place]:
     """Methods of a data set's class that draw random numbers for a sample."""
     found: list[Place] = []
     for atom in bare(dataset):
-        if isinstance(atom, Resource) and atom.kind == "subset" and depth < _DEEPEST:
-            found.extend(_random_methods(atom.get("dataset"), depth + 1))
+        if isinstance(atom, Subset) and depth < _DEEPEST:
+            found.extend(_random_methods(atom.dataset, depth + 1))
         elif isinstance(atom, Instance):
             for cls in atom.cls.lineage():
                 if isinstance(cls, Class):
@@ -128,8 +118,8 @@ def _random_methods(dataset: Any, depth: int = 0) -> list[Place]:
 def _of_class(cls: Class) -> Iterator[Place]:
     for name, value in cls.members.items():
         for function in bare(value):
-            if isinstance(function, Function) and function.node[0] == "def" and name != "__init__":
-                names = set(function.node[7])
+            if isinstance(function, Function) and isinstance(function.node, FunctionDef) and name != "__init__":
+                names = set(function.node.words)
                 if ("random" in names and names & _DRAWN - {"random"}) or {"torch", "randint"} <= names:
-                    span = Span(*function.node[1])
+                    span = Span(*function.node.span)
                     yield Place(function.module.path, span, f"`{name}` draws random numbers for a sample")

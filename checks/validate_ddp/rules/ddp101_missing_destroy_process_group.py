@@ -57,80 +57,71 @@ EVIDENCE = "SR"
 FIX = "safe"
 TELLING = Telling("a group that was gone when the rank exited", of_the_script=True)
 
+HEAD = ""
+TAIL = ""
 VALID = (
     """
-import torch.distributed as dist
-
-def main():
-    dist.init_process_group("nccl")
-    dist.barrier()
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    main()
-""",
-    """
-import torch.distributed as dist
-from torch.distributed import destroy_process_group as shut_down
-
-def cleanup():
-    if dist.is_initialized():
-        shut_down()
-
-def main():
-    dist.init_process_group("nccl")
-    try:
+    def main():
+        dist.init_process_group("nccl")
         dist.barrier()
-    finally:
-        cleanup()
+        dist.destroy_process_group()
 
-main()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
     """
-import atexit
-import torch.distributed as dist
+    from torch.distributed import destroy_process_group as shut_down
 
-dist.init_process_group("gloo")
-atexit.register(dist.destroy_process_group)
-""",
+    def cleanup():
+        if dist.is_initialized():
+            shut_down()
+
+    def main():
+        dist.init_process_group("nccl")
+        try:
+            dist.barrier()
+        finally:
+            cleanup()
+
+    main()
+    """,
+    """
+    import atexit
+
+    dist.init_process_group("gloo")
+    atexit.register(dist.destroy_process_group)
+    """,
 )
 INVALID = (
     """
-import torch.distributed as dist
+    def main():
+        dist.init_process_group("nccl")  # expect
+        dist.barrier()
 
-def main():
-    dist.init_process_group("nccl")  # expect
-    dist.barrier()
-
-if __name__ == "__main__":
-    main()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
     """
-import torch.distributed as dist
+    def main():
+        dist.init_process_group("nccl")  # expect
+        dist.barrier()
+        if dist.get_rank() == 0:
+            dist.destroy_process_group()
 
-def main():
-    dist.init_process_group("nccl")  # expect
-    dist.barrier()
-    if dist.get_rank() == 0:
-        dist.destroy_process_group()
-
-if __name__ == "__main__":
-    main()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
     """
-import torch.multiprocessing as mp
-import torch.distributed as dist
+    class Trainer:
+        def __init__(self, rank):
+            dist.init_process_group("nccl", rank=rank, world_size=2)  # expect
 
-class Trainer:
-    def __init__(self, rank):
-        dist.init_process_group("nccl", rank=rank, world_size=2)  # expect
+    def worker(rank):
+        Trainer(rank)
 
-def worker(rank):
-    Trainer(rank)
-
-if __name__ == "__main__":
-    mp.spawn(worker, nprocs=2)
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, nprocs=2)
+    """,
 )
 
 

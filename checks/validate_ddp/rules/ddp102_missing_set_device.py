@@ -40,7 +40,8 @@ from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Device
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.ProcessGroup
@@ -48,98 +49,72 @@ SEVERITIES = (WARNING, INFO)
 EVIDENCE = "S"
 FIX = "unsafe"
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-"""
+HEAD = ""
 VALID = (
-    _HEAD
-    + """
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.barrier()
-model = DDP(torch.nn.Linear(2, 2).cuda())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl", device_id=device)
-dist.barrier()
-torch.cuda.set_device(device)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
-dist.init_process_group("nccl")
-dist.barrier()
-model = DDP(torch.nn.Linear(2, 2).cuda())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-dist.init_process_group("gloo")
-dist.barrier()
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-local_rank = int(os.environ["LOCAL_RANK"])
-dist.init_process_group("nccl")
-model = torch.nn.Linear(2, 2).to(local_rank)
-model = DDP(model, device_ids=[local_rank])
-dist.barrier(device_ids=[local_rank])
-dist.destroy_process_group()
-""",
+    """
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.barrier()
+    model = DDP(torch.nn.Linear(2, 2).cuda())
+    """,
+    """
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl", device_id=device)
+    dist.barrier()
+    torch.cuda.set_device(device)
+    """,
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+    dist.init_process_group("nccl")
+    dist.barrier()
+    model = DDP(torch.nn.Linear(2, 2).cuda())
+    """,
+    """
+    dist.init_process_group("gloo")
+    dist.barrier()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
+    """
+    local_rank = int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("nccl")
+    model = torch.nn.Linear(2, 2).to(local_rank)
+    model = DDP(model, device_ids=[local_rank])
+    dist.barrier(device_ids=[local_rank])
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-dist.init_process_group("nccl")
-dist.barrier()  # expect
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
     """
-import argparse
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    dist.init_process_group("nccl")
+    dist.barrier()  # expect
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
+    """
+    # alone
+    def worker(gpu, args):
+        dist.init_process_group(args.dist_backend, rank=gpu, world_size=2)
+        names = [None, None]
+        dist.all_gather_object(names, "host")  # expect
+        torch.cuda.set_device(gpu)
+        dist.destroy_process_group()
 
-def worker(gpu, args):
-    dist.init_process_group(args.dist_backend, rank=gpu, world_size=2)
-    names = [None, None]
-    dist.all_gather_object(names, "host")  # expect
-    torch.cuda.set_device(gpu)
-    dist.destroy_process_group()
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--dist-backend", default="nccl")
+        mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
+    """,
+    """
+    def main():
+        dist.init_process_group("nccl")  # expect
+        model = DDP(torch.nn.Linear(2, 2).cuda())
+        model(torch.ones(2, 2).cuda()).sum().backward()
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dist-backend", default="nccl")
-    mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
-""",
-    _HEAD
-    + """
-def main():
-    dist.init_process_group("nccl")  # expect
-    model = DDP(torch.nn.Linear(2, 2).cuda())
-    model(torch.ones(2, 2).cuda()).sum().backward()
-    dist.destroy_process_group()
-
-main()
-""",
-    _HEAD
-    + """
-dist.init_process_group(backend="nccl")  # expect
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-model = DDP(torch.nn.Linear(2, 2).to(device))
-dist.destroy_process_group()
-""",
+    main()
+    """,
+    """
+    dist.init_process_group(backend="nccl")  # expect
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = DDP(torch.nn.Linear(2, 2).to(device))
+    """,
 )
 _CHOSEN = ("set_device", "set_device_index")
 _ON_CURRENT_DEVICE = frozenset(
@@ -209,8 +184,8 @@ def _too_early(program: Program, started: Fact, chosen: facts.Device) -> Iterato
 
 def _differs(device: Value) -> bool:
     parts = [*bare(device), *reaching(device)]
-    made = [part for part in parts if isinstance(part, Resource) and part.kind == "device"]
-    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.get("index")) for part in made)
+    made = [part for part in parts if isinstance(part, Device)]
+    return any(isinstance(part, Rank) for part in parts) or any(_differs(part.index) for part in made)
 
 
 def _is_never_chosen(program: Program) -> bool:
@@ -226,7 +201,7 @@ def _is_never_chosen(program: Program) -> bool:
         and not any(fact.device_ids for fact in wrapped)
         and any(isinstance(atom, Const) and atom.value == "cuda" for atom in values)
         and all(isinstance(atom, Const) and atom.value in ("cuda", "cpu", None) for atom in values)
-        and all(isinstance(atom, Resource) and constant(atom.get("index")) == "cuda" for atom in given)
+        and all(isinstance(atom, Device) and constant(atom.index) == "cuda" for atom in given)
         and not program.facts(facts.Launch)
         and not program.mentions(*words)
     )

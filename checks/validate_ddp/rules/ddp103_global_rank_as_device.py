@@ -31,7 +31,6 @@ unsafe, since other launchers set other variables.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
@@ -41,6 +40,8 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source.syntax import Call, FunctionDef, List, Tuple
+from validate_ddp.source.traversal import dotted
 
 TRIGGER = facts.Device
 SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
@@ -48,78 +49,53 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("each rank take the GPU of its local rank", once=True)
 
+HEAD = ""
 VALID = (
     """
-import os
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
     """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-torch.cuda.set_device(rank % torch.cuda.device_count())
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    """,
     """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    # alone
+    def worker(rank, world_size):
+        dist.init_process_group("nccl", rank=rank, world_size=world_size)
+        torch.cuda.set_device(rank)
+        dist.destroy_process_group()
 
-def worker(rank, world_size):
-    dist.init_process_group("nccl", rank=rank, world_size=world_size)
-    torch.cuda.set_device(rank)
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+    """,
 )
 INVALID = (
     """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-torch.cuda.set_device(rank)  # expect
-dist.destroy_process_group()
-""",
-    """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-def main():
     dist.init_process_group("nccl")
-    rank = int(os.environ["RANK"])
-    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
-    dist.destroy_process_group()
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)  # expect
+    """,
+    """
+    def main():
+        dist.init_process_group("nccl")
+        rank = int(os.environ["RANK"])
+        model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])  # expect
 
-if __name__ == "__main__":
+    if __name__ == "__main__":
+        main()
+    """,
+    """
+    def device_of(rank):
+        return torch.device(f"cuda:{rank}")  # expect
+
+    def main():
+        dist.init_process_group("nccl")
+        model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
+
     main()
-""",
-    """
-import torch
-import torch.distributed as dist
-
-def device_of(rank):
-    return torch.device(f"cuda:{rank}")  # expect
-
-def main():
-    dist.init_process_group("nccl")
-    model = torch.nn.Linear(2, 2).to(device_of(dist.get_rank()))
-    dist.destroy_process_group()
-
-main()
-""",
+    """,
 )
 
 
@@ -182,23 +158,22 @@ def _dominates(program: Program, uses: list[facts.Device]) -> Span | None:
     path = uses[0].site.path
     body = program.body(path)
     first, *others = (levels(body, fact.site.statement) for fact in uses)
-    owners = [level.owner for level in first if level.owner is not None and level.owner[0] == "def"]
+    owners = [level.owner for level in first if isinstance(level.owner, FunctionDef)]
     if not owners or any(len(held) < len(first) or held[len(first) - 1].body is not first[-1].body for held in others):
         return None
-    whole = Span(owners[-1][1][0], owners[-1][1][1], *end_of(owners[-1]))
+    start, end = Span(*owners[-1].span), end_of(owners[-1])
+    whole = Span(start.line, start.column, *end)
     return None if "local_rank" in program.code(path, whole) else whole
 
 
-def _rank_argument(call: list[Any]) -> str | None:
+def _rank_argument(call: Call) -> str | None:
     """The name that is given as a device: by its position, or in ``device_ids``."""
-    from validate_ddp.interpreter.surroundings import dotted
-
-    for name, value in call[3]:
-        if name == "device_ids" and value[0] == "seq" and len(value[2]) == 1:
-            return dotted(value[2][0])
+    for name, value in call.keywords:
+        if name == "device_ids" and isinstance(value, (Tuple, List)) and len(value.elts) == 1:
+            return dotted(value.elts[0])
         if name in ("device", "index"):
             return dotted(value)
-    return dotted(call[2][-1]) if call[2] else None
+    return dotted(call.args[-1]) if call.args else None
 
 
 def _is_global_rank(fact: facts.Device) -> bool:

@@ -46,96 +46,61 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("each rank use its own rank", once=True, outranks=("DDP202", "DDP209"))
 
+HEAD = ""
 VALID = (
     """
-import os
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    """,
     """
-import os
-import torch
-import torch.distributed as dist
-
-# One node by design: the ranks are its devices.
-local_rank = int(os.environ["LOCAL_RANK"])
-dist.init_process_group("nccl", rank=local_rank, world_size=torch.cuda.device_count())
-dist.destroy_process_group()
-""",
+    # One node by design: the ranks are its devices.
+    local_rank = int(os.environ["LOCAL_RANK"])
+    dist.init_process_group("nccl", rank=local_rank, world_size=torch.cuda.device_count())
+    """,
     """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+    # alone
+    def worker(local_rank, world_size):
+        dist.init_process_group("nccl", rank=local_rank, world_size=world_size)
+        dist.destroy_process_group()
 
-def worker(local_rank, world_size):
-    dist.init_process_group("nccl", rank=local_rank, world_size=world_size)
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+    """,
     """
-import os
-import torch.distributed as dist
-
-local_rank = int(os.environ["LOCAL_RANK"])
-node = int(os.environ["GROUP_RANK"])
-rank = node * int(os.environ["LOCAL_WORLD_SIZE"]) + local_rank
-dist.init_process_group("nccl", rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
-dist.destroy_process_group()
-""",
+    local_rank = int(os.environ["LOCAL_RANK"])
+    node = int(os.environ["GROUP_RANK"])
+    rank = node * int(os.environ["LOCAL_WORLD_SIZE"]) + local_rank
+    dist.init_process_group("nccl", rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
+    """,
 )
 INVALID = (
     """
-import os
-import torch.distributed as dist
-
-local_rank = int(os.environ["LOCAL_RANK"])
-world_size = int(os.environ["WORLD_SIZE"])
-dist.init_process_group("nccl", rank=local_rank, world_size=world_size)  # expect
-dist.destroy_process_group()
-""",
+    local_rank = int(os.environ["LOCAL_RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("nccl", rank=local_rank, world_size=world_size)  # expect
+    """,
     """
-import os
-import torch.distributed as dist
-from torch.utils.data import DistributedSampler
+    def main():
+        local_rank = int(os.environ.get("LOCAL_RANK", 0))
+        dist.init_process_group("nccl")
+        sampler = DistributedSampler(  # expect
+            range(8), num_replicas=dist.get_world_size(), rank=local_rank, shuffle=False
+        )
+        print(list(sampler))
 
-def main():
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    dist.init_process_group("nccl")
-    sampler = DistributedSampler(  # expect
-        range(8), num_replicas=dist.get_world_size(), rank=local_rank, shuffle=False
-    )
-    print(list(sampler))
-    dist.destroy_process_group()
-
-main()
-""",
+    main()
+    """,
     """
-import os
-import torch
-import torch.distributed as dist
-
-rank = int(os.environ["RANK"])
-nodes = int(os.environ["NNODES"])
-dist.init_process_group("nccl", rank=rank, world_size=torch.cuda.device_count())  # expect
-dist.destroy_process_group()
-""",
+    rank = int(os.environ["RANK"])
+    nodes = int(os.environ["NNODES"])
+    dist.init_process_group("nccl", rank=rank, world_size=torch.cuda.device_count())  # expect
+    """,
     """
-import argparse
-import os
-import torch.distributed as dist
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
-args = parser.parse_args()
-dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ["WORLD_SIZE"]))  # expect
-dist.destroy_process_group()
-""",
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
+    args = parser.parse_args()
+    dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ["WORLD_SIZE"]))  # expect
+    """,
 )
 _OF_NODES = (
     b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",

@@ -49,109 +49,85 @@ SEVERITIES = (WARNING,)
 EVIDENCE = "S"
 FIX = "unsafe"
 
-_HEAD = """
-import argparse
-import os
-import torch
-import torch.distributed as dist
-
-parser = argparse.ArgumentParser()
+HEAD = """
+    parser = argparse.ArgumentParser()
+"""
+TAIL = """
+    dist.init_process_group("nccl")
+    dist.destroy_process_group()
 """
 VALID = (
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
-args = parser.parse_args()
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=0, help="please ignore")
-args = parser.parse_args()
-torch.cuda.set_device(dist.get_node_local_rank())
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=-1)
-args = parser.parse_args()
-if "LOCAL_RANK" in os.environ:
-    args.local_rank = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import torch.multiprocessing as mp
-
-def worker(local_rank, args):
-    args.local_rank = local_rank
+    """
+    parser.add_argument("--local_rank", type=int, default=int(os.environ.get("LOCAL_RANK", 0)))
+    args = parser.parse_args()
     torch.cuda.set_device(args.local_rank)
-    dist.init_process_group("nccl", rank=local_rank, world_size=2)
-    dist.destroy_process_group()
+    """,
+    """
+    parser.add_argument("--local_rank", type=int, default=0, help="please ignore")
+    args = parser.parse_args()
+    torch.cuda.set_device(dist.get_node_local_rank())
+    """,
+    """
+    parser.add_argument("--local_rank", type=int, default=-1)
+    args = parser.parse_args()
+    if "LOCAL_RANK" in os.environ:
+        args.local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(args.local_rank)
+    """,
+    """
+    # alone
+    def worker(local_rank, args):
+        args.local_rank = local_rank
+        torch.cuda.set_device(args.local_rank)
+        dist.init_process_group("nccl", rank=local_rank, world_size=2)
+        dist.destroy_process_group()
 
-if __name__ == "__main__":
-    parser.add_argument("--local_rank", type=int, default=0)
-    mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
-""",
-    _HEAD
-    + """
-import deepspeed
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--local_rank", type=int, default=0)
+        mp.spawn(worker, args=(parser.parse_args(),), nprocs=2)
+    """,
+    """
+    import deepspeed
 
-parser.add_argument("--local_rank", type=int, default=-1)
-args = parser.parse_args()
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
+    parser.add_argument("--local_rank", type=int, default=-1)
+    args = parser.parse_args()
+    torch.cuda.set_device(args.local_rank)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int, default=0)  # expect
-args = parser.parse_args()
-torch.cuda.set_device(args.local_rank)
-dist.init_process_group("nccl")
-dist.destroy_process_group()
-""",
     """
-import argparse
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+    parser.add_argument("--local_rank", type=int, default=0)  # expect
+    args = parser.parse_args()
+    torch.cuda.set_device(args.local_rank)
+    """,
+    """
+    # alone
+    def options():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, default=0.1)
+        parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)  # expect
+        return parser.parse_args()
 
-def options():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--local_rank", "--local-rank", type=int, default=-1)  # expect
-    return parser.parse_args()
+    class Trainer:
+        def __init__(self, args):
+            self.local_rank = args.local_rank
+            self.model = DDP(torch.nn.Linear(2, 2).cuda(self.local_rank), device_ids=[self.local_rank])
 
-class Trainer:
-    def __init__(self, args):
-        self.local_rank = args.local_rank
-        self.model = DDP(torch.nn.Linear(2, 2).cuda(self.local_rank), device_ids=[self.local_rank])
+    def main():
+        args = options()
+        dist.init_process_group("nccl")
+        Trainer(args)
+        dist.destroy_process_group()
 
-def main():
-    args = options()
-    dist.init_process_group("nccl")
-    Trainer(args)
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    main()
-""",
-    _HEAD
-    + """
-parser.add_argument("--local_rank", type=int)  # expect
-args, rest = parser.parse_known_args()
-dist.init_process_group("nccl")
-device = torch.device(f"cuda:{args.local_rank}")
-dist.destroy_process_group()
-""",
+    if __name__ == "__main__":
+        main()
+    """,
+    """
+    parser.add_argument("--local_rank", type=int)  # expect
+    args, rest = parser.parse_known_args()
+    device = torch.device(f"cuda:{args.local_rank}")
+    """,
 )
 _OTHER_SOURCES = (
     b"LOCAL_RANK",

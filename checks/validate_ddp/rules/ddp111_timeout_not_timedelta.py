@@ -41,61 +41,46 @@ EVIDENCE = "S"
 FIX = "safe"
 TELLING = Telling(crashes=("TypeError", "AttributeError"))
 
+HEAD = ""
 VALID = (
     """
-from datetime import timedelta
-import torch.distributed as dist
+    from datetime import timedelta
 
-dist.init_process_group("nccl", timeout=timedelta(seconds=1800))
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", timeout=timedelta(seconds=1800))
+    """,
     """
-import argparse
-import datetime
-import torch.distributed as dist
+    import datetime
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--timeout", type=int, default=30)
-args = parser.parse_args()
-timeout = datetime.timedelta(minutes=args.timeout) if args.timeout else None
-dist.init_process_group("nccl", timeout=timeout)
-dist.destroy_process_group()
-""",
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--timeout", type=int, default=30)
+    args = parser.parse_args()
+    timeout = datetime.timedelta(minutes=args.timeout) if args.timeout else None
+    dist.init_process_group("nccl", timeout=timeout)
+    """,
     """
-import torch.distributed as dist
-
-dist.init_process_group("gloo", None, None)
-dist.monitored_barrier(timeout=30.0)
-store = dist.TCPStore("localhost", 29500, timeout=30)
-dist.destroy_process_group()
-""",
+    dist.init_process_group("gloo", None, None)
+    dist.monitored_barrier(timeout=30.0)
+    store = dist.TCPStore("localhost", 29500, timeout=30)
+    """,
 )
 INVALID = (
     """
-import torch.distributed as dist
-
-dist.init_process_group("nccl", timeout=1800)  # expect
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", timeout=1800)  # expect
+    """,
     """
-import torch.distributed as dist
+    TIMEOUT = 2 * 60 * 60
 
-TIMEOUT = 2 * 60 * 60
+    def main():
+        dist.init_process_group("nccl", timeout=TIMEOUT)  # expect
 
-def main():
-    dist.init_process_group("nccl", timeout=TIMEOUT)  # expect
-    dist.destroy_process_group()
-
-main()
-""",
+    main()
+    """,
     """
-from datetime import timedelta
-import torch.distributed as dist
+    from datetime import timedelta
 
-dist.init_process_group("nccl", timeout=timedelta(hours=1))
-group = dist.new_group([0, 1], timeout=60.0, backend="gloo")  # expect
-dist.destroy_process_group()
-""",
+    dist.init_process_group("nccl", timeout=timedelta(hours=1))
+    group = dist.new_group([0, 1], timeout=60.0, backend="gloo")  # expect
+    """,
 )
 _STARTING = ("new_group", "new_subgroups", "new_subgroups_by_enumeration")
 

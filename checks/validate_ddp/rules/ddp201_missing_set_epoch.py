@@ -46,7 +46,8 @@ from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Loop
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
+from validate_ddp.interpreter.values import Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.rehearse.iterations import Reshuffle, reshuffles
 from validate_ddp.rehearse.run import Run
@@ -59,99 +60,78 @@ EVIDENCE = "SR"
 FIX = "safe"
 TELLING = Telling("another order in each epoch")
 
-_HEAD = """
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-dist.init_process_group("gloo")
-"""
 VALID = (
-    _HEAD
-    + """
-sampler = DistributedSampler(range(8))
-loader = DataLoader(range(8), sampler=sampler)
-for epoch in range(3):
-    loader.sampler.set_epoch(epoch)
-    for batch in loader:
-        print(batch)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def train_one_epoch(loader, epoch):
-    if hasattr(loader.sampler, "set_epoch"):
+    """
+    sampler = DistributedSampler(range(8))
+    loader = DataLoader(range(8), sampler=sampler)
+    for epoch in range(3):
         loader.sampler.set_epoch(epoch)
-    for batch in loader:
-        print(batch)
+        for batch in loader:
+            print(batch)
+    """,
+    """
+    def train_one_epoch(loader, epoch):
+        if hasattr(loader.sampler, "set_epoch"):
+            loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            print(batch)
 
-loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))
-for epoch in range(3):
-    train_one_epoch(loader, epoch)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=False))
-for epoch in range(3):
-    for batch in loader:
+    loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))
+    for epoch in range(3):
+        train_one_epoch(loader, epoch)
+    """,
+    """
+    loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=False))
+    for epoch in range(3):
+        for batch in loader:
+            print(batch)
+    single = DataLoader(range(8), sampler=DistributedSampler(range(8)))
+    for batch in single:
         print(batch)
-single = DataLoader(range(8), sampler=DistributedSampler(range(8)))
-for batch in single:
-    print(batch)
-dist.destroy_process_group()
-""",
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-sampler = DistributedSampler(range(8))  # expect
-loader = DataLoader(range(8), sampler=sampler)
-for epoch in range(3):
-    for batch in loader:
-        print(batch)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self):
-        self.loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))  # expect
-
-    def run_epoch(self, epoch):
-        for step, batch in enumerate(self.loader):
-            print(epoch, step, batch)
-
-    def fit(self):
-        for epoch in range(3):
-            self.run_epoch(epoch)
-
-Trainer().fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def endless(loader):
-    while True:
+    """
+    sampler = DistributedSampler(range(8))  # expect
+    loader = DataLoader(range(8), sampler=sampler)
+    for epoch in range(3):
         for batch in loader:
-            yield batch
+            print(batch)
+    """,
+    """
+    class Trainer:
+        def __init__(self):
+            self.loader = DataLoader(range(8), sampler=DistributedSampler(range(8)))  # expect
 
-batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
-for step in range(100):
-    print(next(batches))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def endless(loader):
-    while True:
-        yield from loader
+        def run_epoch(self, epoch):
+            for step, batch in enumerate(self.loader):
+                print(epoch, step, batch)
 
-batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
-for step in range(100):
-    print(next(batches))
-dist.destroy_process_group()
-""",
+        def fit(self):
+            for epoch in range(3):
+                self.run_epoch(epoch)
+
+    Trainer().fit()
+    """,
+    """
+    def endless(loader):
+        while True:
+            for batch in loader:
+                yield batch
+
+    batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+    for step in range(100):
+        print(next(batches))
+    """,
+    """
+    def endless(loader):
+        while True:
+            yield from loader
+
+    batches = endless(DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True)))  # expect
+    for step in range(100):
+        print(next(batches))
+    """,
 )
 
 
@@ -160,14 +140,14 @@ def check(program: Program) -> Iterator[Proposal]:
     served = _iterated_by_sampler(program)
     for fact in program.facts(facts.Sampler):
         sampler = fact.sampler[0]
-        if constant(fact.shuffle) is False or not fact.shuffle or sampler.get("own_order"):
+        if constant(fact.shuffle) is False or not fact.shuffle or sampler.own_order:
             continue
         loops = served.get(id(sampler))
         if loops is None or _epoch_is_set(program, sampler):
             continue
         outer = next(loop for loop in loops.loops if loop.counts and not loop.once)
         evidence = [place(outer.site, "this loop runs it again and again"), place(loops.site, "iterated over here")]
-        asked = next((atom.site for atom in sampler.get("asked_for")), fact.site)
+        asked = next((atom.site for atom in sampler.asked_for), fact.site)
         if asked.path != fact.site.path:  # a helper of another file makes it; only the caller knows of epochs
             evidence.insert(0, place(fact.site, "the sampler is made here"))
             fact = fact.moved(asked)
@@ -187,7 +167,7 @@ def _iterated_by_sampler(program: Program) -> dict[int, Fact]:
     served: dict[int, Fact] = {}
     for fact in program.facts(facts.Iterate):
         if fact.in_epoch_loop and program.trains(fact):
-            if any(isinstance(atom, Resource) and atom.get("prepared") for atom in bare(fact.loader)):
+            if any(loader.prepared for loader in fact.loader):
                 continue  # Accelerate's and Fabric's loaders set the epoch of their sampler themselves
             for sampler in distributed_samplers(fact.loader):
                 served.setdefault(id(sampler), fact)
@@ -208,11 +188,11 @@ def _epoch_is_set(program: Program, sampler: Any) -> bool:
 
 def _may_hold(target: Value, sampler: Any) -> bool:
     parts = [part for atom in bare(target) for part in reaching((atom,))]
-    known = [part for part in parts if getattr(part, "kind", "") in ("sampler", "loader", "batch_sampler")]
+    known = [part for part in parts if isinstance(part, (Sampler, Loader, BatchSampler))]
     return not known or any(found is sampler for part in known for found in distributed_samplers((part,)))
 
 
-def _fix(program: Program, sampler: Resource, outer: Loop) -> Fix | None:
+def _fix(program: Program, sampler: Sampler, outer: Loop) -> Fix | None:
     """Set the epoch first thing in the loop, by a name which the sampler or its loader has there."""
     for fact in program.facts(facts.EpochLoop):
         if fact.site != outer.site:
@@ -221,21 +201,21 @@ def _fix(program: Program, sampler: Resource, outer: Loop) -> Fix | None:
         if target is None:
             continue
         statement = f"{target}.set_epoch({outer.target})"
-        if sampler.get("conditional"):  # without it, the same name may be None, or a sampler that has no epoch
+        if sampler.conditional:  # without it, the same name may be None, or a sampler that has no epoch
             statement = f'if hasattr({target}, "set_epoch"):\n    {statement}'
         edit = Edit("insert_before", fact.site.path, fact.body, statement)
         return Fix(f"insert `{target}.set_epoch({outer.target})` at the start of the epoch loop", True, (edit,))
     return None
 
 
-def _name_of(fact: facts.EpochLoop, sampler: Resource) -> str | None:
+def _name_of(fact: facts.EpochLoop, sampler: Sampler) -> str | None:
     """What the sampler is called in the loop: its own name rather than one of a loader."""
     for name, value in fact.held.items():
         if value == (sampler,):
             return name
     for name, value in fact.held.items():
-        if len(value) == 1 and value[0].kind == "loader" and distributed_samplers(value) == [sampler]:
-            return f"{name}.sampler" if value[0].get("sampler") else f"{name}.batch_sampler.sampler"
+        if len(value) == 1 and isinstance(value[0], Loader) and distributed_samplers(value) == [sampler]:
+            return f"{name}.sampler" if value[0].sampler else f"{name}.batch_sampler.sampler"
     return None
 
 

@@ -40,6 +40,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
@@ -62,94 +63,73 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("no sample read by two ranks", once=True)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+HEAD = """
+    from torch.utils.data import RandomSampler, Subset
 
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(1, 1))
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(1, 1))
 
-def train(loader):
-    for epoch in range(2):
-        if hasattr(loader.sampler, "set_epoch"):
-            loader.sampler.set_epoch(epoch)
-        for batch in loader:
-            model(batch).sum().backward()
+    def train(loader):
+        for epoch in range(2):
+            if hasattr(loader.sampler, "set_epoch"):
+                loader.sampler.set_epoch(epoch)
+            for batch in loader:
+                model(batch).sum().backward()
 """
 VALID = (
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-data = torch.ones(8, 1)
-mine = Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))
-train(DataLoader(mine, shuffle=True))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
-with torch.no_grad():
-    for batch in DataLoader(torch.ones(8, 1)):
-        model(batch)
-dist.destroy_process_group()
-""",
+    """
+    train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+    """,
+    """
+    data = torch.ones(8, 1)
+    mine = Subset(data, range(dist.get_rank(), 8, dist.get_world_size()))
+    train(DataLoader(mine, shuffle=True))
+    """,
+    """
+    train(DataLoader(torch.ones(8, 1), sampler=DistributedSampler(torch.ones(8, 1))))
+    with torch.no_grad():
+        for batch in DataLoader(torch.ones(8, 1)):
+            model(batch)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Data(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
+    """
+    train(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+    """,
+    """
+    class Data(Dataset):
+        def __len__(self):
+            return 8
 
-    def __getitem__(self, index):
-        return torch.ones(1)
+        def __getitem__(self, index):
+            return torch.ones(1)
 
-def build():
-    return DataLoader(Data(), batch_size=2, shuffle=False)  # expect
+    def build():
+        return DataLoader(Data(), batch_size=2, shuffle=False)  # expect
 
-train(build())
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.utils.data import RandomSampler
+    train(build())
+    """,
+    """
+    data = torch.ones(8, 1)
+    train(DataLoader(data, sampler=RandomSampler(data)))  # expect
+    """,
+    """
+    def endless(loader):
+        while True:
+            yield from loader
 
-data = torch.ones(8, 1)
-train(DataLoader(data, sampler=RandomSampler(data)))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def endless(loader):
-    while True:
-        yield from loader
+    batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
+    for step in range(100):
+        model(next(batches)).sum().backward()
+    """,
+    """
+    from torch.distributed.fsdp import fully_shard
 
-batches = endless(DataLoader(torch.ones(8, 1), shuffle=True))  # expect
-for step in range(100):
-    model(next(batches)).sum().backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.distributed.fsdp import fully_shard
-
-net = fully_shard(torch.nn.Linear(1, 1))
-for epoch in range(2):
-    for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
-        net(batch).sum().backward()
-dist.destroy_process_group()
-""",
+    net = fully_shard(torch.nn.Linear(1, 1))
+    for epoch in range(2):
+        for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
+            net(batch).sum().backward()
+    """,
 )
 
 
@@ -184,18 +164,22 @@ def _wrapped_at(program: Program, forward: facts.Forward) -> list[Site]:
 
 
 def _fix(program: Program, fact: Fact) -> Fix | None:
-    from validate_ddp.interpreter.surroundings import call_at, dotted, written
+    from validate_ddp.interpreter.surroundings import call_at, written
     from validate_ddp.rules.edits import always_initialised
+    from validate_ddp.source.syntax import NONE, Constant
+    from validate_ddp.source.traversal import dotted, keywords_of
 
     path, span = fact.site.path, fact.site.span
     body = program.body(path)
     call = call_at(body, span)
-    if call is None or not always_initialised(program) or len(call[2]) > 2:
+    if call is None or not always_initialised(program) or len(call.args) > 2:
         return None
-    keywords = dict(call[3])
-    dataset = dotted(call[2][0] if call[2] else keywords.get("dataset", ["const", None]))
-    shuffle = keywords.get("shuffle", ["const", False])
-    how = {"True": "", "False": ", shuffle=False"}.get(str(shuffle[1]), "") if shuffle[0] == "const" else None
+    keywords = keywords_of(call)
+    dataset = dotted(call.args[0] if call.args else keywords.get("dataset", NONE))
+    shuffle = keywords.get("shuffle", Constant(False))
+    how = None
+    if isinstance(shuffle, Constant):
+        how = ", shuffle=False" if shuffle.value is False else ""
     if how is None and dotted(shuffle) is not None:
         how = f", shuffle={dotted(shuffle)}"
     if dataset is None or how is None or keywords.keys() & {None, "sampler", "batch_sampler"}:
@@ -240,17 +224,17 @@ def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
 
 def _loaders_of(forward: facts.Forward) -> list[Any]:
     """The loaders whose batches go into a forward, where no loop around it draws from one."""
-    return [atom for batch in forward.inputs for atom in bare(batch.get("loader"))]
+    return [atom for batch in forward.inputs for atom in bare(batch.loader)]
 
 
-def _unsharded(loader: Resource) -> bool:
+def _unsharded(loader: Loader) -> bool:
     """Whether the loader surely gives each rank all of the data."""
-    if loader.get("prepared") or loader.get("open") or loader.get("derived") or loader.get("batch_sampler"):
+    if loader.prepared or loader.open or loader.derived or loader.batch_sampler:
         return False
-    samplers = bare(loader.get("sampler"))
+    samplers = bare(loader.sampler)
     if any(not _plain(atom) for atom in samplers):
         return False
-    return _same(loader.get("dataset")) and all(_whole(atom) for atom in bare(loader.get("dataset")))
+    return _same(loader.dataset) and all(_whole(atom) for atom in bare(loader.dataset))
 
 
 def _same(value: Value) -> bool:
@@ -259,9 +243,7 @@ def _same(value: Value) -> bool:
 
 
 def _plain(sampler: Any) -> bool:
-    return (isinstance(sampler, Const) and sampler.value is None) or (
-        isinstance(sampler, Resource) and sampler.kind == "plain_sampler"
-    )
+    return (isinstance(sampler, Const) and sampler.value is None) or isinstance(sampler, PlainSampler)
 
 
 def _whole(dataset: Any) -> bool:
@@ -270,10 +252,8 @@ def _whole(dataset: Any) -> bool:
         bases = {getattr(base, "last", getattr(base, "name", "")) for base in dataset.cls.lineage()}
         iterable = any("Iterable" in base for base in bases)
         return not iterable and all(_same(value) for value in dataset.fields.values())
-    if isinstance(dataset, Resource) and dataset.kind == "subset":
-        return all(_same(dataset.get(each)) for each in ("indices", "dataset")) and all(
-            _whole(atom) for atom in bare(dataset.get("dataset"))
-        )
+    if isinstance(dataset, Subset):
+        return _same(dataset.indices) and _same(dataset.dataset) and all(_whole(atom) for atom in bare(dataset.dataset))
     if isinstance(dataset, Opaque):
         return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
     return True

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import Const, Instance, Resource, bare, constant
 from validate_ddp.rehearse.verdict import Telling
 from validate_ddp.rules.proposing import place, propose
@@ -43,66 +44,48 @@ EVIDENCE = "S"
 FIX = "safe"
 TELLING = Telling(crashes=("ValueError",))
 
-_HEAD = """
-import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler
-
-dist.init_process_group("gloo")
-"""
 VALID = (
-    _HEAD
-    + """
-def build(dataset, distributed):
-    sampler = DistributedSampler(dataset) if distributed else None
-    return DataLoader(dataset, shuffle=(sampler is None), sampler=sampler)
+    """
+    def build(dataset, distributed):
+        sampler = DistributedSampler(dataset) if distributed else None
+        return DataLoader(dataset, shuffle=(sampler is None), sampler=sampler)
 
-build(range(8), True)
-build(range(8), False)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-options = dict(shuffle=True)
-sampler = None
-if dist.get_world_size() > 1:
-    sampler = DistributedSampler(range(8))
-    options["shuffle"] = False
-loader = DataLoader(range(8), sampler=sampler, **options)
-dist.destroy_process_group()
-""",
+    build(range(8), True)
+    build(range(8), False)
+    """,
+    """
+    loader = DataLoader(range(8), sampler=DistributedSampler(range(8), shuffle=True))
+    """,
+    """
+    options = dict(shuffle=True)
+    sampler = None
+    if dist.get_world_size() > 1:
+        sampler = DistributedSampler(range(8))
+        options["shuffle"] = False
+    loader = DataLoader(range(8), sampler=sampler, **options)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-loader = DataLoader(range(8), shuffle=True, sampler=DistributedSampler(range(8)))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def build(dataset, shuffle):
-    sampler = DistributedSampler(dataset, shuffle=shuffle)
-    return DataLoader(dataset, 4, shuffle, sampler)  # expect
+    """
+    loader = DataLoader(range(8), shuffle=True, sampler=DistributedSampler(range(8)))  # expect
+    """,
+    """
+    def build(dataset, shuffle):
+        sampler = DistributedSampler(dataset, shuffle=shuffle)
+        return DataLoader(dataset, 4, shuffle, sampler)  # expect
 
-build(range(8), True)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Data:
-    def __init__(self):
-        self.sampler = DistributedSampler(range(8))
+    build(range(8), True)
+    """,
+    """
+    class Data:
+        def __init__(self):
+            self.sampler = DistributedSampler(range(8))
 
-    def loader(self):
-        return DataLoader(range(8), sampler=self.sampler, shuffle=True)  # expect
+        def loader(self):
+            return DataLoader(range(8), sampler=self.sampler, shuffle=True)  # expect
 
-Data().loader()
-dist.destroy_process_group()
-""",
+    Data().loader()
+    """,
 )
 
 
@@ -112,7 +95,11 @@ def check(program: Program) -> Iterator[Proposal]:
         samplers = bare(fact.sampler)
         surely = samplers and all(isinstance(atom, (Resource, Instance)) for atom in samplers)
         if surely and constant(fact.shuffle) is True and not any(isinstance(a, Const) for a in samplers):
-            evidence = [place(atom.site, "the sampler is made here") for atom in samplers]
+            evidence = [
+                place(atom.site, "the sampler is made here")
+                for atom in samplers
+                if isinstance(atom, (Resource, Instance))
+            ]
             yield propose(
                 program,
                 fact,
@@ -124,14 +111,17 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 def _fix(program: Program, fact: facts.Loader) -> Fix | None:
-    from validate_ddp.interpreter.surroundings import call_at, dotted
+    from validate_ddp.interpreter.surroundings import call_at
+    from validate_ddp.source.syntax import NONE, Constant
+    from validate_ddp.source.traversal import dotted, keywords_of
 
     call = call_at(program.body(fact.site.path), fact.site.span)
-    keywords = dict(call[3]) if call is not None else {}
-    if keywords.get("shuffle") != ["const", True]:
+    keywords = keywords_of(call) if call is not None else {}
+    shuffle = keywords.get("shuffle")
+    if not isinstance(shuffle, Constant) or shuffle.value is not True:
         return None  # given by position, or computed
-    name = dotted(keywords.get("sampler", ["const", None]))
-    conditional = any(isinstance(atom, Resource) and atom.get("conditional") for atom in bare(fact.sampler))
+    name = dotted(keywords.get("sampler", NONE))
+    conditional = any(isinstance(atom, Sampler) and atom.conditional for atom in bare(fact.sampler))
     if conditional and name is not None:
         edit = Edit("replace_argument", fact.site.path, fact.site.span, f"shuffle, shuffle={name} is None")
         return Fix(f"shuffle only without a sampler: `shuffle={name} is None`", True, (edit,))

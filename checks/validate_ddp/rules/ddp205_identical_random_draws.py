@@ -45,182 +45,156 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
-from validate_ddp.interpreter.surroundings import dotted, statement_at
+from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import NONE, bare, constant, reaching
 from validate_ddp.rehearse.draws import drawn_by_all, seed_before
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source import syntax
+from validate_ddp.source.traversal import last_name
 
 TRIGGER = facts.Seed
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-_HEAD = """
-import random
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+HEAD = """
+    import random
 
-class Data(Dataset):
-    def __len__(self):
-        return 8
+    class Data(Dataset):
+        def __len__(self):
+            return 8
 
-    def __getitem__(self, index):
-        return torch.ones(1)
+        def __getitem__(self, index):
+            return torch.ones(1)
 
-class Cropped(Data):
-    def __getitem__(self, index):
-        shift = random.randint(0, 4)
-        return torch.ones(8)[shift : shift + 1]
+    class Cropped(Data):
+        def __getitem__(self, index):
+            shift = random.randint(0, 4)
+            return torch.ones(8)[shift : shift + 1]
 
-def loader_of(data):
-    return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
+    def loader_of(data):
+        return DataLoader(data, sampler=DistributedSampler(data, shuffle=False))
 
-def train(loader, noisy=False):
-    model = DDP(torch.nn.Linear(1, 1))
-    for batch in loader:
-        model(batch).sum().backward()
+    def train(loader):
+        model = DDP(torch.nn.Linear(1, 1))
+        for batch in loader:
+            model(batch).sum().backward()
 
-def train_with_noise(loader, generator=None):
-    model = DDP(torch.nn.Linear(1, 1))
-    for batch in loader:
-        noise = torch.randn(batch.shape, generator=generator)
-        model(batch + noise).sum().backward()
+    def train_with_noise(loader, generator=None):
+        model = DDP(torch.nn.Linear(1, 1))
+        for batch in loader:
+            noise = torch.randn(batch.shape, generator=generator)
+            model(batch + noise).sum().backward()
 
-dist.init_process_group("gloo")
+    dist.init_process_group("gloo")
 """
 VALID = (
-    _HEAD
-    + """
-torch.manual_seed(0)
-train(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0 + dist.get_rank())
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-model = torch.nn.Linear(1, 1)
-torch.manual_seed(1000 + dist.get_rank())
-train_with_noise(loader_of(Cropped()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-generator = torch.Generator().manual_seed(dist.get_rank())
-train_with_noise(loader_of(Data()), generator)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def seed_worker(worker):
-    random.seed(1000 * dist.get_rank() + worker)
+    """
+    torch.manual_seed(0)
+    train(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0 + dist.get_rank())
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1)
+    torch.manual_seed(1000 + dist.get_rank())
+    train_with_noise(loader_of(Cropped()))
+    """,
+    """
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    train_with_noise(loader_of(Data()), generator)
+    """,
+    """
+    def seed_worker(worker):
+        random.seed(1000 * dist.get_rank() + worker)
 
-torch.manual_seed(0)
-data = Cropped()
-train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from accelerate.utils import set_seed
+    torch.manual_seed(0)
+    data = Cropped()
+    train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+    """,
+    """
+    from accelerate.utils import set_seed
 
-set_seed(0, device_specific=True)
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.manual_seed(0)
-order = torch.randperm(8)
-model = DDP(torch.nn.Linear(1, 1))
-for step in range(8):
-    if torch.rand(1) < 0.5:
-        model(torch.ones(1, 1)).sum().backward()
-with torch.no_grad():
-    for step in range(2):
-        model(torch.randn(4, 1))
-dist.destroy_process_group()
-""",
+    set_seed(0, device_specific=True)
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    torch.manual_seed(0)
+    order = torch.randperm(8)
+    model = DDP(torch.nn.Linear(1, 1))
+    for step in range(8):
+        if torch.rand(1) < 0.5:
+            model(torch.ones(1, 1)).sum().backward()
+    with torch.no_grad():
+        for step in range(2):
+            model(torch.randn(4, 1))
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-torch.manual_seed(0)  # expect
-train_with_noise(loader_of(Data()))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import numpy
-
-def fix_random_seeds(seed=31):
-    torch.manual_seed(seed)
-    torch.cuda.manual_seed_all(seed)
-    numpy.random.seed(seed)
-
-def main(args):
-    fix_random_seeds(args.seed)  # expect
-    train(loader_of(Cropped()))
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    import argparse
-    main(argparse.ArgumentParser().parse_args())
-""",
-    _HEAD
-    + """
-from torchvision import transforms
-
-class Pictures(Data):
-    def __init__(self, transform):
-        self.transform = transform
-
-torch.manual_seed(42)  # expect
-train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from pictures import Pictures
-
-torch.manual_seed(0)  # expect
-train(loader_of(Pictures("train", random_crop=224, flip=True)))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def seed_worker(worker):
-    random.seed(1234 + worker)  # expect
-
-torch.manual_seed(dist.get_rank())
-data = Cropped()
-train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
-dist.destroy_process_group()
-""",
     """
-import torch
-from accelerate import Accelerator
-from accelerate.utils import set_seed
+    torch.manual_seed(0)  # expect
+    train_with_noise(loader_of(Data()))
+    """,
+    """
+    import numpy
 
-accelerator = Accelerator()
-set_seed(7)  # expect
-model = accelerator.prepare(torch.nn.Linear(4, 4))
-for step in range(10):
-    steps = torch.randint(0, 1000, (16,))
-    accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
-""",
+    def fix_random_seeds(seed=31):
+        torch.manual_seed(seed)
+        torch.cuda.manual_seed_all(seed)
+        numpy.random.seed(seed)
+
+    def main(args):
+        fix_random_seeds(args.seed)  # expect
+        train(loader_of(Cropped()))
+
+    if __name__ == "__main__":
+        main(argparse.ArgumentParser().parse_args())
+    """,
+    """
+    from torchvision import transforms
+
+    class Pictures(Data):
+        def __init__(self, transform):
+            self.transform = transform
+
+    torch.manual_seed(42)  # expect
+    train(loader_of(Pictures(transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]))))
+    """,
+    """
+    from pictures import Pictures
+
+    torch.manual_seed(0)  # expect
+    train(loader_of(Pictures("train", random_crop=224, flip=True)))
+    """,
+    """
+    def seed_worker(worker):
+        random.seed(1234 + worker)  # expect
+
+    torch.manual_seed(dist.get_rank())
+    data = Cropped()
+    train(DataLoader(data, sampler=DistributedSampler(data, shuffle=False), worker_init_fn=seed_worker, num_workers=2))
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+    from accelerate.utils import set_seed
+
+    accelerator = Accelerator()
+    set_seed(7)  # expect
+    model = accelerator.prepare(torch.nn.Linear(4, 4))
+    for step in range(10):
+        steps = torch.randint(0, 1000, (16,))
+        accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
+    """,
 )
 _LIBRARIES = ("torch", "accelerate", "transformers", "diffusers")
 """Whose seeding functions are known to seed PyTorch alike on every rank, unless told otherwise."""
@@ -286,9 +260,9 @@ def _of_generators(program: Program) -> _Found:
     What is not of a batch's size may be meant to be equal: a resolution for this step, a random projection.
     """
     for fact in _draws_in_steps(program, own=True):
-        made = [part for part in reaching(fact.generator) if getattr(part, "kind", "") == "rng"]
-        if len(made) == 1 and fact.sized and is_alike(made[0].get("seed")):
-            site = bare(made[0].get("at"))[0].site
+        made = [part for part in reaching(fact.generator) if isinstance(part, RNG)]
+        if len(made) == 1 and fact.sized and is_alike(made[0].seed):
+            site = bare(made[0].at)[0].site
             optional = fact.hangs_on_unknown
             return fact.moved(site), [place(fact.site, "drawn here")], INFO if optional else WARNING, _OWN
     return _NOTHING
@@ -326,18 +300,17 @@ def _is_default(program: Program, fact: Fact) -> bool:
         return False
     default = constant(options[0].default)
     node = statement_at(program.body(guards[0].site.path), guards[0].site.span)
-    if type(default) is not int or node is None or node[0] != "if":
+    if type(default) is not int or not isinstance(node, syntax.If):
         return False
-    test = node[2]
-    compared = test[0] == "cmp" and len(test[2]) == 1
-    if (dotted(test[1] if compared else test) or "").rpartition(".")[2] != options[0].name:
+    test = node.test
+    if not isinstance(test, syntax.Compare):
+        return last_name(test) == options[0].name and default != 0
+    if last_name(test.left) != options[0].name or len(test.ops) != 1:
         return False
-    if not compared:
-        return default != 0
-    operator, other = test[2][0], test[3][0]
-    if other == ["const", None]:
+    operator, other = test.ops[0], test.comparators[0]
+    if other == syntax.Constant(None):
         return operator in ("IsNot", "NotEq")
-    return other == ["const", 0] and {"Gt": default > 0, "GtE": default >= 0}.get(operator, False)
+    return other == syntax.Constant(0) and {"Gt": default > 0, "GtE": default >= 0}.get(operator, False)
 
 
 def _is_alike(fact: facts.Seed) -> bool:

@@ -37,8 +37,10 @@ from typing import Any
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Opaque, Resource, bare, reaching
+from validate_ddp.interpreter.training import Wrapper
+from validate_ddp.interpreter.values import Instance, Opaque, bare, reaching
 from validate_ddp.rehearse.coverage import read_apart
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.updates import agree, differing, wrapped_steps
@@ -51,88 +53,60 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("gradients that are equal on all ranks", once=True, clears_beside=("DDP202", "DDP206"))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def forward(self, x):
-        return self.layer(x)
-
-dist.init_process_group("gloo")
-net = Net()
-ddp = DDP(net)
+HEAD = """
+    dist.init_process_group("gloo")
+    net = Net()
+    ddp = DDP(net)
 """
 VALID = (
-    _HEAD
-    + """
-for step in range(3):
-    ddp(torch.ones(2, 1)).sum().backward()
-with torch.no_grad():
-    net(torch.ones(2, 1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(3):
-    net(torch.ones(2, 1)).sum().backward()
-    for parameter in net.parameters():
-        dist.all_reduce(parameter.grad)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-ddp.module.eval()
-print(ddp.module(torch.ones(2, 1)))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-encoder = torch.nn.Linear(1, 1)
-wrapped = DDP(encoder)
-loss = wrapped(torch.ones(2, 1)).sum() + wrapped.module(torch.ones(2, 1)).sum()
-loss.backward()
-dist.destroy_process_group()
-""",
+    """
+    for step in range(3):
+        ddp(torch.ones(2, 4)).sum().backward()
+    with torch.no_grad():
+        net(torch.ones(2, 4))
+    """,
+    """
+    for step in range(3):
+        net(torch.ones(2, 4)).sum().backward()
+        for parameter in net.parameters():
+            dist.all_reduce(parameter.grad)
+    """,
+    """
+    ddp.module.eval()
+    print(ddp.module(torch.ones(2, 4)))
+    """,
+    """
+    encoder = torch.nn.Linear(4, 1)
+    wrapped = DDP(encoder)
+    loss = wrapped(torch.ones(2, 4)).sum() + wrapped.module(torch.ones(2, 4)).sum()
+    loss.backward()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for step in range(3):
-    loss = net(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(3):
-    loss = ddp.module(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def step(model, x):
-    loss = model.module(x).mean()  # expect
-    loss.backward()
+    """
+    for step in range(3):
+        loss = net(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
+    """
+    for step in range(3):
+        loss = ddp.module(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
+    """
+    def step(model, x):
+        loss = model.module(x).mean()  # expect
+        loss.backward()
 
-step(ddp, torch.ones(2, 1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-encoder = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
-wrapped = DDP(encoder)
-for step in range(3):
-    loss = encoder(torch.ones(2, 1)).sum()  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
+    step(ddp, torch.ones(2, 4))
+    """,
+    """
+    encoder = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.ReLU())
+    wrapped = DDP(encoder)
+    for step in range(3):
+        loss = encoder(torch.ones(2, 4)).sum()  # expect
+        loss.backward()
+    """,
 )
 
 
@@ -151,7 +125,7 @@ def check(program: Program) -> Iterator[Proposal]:
         wrapper = wrap.wrapper[0]
         if any(wrapper in bare(fact.model) for fact in forwards if Flag.NO_GRAD not in fact.flags):
             continue
-        for inner in bare(wrapper.get("inner")):
+        for inner in bare(wrapper.inner):
             bypass = _bypassing(forwards, inner)
             if bypass is not None and id(inner) in outputs and bypass.order > wrap.order:
                 yield propose(
@@ -164,14 +138,15 @@ def check(program: Program) -> Iterator[Proposal]:
                 )
 
 
-def _fix(program: Program, bypass: Fact, wrapper: Resource) -> Fix | None:
+def _fix(program: Program, bypass: Fact, wrapper: Wrapper) -> Fix | None:
     """Call the wrapper by the name that it has there."""
-    from validate_ddp.interpreter.surroundings import call_at, dotted, held_by_names
+    from validate_ddp.interpreter.surroundings import call_at, held_by_names
+    from validate_ddp.source.traversal import dotted
 
     path, span = bypass.site.path, bypass.site.span
     body = program.body(path)
     call = call_at(body, span)
-    name = None if call is None else dotted(call[1])
+    name = None if call is None else dotted(call.func)
     if call is None or name is None:
         return None
     there = next(held_by_names(body, bypass, lambda value: value == (wrapper,)), None)
@@ -195,8 +170,8 @@ def _models_behind(backward: facts.Backward) -> list[Any]:
     """The models whose output the loss was computed from."""
     found = []
     for part in reaching(backward.loss):
-        if isinstance(part, Resource) and part.kind == "output":
-            found.extend(bare(part.get("model")))
+        if isinstance(part, Output):
+            found.extend(bare(part.model))
     return found
 
 

@@ -50,8 +50,10 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts, gradients
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.objects import Gathered, Output
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Class, Instance, Resource, Site, bare, reaching
+from validate_ddp.interpreter.training import Shell
+from validate_ddp.interpreter.values import Class, Instance, Site, bare, reaching
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.run import Site as CallSite
@@ -63,137 +65,112 @@ SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel as DDP
+HEAD = """
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = DDP(torch.nn.Linear(4, 4))
+    batch, labels = torch.ones(8, 4), torch.arange(8)
 
-dist.init_process_group("gloo")
-rank, world_size = dist.get_rank(), dist.get_world_size()
-model = DDP(torch.nn.Linear(4, 4))
-batch, labels = torch.ones(8, 4), torch.arange(8)
-
-def gather(tensor):
-    parts = [torch.zeros_like(tensor) for _ in range(world_size)]
-    dist.all_gather(parts, tensor)
-    return torch.cat(parts)
-
-"""
-_TAIL = """
-dist.destroy_process_group()
-"""
-VALID = (
-    _HEAD
-    + """
-loss = F.cross_entropy(model(batch), labels)
-logged = gather(loss.unsqueeze(0)).mean().item()
-hits = gather(model(batch).argmax(1)).sum()
-loss.backward()
-print(logged, hits)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-class Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tensor):
+    def gather(tensor):
         parts = [torch.zeros_like(tensor) for _ in range(world_size)]
         dist.all_gather(parts, tensor)
         return torch.cat(parts)
+"""
+VALID = (
+    """
+    loss = F.cross_entropy(model(batch), labels)
+    logged = gather(loss.unsqueeze(0)).mean().item()
+    hits = gather(model(batch).argmax(1)).sum()
+    loss.backward()
+    print(logged, hits)
+    """,
+    """
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            parts = [torch.zeros_like(tensor) for _ in range(world_size)]
+            dist.all_gather(parts, tensor)
+            return torch.cat(parts)
 
-    @staticmethod
-    def backward(ctx, grad):
-        dist.all_reduce(grad)
-        return grad.chunk(world_size)[rank]
+        @staticmethod
+        def backward(ctx, grad):
+            dist.all_reduce(grad)
+            return grad.chunk(world_size)[rank]
 
-z = model(batch)
-loss = (z @ Gather.apply(z).T).mean()
-loss.backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from torch.distributed.nn.functional import all_gather
+    z = model(batch)
+    loss = (z @ Gather.apply(z).T).mean()
+    loss.backward()
+    """,
+    """
+    from torch.distributed.nn.functional import all_gather
 
-z = model(batch)
-loss = (z @ torch.cat(all_gather(z)).T).mean()
-loss.backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-queue = torch.zeros(4, 64)
-q = model(batch)
-with torch.no_grad():
-    keys = gather(model(batch))
-queue = torch.cat([queue, keys.T], 1)
-loss = (q @ queue).mean()
-loss.backward()
-negatives = gather(model(batch).detach())
-(q @ negatives.T).mean().backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-loss = F.cross_entropy(model(batch), labels)
-loss.backward()
-reduced = loss.clone()
-dist.all_reduce(reduced)
-dist.all_reduce(loss, op=dist.ReduceOp.AVG)
-print(reduced / world_size)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-z = model(batch)
-count = torch.tensor(float(len(z)))
-dist.all_reduce(count)
-loss = z.sum() / count * world_size
-loss.backward()
-"""
-    + _TAIL,
+    z = model(batch)
+    loss = (z @ torch.cat(all_gather(z)).T).mean()
+    loss.backward()
+    """,
+    """
+    queue = torch.zeros(4, 64)
+    q = model(batch)
+    with torch.no_grad():
+        keys = gather(model(batch))
+    queue = torch.cat([queue, keys.T], 1)
+    loss = (q @ queue).mean()
+    loss.backward()
+    negatives = gather(model(batch).detach())
+    (q @ negatives.T).mean().backward()
+    """,
+    """
+    loss = F.cross_entropy(model(batch), labels)
+    loss.backward()
+    reduced = loss.clone()
+    dist.all_reduce(reduced)
+    dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+    print(reduced / world_size)
+    """,
+    """
+    z = model(batch)
+    count = torch.tensor(float(len(z)))
+    dist.all_reduce(count)
+    loss = z.sum() / count * world_size
+    loss.backward()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-z = model(batch)
-logits = z @ gather(z).T  # expect
-loss = F.cross_entropy(logits, labels + rank * 8)
-loss.backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def spread(z):
-    everybody = gather(z)  # expect
-    return torch.pdist(everybody).pow(2).mul(-2).exp().mean().log()
-
-z = model(batch)
-loss = F.cross_entropy(z, labels) + 0.1 * spread(z)
-loss.backward()
-"""
-    + _TAIL,
     """
-import torch
-from accelerate import Accelerator
+    z = model(batch)
+    logits = z @ gather(z).T  # expect
+    loss = F.cross_entropy(logits, labels + rank * 8)
+    loss.backward()
+    """,
+    """
+    def spread(z):
+        everybody = gather(z)  # expect
+        return torch.pdist(everybody).pow(2).mul(-2).exp().mean().log()
 
-class Contrast(torch.nn.Module):
-    def forward(self, images, texts):
-        texts = accelerator.gather(texts)  # expect
-        return torch.nn.functional.cross_entropy(images @ texts.T, torch.arange(len(images)))
+    z = model(batch)
+    loss = F.cross_entropy(z, labels) + 0.1 * spread(z)
+    loss.backward()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
 
-accelerator = Accelerator()
-model = torch.nn.Linear(4, 4)
-model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-contrast = Contrast()
-for step in range(3):
-    optimizer.zero_grad()
-    loss = contrast(model(torch.ones(8, 4)), model(torch.zeros(8, 4)))
-    accelerator.backward(loss)
-    optimizer.step()
-accelerator.end_training()
-""",
+    class Contrast(torch.nn.Module):
+        def forward(self, images, texts):
+            texts = accelerator.gather(texts)  # expect
+            return torch.nn.functional.cross_entropy(images @ texts.T, torch.arange(len(images)))
+
+    accelerator = Accelerator()
+    model = torch.nn.Linear(4, 4)
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    contrast = Contrast()
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = contrast(model(torch.ones(8, 4)), model(torch.zeros(8, 4)))
+        accelerator.backward(loss)
+        optimizer.step()
+    accelerator.end_training()
+    """,
 )
 
 
@@ -211,7 +188,7 @@ def check(program: Program) -> Iterator[Proposal]:
             reported.add((reach.path, reach.statement))
             severity, message = verdict
             evidence = [place(fact.site, f"`{fact.name}` is called here")] if reach is not fact.site else []
-            output = mark.get("of")[0]
+            output = mark.of[0]
             evidence += [
                 place(output.site, "the model's output, which has a gradient"),
                 place(backward.site, "the loss is differentiated here"),
@@ -219,31 +196,31 @@ def check(program: Program) -> Iterator[Proposal]:
             yield propose(program, fact.moved(reach), severity, message, evidence=evidence)
 
 
-def _verdict(fact: Fact, mark: Resource, backward: facts.Backward) -> tuple[str, str] | None:
+def _verdict(fact: Fact, mark: Gathered, backward: facts.Backward) -> tuple[str, str] | None:
     """Severity and message for one gathered tensor and one loss; None where all is well between them."""
     loss = backward.loss
     is_term, is_part = mark in gradients.terms(loss), mark in gradients.marks(loss)
     if not (is_term or is_part):
         return None
     scaled = gradients.is_rescaled(loss, mark, "scaled")
-    doubted = fact.hangs_on_unknown or any(_hides_gradients(output) for output in mark.get("of"))
-    if mark.get("reduced"):
-        if mark.get("mixed"):
+    doubted = fact.hangs_on_unknown or any(_hides_gradients(output) for output in mark.of)
+    if mark.reduced:
+        if mark.mixed:
             return (
                 INFO if doubted else WARNING,
                 f"autograd does not see `{fact.name}`: the gradient of this loss through it is this rank's share alone",
             )
-        if not scaled and (mark.get("divided") or gradients.is_rescaled(loss, mark, "divided")):
+        if not scaled and (mark.divided or gradients.is_rescaled(loss, mark, "divided")):
             return (
                 INFO,
                 f"autograd does not see `{fact.name}`: divided by the world size and then averaged by DDP, the "
                 "gradient is 1/world_size of the right one",
             )
         return None
-    if mark.get("restored"):
+    if mark.restored:
         advice = "with the own rows put back among the gathered ones, DDP's mean makes the gradient 1/world_size"
         return None if scaled else (INFO, advice + " of the right one")
-    if is_part and any(output in mark.get("of") for output in gradients.live(loss)):
+    if is_part and any(output in mark.of for output in gradients.live(loss)):
         return (
             INFO if doubted else WARNING,
             f"`{fact.name}` passes no gradient: this loss lacks the share that goes through the gathered rows, so its "
@@ -260,12 +237,12 @@ _MOST_TOLD = 10
 """A loss that so much went into may hold an output that the walk no longer tells of."""
 
 
-def _hides_gradients(output: Resource) -> bool:
+def _hides_gradients(output: Output) -> bool:
     """Whether the model itself takes gradients off some of what it returns: then it may have done so here."""
-    for wrapper in bare(output.get("model")):
-        for inner in bare(wrapper.get("inner")):
+    for wrapper in bare(output.model):
+        for inner in bare(wrapper.inner) if isinstance(wrapper, Shell) else ():
             if isinstance(inner, Instance):
-                names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node[6]}
+                names = {name for base in inner.cls.lineage() if isinstance(base, Class) for name in base.node.words}
                 if names & {"no_grad", "detach", "stop_gradient", "inference_mode"}:
                     return True
     return False

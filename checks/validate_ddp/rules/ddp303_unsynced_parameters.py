@@ -37,8 +37,10 @@ from typing import Any
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
+from validate_ddp.interpreter.objects import Open
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Class, Instance, Opaque, Resource, Value, bare, constant, reaching
+from validate_ddp.interpreter.training import Layer
+from validate_ddp.interpreter.values import Class, Instance, Opaque, Value, bare, reaching
 from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
 from validate_ddp.models.optimizers import has_parameters, parts_of
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
@@ -75,105 +77,71 @@ TELLING = Telling(
     "gradients that are equal on all ranks", outranks=("DDP301",), step_by_step=True, clears_beside=("DDP202", "DDP206")
 )
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(nn.Module):
-    def __init__(self, head=None):
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-        self.head = head
-
-    def forward(self, x):
-        return self.layer(x)
-
-dist.init_process_group("gloo")
-"""
-_TAIL = """
-for step in range(3):
-    optimizer.zero_grad()
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
-dist.destroy_process_group()
+TAIL = """
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
 """
 VALID = (
-    _HEAD
-    + """
-model = DDP(Net())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model.module.scale = nn.Parameter(torch.ones(1))
-"""
-    + _TAIL,
-    _HEAD
-    + """
-net = Net()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-model = DDP(net)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-head = nn.Linear(4, 1)
-net = Net(head)
-model = DDP(net)
-groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
-optimizer = torch.optim.SGD(groups, lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, head = DDP(Net()), DDP(nn.Linear(4, 1))
-optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-class ShardedHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(4, 4 // dist.get_world_size()))
+    """
+    model = DDP(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.module.scale = nn.Parameter(torch.ones(1))
+    """,
+    """
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    model = DDP(net)
+    """,
+    """
+    head = nn.Linear(4, 1)
+    net = Net()
+    net.head = head
+    model = DDP(net)
+    groups = [{"params": model.module.layer.parameters()}, {"params": head.parameters(), "lr": 1.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    """,
+    """
+    model, head = DDP(Net()), DDP(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    """,
+    """
+    class ShardedHead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4, 4 // dist.get_world_size()))
 
-    def forward(self, x):
-        gathered = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, x)
-        return torch.cat(gathered) @ self.weight
+        def forward(self, x):
+            gathered = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
+            dist.all_gather(gathered, x)
+            return torch.cat(gathered) @ self.weight
 
-model, head = DDP(Net()), ShardedHead()
-optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters()}], lr=0.1)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, criterion = DDP(Net()), nn.CrossEntropyLoss()
-optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.1)
-"""
-    + _TAIL,
+    model, head = DDP(Net()), ShardedHead()
+    optimizer = torch.optim.SGD([{"params": model.parameters()}, {"params": head.parameters()}], lr=0.1)
+    """,
+    """
+    model, criterion = DDP(Net()), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.1)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model, head = DDP(Net()), nn.Linear(4, 1)
-optimizer = torch.optim.SGD(list(model.parameters()) + list(head.parameters()), lr=0.1)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model, projector = DDP(Net()), Net()
-groups = [{"params": model.parameters()}, {"params": projector.parameters(), "lr": 1.0}]
-optimizer = torch.optim.AdamW(groups)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-net = Net()
-model = DDP(net)
-net.head = nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
-"""
-    + _TAIL,
+    """
+    model, head = DDP(Net()), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(list(model.parameters()) + list(head.parameters()), lr=0.1)  # expect
+    """,
+    """
+    model, projector = DDP(Net()), Net()
+    groups = [{"params": model.parameters()}, {"params": projector.parameters(), "lr": 1.0}]
+    optimizer = torch.optim.AdamW(groups)  # expect
+    """,
+    """
+    net = Net()
+    model = DDP(net)
+    net.head = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # expect
+    """,
 )
 
 
@@ -212,13 +180,13 @@ def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
         return False
     for wrap in wraps:
         for atom in bare(wrap.inner):
-            if isinstance(atom, Opaque) and not any(getattr(part, "kind", "") == "layer" for part in atom.carries):
+            if isinstance(atom, Opaque) and not any(isinstance(part, Layer) for part in atom.carries):
                 return False
         for part in parts_of(wrap.inner):
-            if isinstance(part, Resource) and part.kind == "open":
+            if isinstance(part, Open):
                 return False
             if isinstance(part, Instance) and any(
-                {"add_module", "register_module", "setattr", "__dict__"} & set(base.node[6])
+                {"add_module", "register_module", "setattr", "__dict__"} & set(base.node.words)
                 for base in part.cls.lineage()
                 if isinstance(base, Class)
             ):
@@ -228,7 +196,7 @@ def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
 
 def _modules(parameters: Value) -> list[Any]:
     """The modules whose parameters these are."""
-    return [part for part in reaching(parameters) if isinstance(part, Instance) or getattr(part, "kind", "") == "layer"]
+    return [part for part in reaching(parameters) if isinstance(part, (Instance, Layer))]
 
 
 def _is_outside(module: Any, wrapped: set[int]) -> bool:
@@ -237,7 +205,7 @@ def _is_outside(module: Any, wrapped: set[int]) -> bool:
         return False
     words = COLLECTIVES | GLOBAL_RANK | {"world_size", "get_world_size", "get_rank"}
     return not any(
-        isinstance(base, Class) and not words.isdisjoint(base.node[6])
+        isinstance(base, Class) and not words.isdisjoint(base.node.words)
         for part in parts
         if isinstance(part, Instance)
         for base in part.cls.lineage()
@@ -248,19 +216,19 @@ def _made_late(fact: facts.Optimizer, wraps: list[facts.Wrap]) -> Any:
     """A layer of the wrapped model which the optimizer holds, made after its last wrapping."""
     for wrap in wraps:
         wrapper = wrap.wrapper[0]
-        if not any(part is wrapper or part in bare(wrapper.get("inner")) for part in reaching(fact.parameters)):
+        if not any(part is wrapper or part in bare(wrapper.inner) for part in reaching(fact.parameters)):
             continue
         for part in parts_of((wrapper,)):
-            if not isinstance(part, Resource) or not has_parameters(part) or constant(part.get("order")) > fact.order:
+            if not isinstance(part, Layer) or not has_parameters(part) or part.order > fact.order:
                 continue
             holding = [other for other in wraps if any(own is part for own in parts_of(other.wrapper))]
-            if all(constant(part.get("order")) > other.order for other in holding):
+            if all(part.order > other.order for other in holding):
                 return part
     return None
 
 
 def _name(module: Any) -> str:
-    return module.cls.name if isinstance(module, Instance) else f"nn.{constant(module.get('name'))}"
+    return module.cls.name if isinstance(module, Instance) else f"nn.{module.called}"
 
 
 def observe(run: Run) -> Seen:

@@ -58,130 +58,103 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("one reduction for several backwards", once=True)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-discriminator = DDP(torch.nn.Linear(1, 1))
-other = torch.optim.SGD(discriminator.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-k = 4
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    discriminator = DDP(torch.nn.Linear(1, 1))
+    other = torch.optim.SGD(discriminator.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    k = 4
 """
 VALID = (
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-for i, batch in enumerate(batches):
-    with nullcontext() if (i + 1) % k == 0 else model.no_sync():
+    """
+    for i, batch in enumerate(batches):
+        with nullcontext() if (i + 1) % k == 0 else model.no_sync():
+            model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        model.require_backward_grad_sync = (i + 1) % k == 0
         model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        other.zero_grad()
+        discriminator(model(batch).detach()).sum().backward()
+        other.step()
+        if i % k == 0:
+            optimizer.zero_grad()
+            discriminator(model(batch)).sum().backward()
+            optimizer.step()
+    """,
+    """
+    for i, batch in enumerate(batches):
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model.require_backward_grad_sync = (i + 1) % k == 0
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
+        model(batch).sum().backward()
         optimizer.step()
+        if (i + 1) % k == 0:
+            print(i)
+    """,
+    """
+    for batch in batches:
+        noise = torch.zeros_like(batch, requires_grad=True)
+        for attack in range(3):
+            model(batch + noise).sum().backward()
+            noise = (noise + noise.grad.sign()).detach().requires_grad_()
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    other.zero_grad()
-    discriminator(model(batch).detach()).sum().backward()
-    other.step()
-    if i % k == 0:
-        optimizer.zero_grad()
-        discriminator(model(batch)).sum().backward()
-        optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-    if (i + 1) % k == 0:
-        print(i)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for batch in batches:
-    noise = torch.zeros_like(batch, requires_grad=True)
-    for attack in range(3):
         model(batch + noise).sum().backward()
-        noise = (noise + noise.grad.sign()).detach().requires_grad_()
-    optimizer.zero_grad()
-    model(batch + noise).sum().backward()
-    optimizer.step()
-"""
-    + _TAIL,
+        optimizer.step()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model(batch).sum().backward()  # expect
-    if (i + 1) % k == 0 or i + 1 == len(batches):
+    """
+    for i, batch in enumerate(batches):
+        model(batch).sum().backward()  # expect
+        if (i + 1) % k == 0 or i + 1 == len(batches):
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for step in range(3):
+        optimizer.zero_grad()
+        for micro_step in range(k):
+            loss = model(batches[micro_step]).mean() / k
+            loss.backward()  # expect
+        optimizer.step()
+    """,
+    """
+    class Scaler:
+        def __init__(self):
+            self.scaler = torch.amp.GradScaler("cpu")
+
+        def __call__(self, loss, optimizer, update):
+            self.scaler.scale(loss).backward()
+            if update:
+                self.scaler.step(optimizer)
+                self.scaler.update()
+
+    scaler = Scaler()
+    for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        scaler(loss, optimizer, update=(i + 1) % k == 0)  # expect
+        if (i + 1) % k == 0:
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        model(batch).sum().backward()  # expect
+        if (i + 1) % k != 0:
+            continue
         optimizer.step()
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for step in range(3):
-    optimizer.zero_grad()
-    for micro_step in range(k):
-        loss = model(batches[micro_step]).mean() / k
-        loss.backward()  # expect
-    optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-class Scaler:
-    def __init__(self):
-        self.scaler = torch.amp.GradScaler("cpu")
-
-    def __call__(self, loss, optimizer, update):
-        self.scaler.scale(loss).backward()
-        if update:
-            self.scaler.step(optimizer)
-            self.scaler.update()
-
-scaler = Scaler()
-for i, batch in enumerate(batches):
-    loss = model(batch).sum()
-    scaler(loss, optimizer, update=(i + 1) % k == 0)  # expect
-    if (i + 1) % k == 0:
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model(batch).sum().backward()  # expect
-    if (i + 1) % k != 0:
-        continue
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
+    """,
 )
 
 _BY_HAND = (

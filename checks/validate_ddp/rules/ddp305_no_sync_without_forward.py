@@ -50,139 +50,105 @@ TELLING = Telling(once=True)
 
 _UNDER = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC})
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    k = 4
 
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-k = 4
-"""
-_TAIL = """
-dist.destroy_process_group()
+    def loss_of(batch):
+        return model(batch).sum()
 """
 VALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    if (i + 1) % k:
+    """
+    for i, batch in enumerate(batches):
+        if (i + 1) % k:
+            with model.no_sync():
+                model(batch).sum().backward()
+            continue
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        last = (i + 1) % k == 0
+        with nullcontext() if last else model.no_sync():
+            loss_of(batch).backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        if (i + 1) % k == 0:
+            loss_of(batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        else:
+            with model.no_sync():
+                loss_of(batch).backward()
+    """,
+    """
+    for batch in batches:
         with model.no_sync():
             model(batch).sum().backward()
-        continue
-    model(batch).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-def loss_of(batch):
-    return model(batch).sum()
-
-for i, batch in enumerate(batches):
-    last = (i + 1) % k == 0
-    with nullcontext() if last else model.no_sync():
-        loss_of(batch).backward()
-    if last:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
         optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def loss_of(batch):
-    return model(batch).sum()
-
-for i, batch in enumerate(batches):
-    if (i + 1) % k == 0:
-        loss_of(batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    else:
-        with model.no_sync():
-            loss_of(batch).backward()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for batch in batches:
-    with model.no_sync():
-        model(batch).sum().backward()
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
-    optimizer.step()
-"""
-    + _TAIL,
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    loss = model(batch).sum()
-    if (i + 1) % k:
+    """
+    for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        if (i + 1) % k:
+            with model.no_sync():
+                loss.backward()  # expect
+        else:
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for batch in batches:
         with model.no_sync():
+            loss = model(batch).sum()  # expect
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """,
+    """
+    def accumulate(net, batch):
+        output = net(batch)
+        with net.no_sync():
+            output.sum().backward()  # expect
+
+    for step in range(4):
+        accumulate(model, batches[0])
+        model(batches[1]).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        last = (i + 1) % k == 0
+        with nullcontext() if last else model.no_sync():
             loss.backward()  # expect
-    else:
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for batch in batches:
-    with model.no_sync():
-        loss = model(batch).sum()  # expect
-        loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def accumulate(net, batch):
-    output = net(batch)
-    with net.no_sync():
-        output.sum().backward()  # expect
-
-for step in range(4):
-    accumulate(model, batches[0])
-    model(batches[1]).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-for i, batch in enumerate(batches):
-    loss = model(batch).sum()
-    last = (i + 1) % k == 0
-    with nullcontext() if last else model.no_sync():
-        loss.backward()  # expect
-    if last:
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from contextlib import nullcontext
-
-for i, batch in enumerate(batches):
-    with nullcontext() if i % k == k else model.no_sync():
-        model(batch).sum().backward()  # expect
-    if (i + 1) % k == 0:
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        with nullcontext() if i % k == k else model.no_sync():
+            model(batch).sum().backward()  # expect
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
 )
 
 

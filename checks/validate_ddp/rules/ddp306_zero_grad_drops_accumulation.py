@@ -51,119 +51,100 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("no gradient thrown away", once=True)
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-k = 4
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    k = 4
 """
 _ACCELERATE = """
-import torch
-from accelerate import Accelerator
+    # alone
+    from accelerate import Accelerator
 
-accelerator = Accelerator(gradient_accumulation_steps={})
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-batches = [torch.ones(2, 4)] * 8
-model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator = Accelerator(gradient_accumulation_steps={})
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.ones(2, 4)] * 8
+    model, optimizer = accelerator.prepare(model, optimizer)
 """
 VALID = (
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
+    """
+    for i, batch in enumerate(batches):
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        if i % k == 0:
+            optimizer.zero_grad()
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+    """,
+    """
+    for i, batch in enumerate(batches):
         optimizer.zero_grad()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    if i % k == 0:
-        optimizer.zero_grad()
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
+        model(batch).sum().backward()
         optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    optimizer.zero_grad()
-    model(batch).sum().backward()
-    optimizer.step()
-    if i % k == 0:
-        print(i)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-second = DDP(torch.nn.Linear(4, 1))
-other = torch.optim.SGD(second.parameters(), lr=0.1)
-for i, batch in enumerate(batches):
-    other.zero_grad()
-    second(batch).sum().backward()
-    other.step()
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    + _TAIL,
+        if i % k == 0:
+            print(i)
+    """,
+    """
+    second = DDP(torch.nn.Linear(4, 1))
+    other = torch.optim.SGD(second.parameters(), lr=0.1)
+    for i, batch in enumerate(batches):
+        other.zero_grad()
+        second(batch).sum().backward()
+        other.step()
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
     _ACCELERATE.format(4)
     + """
-for batch in batches:
-    with accelerator.accumulate(model):
-        accelerator.backward(model(batch).sum())
-        optimizer.step()
-        optimizer.zero_grad()
-""",
+    for batch in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
     _ACCELERATE.format(1)
     + """
-for batch in batches:
-    with accelerator.accumulate(model):
-        optimizer.zero_grad()
-        accelerator.backward(model(batch).sum())
-        optimizer.step()
-""",
+    for batch in batches:
+        with accelerator.accumulate(model):
+            optimizer.zero_grad()
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+    """,
 )
 INVALID = (
     _ACCELERATE.format(4)
     + """
-for batch in batches:
-    with accelerator.accumulate(model):
+    for batch in batches:
+        with accelerator.accumulate(model):
+            optimizer.zero_grad()  # expect
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+    """,
+    """
+    for i, batch in enumerate(batches):
         optimizer.zero_grad()  # expect
-        accelerator.backward(model(batch).sum())
+        model(batch).sum().backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+    """,
+    """
+    for step in range(3):
+        for micro_step in range(k):
+            optimizer.zero_grad()  # expect
+            loss = model(batches[micro_step]).mean() / k
+            loss.backward()
         optimizer.step()
-""",
-    _HEAD
-    + """
-for i, batch in enumerate(batches):
-    optimizer.zero_grad()  # expect
-    model(batch).sum().backward()
-    if (i + 1) % k == 0:
-        optimizer.step()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for step in range(3):
-    for micro_step in range(k):
-        optimizer.zero_grad()  # expect
-        loss = model(batches[micro_step]).mean() / k
-        loss.backward()
-    optimizer.step()
-"""
-    + _TAIL,
+    """,
 )
 
 _MESSAGE = "gradients accumulated for a later step are zeroed {}: each step trains on the last micro-batch alone"
@@ -178,9 +159,7 @@ def check(program: Program) -> Iterator[Proposal]:
             reported.add(zeroed.site)
             evidence = [place(row.backward.site, "accumulates here"), place(row.step.site, "one step for several")]
             yield _finding(program, zeroed, "in every turn", evidence)
-    accumulating = any(
-        launcher.get("accumulating") for fact in program.facts(facts.Launch) for launcher in fact.launcher
-    )
+    accumulating = any(launcher.accumulating for fact in program.facts(facts.Launch) for launcher in fact.launcher)
     if not accumulating:
         return
     for zeroed in program.facts(facts.ZeroGrad):

@@ -32,8 +32,9 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.objects import Sequence
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, bare
+from validate_ddp.interpreter.values import bare
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.DataParallel
@@ -41,74 +42,64 @@ SEVERITIES = (INFO,)
 EVIDENCE = "S"
 FIX = "-"
 
-_HEAD = """
-import torch
-from torch import nn
-
-model = nn.Linear(4, 1)
+IMPORTS = """
+    import torch
+    from torch import nn
 """
-_TRAINING = """
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
-    optimizer.zero_grad()
-    model(torch.ones(2, 4)).sum().backward()
-    optimizer.step()
+HEAD = """
+    model = nn.Linear(4, 1)
+"""
+TAIL = """
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
 """
 VALID = (
-    _HEAD + _TRAINING,
-    _HEAD
-    + """
-model = nn.DataParallel(model)
-with torch.no_grad():
-    print(model(torch.ones(2, 4)))
-""",
-    _HEAD
-    + """
-model = nn.DataParallel(model, device_ids=[0])
-"""
-    + _TRAINING,
-    _HEAD
-    + """
-import os
-import torch.distributed as dist
+    "",
+    """
+    # alone
+    model = torch.nn.DataParallel(torch.nn.Linear(4, 1))
+    with torch.no_grad():
+        print(model(torch.ones(2, 4)))
+    """,
+    """
+    model = nn.DataParallel(model, device_ids=[0])
+    """,
+    """
+    import atexit
+    import os
+    import torch.distributed as dist
 
-if "RANK" in os.environ:
-    dist.init_process_group("gloo")
-    model = nn.parallel.DistributedDataParallel(model)
-else:
-    model = nn.DataParallel(model)
-"""
-    + _TRAINING
-    + """
-if dist.is_initialized():
-    dist.destroy_process_group()
-""",
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+        atexit.register(dist.destroy_process_group)
+        model = nn.parallel.DistributedDataParallel(model)
+    else:
+        model = nn.DataParallel(model)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model = nn.DataParallel(model)  # expect
-"""
-    + _TRAINING,
-    _HEAD
-    + """
-if torch.cuda.device_count() > 1:
-    model = torch.nn.DataParallel(model)  # expect
-model.cuda()
-"""
-    + _TRAINING,
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self, net):
-        self.net = nn.DataParallel(net, device_ids=[0, 1]).cuda()  # expect
+    """
+    model = nn.DataParallel(model)  # expect
+    """,
+    """
+    if torch.cuda.device_count() > 1:
+        model = torch.nn.DataParallel(model)  # expect
+    model.cuda()
+    """,
+    """
+    class Trainer:
+        def __init__(self, net):
+            self.net = nn.DataParallel(net, device_ids=[0, 1]).cuda()  # expect
 
-    def fit(self):
-        for step in range(3):
-            self.net(torch.ones(2, 4)).sum().backward()
+        def fit(self):
+            for step in range(3):
+                self.net(torch.ones(2, 4)).sum().backward()
 
-Trainer(model).fit()
-""",
+    Trainer(model).fit()
+    """,
 )
 
 _OTHERS = (
@@ -146,6 +137,6 @@ def check(program: Program) -> Iterator[Proposal]:
 def _on_one_device(fact: facts.DataParallel) -> bool:
     """Whether the call itself names a single device; one from elsewhere is the default of a configuration."""
     for atom in bare(fact.device_ids):
-        if isinstance(atom, Resource) and atom.kind in ("list", "tuple") and "*" not in atom.fields:
+        if isinstance(atom, Sequence) and "*" not in atom.fields:
             return len(atom.fields) == 1 and atom.site.statement == fact.site.statement
     return False

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP, Device
 from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
 from validate_ddp.models.networks import MOVED
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
@@ -46,74 +47,50 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("a module without a wrapper in it", once=True)
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-dist.init_process_group("nccl")
-local_rank = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(local_rank)
-model = Net()
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("nccl")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    model = Net()
 """
 VALID = (
-    _HEAD
-    + """
-model.cuda(local_rank)
-model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
-model = DDP(model, device_ids=[local_rank])
-model.cuda(local_rank)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-if not isinstance(model, DDP):
-    model = DDP(model)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for fold in range(3):
-    model = DDP(Net().to(local_rank))
-model = DDP(model.module)
-"""
-    + _TAIL,
-    _HEAD.replace("nccl", "gloo")
-    + """
-model = DDP(model)
-model.to("cpu")
-"""
-    + _TAIL,
+    """
+    model.cuda(local_rank)
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = DDP(model, device_ids=[local_rank])
+    model.cuda(local_rank)
+    """,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    if not isinstance(model, DDP):
+        model = DDP(model)
+    """,
+    """
+    for fold in range(3):
+        model = DDP(Net().to(local_rank))
+    model = DDP(model.module)
+    """,
+    """
+    # alone
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(1, 1))
+    model.to("cpu")
+    dist.destroy_process_group()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-ddp = DDP(model)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model, device_ids=[local_rank])  # expect
-model.cuda(local_rank)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-model = DDP(model.cuda(), device_ids=[local_rank])
-model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
-"""
-    + _TAIL,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    ddp = DDP(model)  # expect
+    """,
+    """
+    model = DDP(model, device_ids=[local_rank])  # expect
+    model.cuda(local_rank)
+    """,
+    """
+    model = DDP(model.cuda(), device_ids=[local_rank])
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)  # expect
+    """,
 )
 
 
@@ -122,8 +99,8 @@ def check(program: Program) -> Iterator[Proposal]:
     wraps = [fact for fact in program.facts(facts.Wrap) if fact.name == "ddp"]
     sites = set()
     for wrap in wraps:
-        inner = bare(wrap.inner)
-        if not inner or not all(isinstance(atom, Resource) and atom.kind == "ddp" for atom in inner):
+        inner = [atom for atom in bare(wrap.inner) if isinstance(atom, DDP)]
+        if not inner or len(inner) < len(bare(wrap.inner)):
             continue
         if any(atom.site == wrap.site for atom in inner) or wrap.site in sites:
             continue  # the same line, walked again
@@ -174,7 +151,7 @@ def _was_on_cpu(inner: Value) -> bool:
         and all(
             base.name in ("torch.nn.Module", "torch.nn.modules.Module", "builtins.object")
             if isinstance(base, Symbol)
-            else not {"cuda", "device", "to"} & set(base.node[6])
+            else not {"cuda", "device", "to"} & set(base.node.words)
             for base in atom.cls.lineage()
         )
         and not any(isinstance(part, (Resource, Instance)) for field in atom.fields.values() for part in bare(field))
@@ -188,7 +165,7 @@ def _to_gpu(late: facts.Rework) -> bool:
     return any(
         isinstance(atom, Rank)
         or (isinstance(atom, Opaque) and atom.name.startswith("cuda"))
-        or (isinstance(atom, Resource) and atom.kind == "device" and bool(atom.get("index")))
+        or (isinstance(atom, Device) and bool(atom.index))
         for atom in bare(late.device)
     )
 

@@ -53,94 +53,76 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("every rank call it, equally often", parts_before=("DDP407",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
+HEAD = """
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
 """
 VALID = (
-    _HEAD
-    + """
-if rank != 0:
-    dist.barrier()
-print("prepare")
-if rank == 0:
-    dist.barrier()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from contextlib import contextmanager
-
-@contextmanager
-def rank_zero_first():
-    if rank > 0:
+    """
+    if rank != 0:
         dist.barrier()
-    yield
-    if not rank > 0:
+    print("prepare")
+    if rank == 0:
         dist.barrier()
+    """,
+    """
+    from contextlib import contextmanager
 
-with rank_zero_first():
-    print("download")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-objects = [None]
-if rank == 0:
-    objects = ["name"]
-    dist.broadcast_object_list(objects, src=0)
-else:
-    dist.broadcast_object_list(objects, src=0)
-loss = torch.ones(1)
-dist.all_reduce(loss)
-if rank == 0:
-    print(loss)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import settings
-from torch.nn.parallel import DistributedDataParallel as DDP
+    @contextmanager
+    def rank_zero_first():
+        if rank > 0:
+            dist.barrier()
+        yield
+        if not rank > 0:
+            dist.barrier()
 
-model = torch.nn.Linear(1, 1)
-if settings.gpu:  # whether to use one, as it seems
-    model = DDP(model)
-dist.destroy_process_group()
-""",
+    with rank_zero_first():
+        print("download")
+    """,
+    """
+    objects = [None]
+    if rank == 0:
+        objects = ["name"]
+        dist.broadcast_object_list(objects, src=0)
+    else:
+        dist.broadcast_object_list(objects, src=0)
+    loss = torch.ones(1)
+    dist.all_reduce(loss)
+    if rank == 0:
+        print(loss)
+    """,
+    """
+    import settings
+
+    model = torch.nn.Linear(1, 1)
+    if settings.gpu:  # whether to use one, as it seems
+        model = DDP(model)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-loss = torch.ones(1)
-if rank == 0:
-    dist.all_reduce(loss)  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def average(value):
-    dist.all_reduce(value)
-    return value / dist.get_world_size()
+    """
+    loss = torch.ones(1)
+    if rank == 0:
+        dist.all_reduce(loss)  # expect
+    """,
+    """
+    def average(value):
+        dist.all_reduce(value)
+        return value / dist.get_world_size()
 
-def log(value):
-    if dist.get_rank() != 0:
-        return
-    print(average(value))  # expect
+    def log(value):
+        if dist.get_rank() != 0:
+            return
+        print(average(value))  # expect
 
-log(torch.ones(1))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-is_main = rank == 0
-for epoch in range(3):
-    if is_main and epoch % 2 == 0:
-        dist.barrier()  # expect
-dist.destroy_process_group()
-""",
+    log(torch.ones(1))
+    """,
+    """
+    is_main = rank == 0
+    for epoch in range(3):
+        if is_main and epoch % 2 == 0:
+            dist.barrier()  # expect
+    """,
 )
 
 

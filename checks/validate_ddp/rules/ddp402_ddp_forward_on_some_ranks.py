@@ -37,7 +37,8 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Resource, bare, constant
+from validate_ddp.interpreter.training import Shell, Wrapper
+from validate_ddp.interpreter.values import Instance, bare, constant
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.culprits import FORWARD, observations
 from validate_ddp.rehearse.run import Run
@@ -51,70 +52,53 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("every rank call it, equally often", parts_before=("DDP404",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.BatchNorm1d(4))
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.BatchNorm1d(4))
 """
 VALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    model.module(torch.ones(2, 4))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-output = model(torch.ones(2, 4))
-if dist.get_rank() == 0:
-    print(output)
-dist.destroy_process_group()
-""",
     """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.BatchNorm1d(4), broadcast_buffers=False)
-if dist.get_rank() == 0:
-    model(torch.ones(2, 4))
-dist.destroy_process_group()
-""",
+    if dist.get_rank() == 0:
+        model.module(torch.ones(2, 4))
+    """,
+    """
+    output = model(torch.ones(2, 4))
+    if dist.get_rank() == 0:
+        print(output)
+    """,
+    """
+    # alone
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.BatchNorm1d(4), broadcast_buffers=False)
+    if dist.get_rank() == 0:
+        model(torch.ones(2, 4))
+    dist.destroy_process_group()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    model(torch.ones(2, 4))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-@torch.no_grad()
-def validate(net):
-    net.eval()
-    return net(torch.ones(2, 4))
-
-for epoch in range(2):
-    model(torch.ones(2, 4)).sum().backward()
+    """
     if dist.get_rank() == 0:
-        validate(model)  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def evaluate(net):
-    if dist.get_rank() > 0:
-        return None
-    return net(torch.ones(2, 4))  # expect
+        model(torch.ones(2, 4))  # expect
+    """,
+    """
+    @torch.no_grad()
+    def validate(net):
+        net.eval()
+        return net(torch.ones(2, 4))
 
-evaluate(model)
-dist.destroy_process_group()
-""",
+    for epoch in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+        if dist.get_rank() == 0:
+            validate(model)  # expect
+    """,
+    """
+    def evaluate(net):
+        if dist.get_rank() > 0:
+            return None
+        return net(torch.ones(2, 4))  # expect
+
+    evaluate(model)
+    """,
 )
 
 _WITH_BUFFERS = (
@@ -146,7 +130,7 @@ def check(program: Program) -> Iterator[Proposal]:
         if any(_follows_evaluation(fact, other) for other in forwards):
             continue
         reported.add(reach)
-        wrapper = next(atom for atom in bare(fact.model) if isinstance(atom, Resource))
+        wrapper = next(atom for atom in bare(fact.model) if isinstance(atom, Shell))
         inside = [] if reach is fact.site else [place(fact.site, "it is run here")]
         yield propose(
             program,
@@ -158,14 +142,14 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-def _may_be_bare(program: Program, wrapper: Resource) -> bool:
+def _may_be_bare(program: Program, wrapper: Shell) -> bool:
     """Whether the model is wrapped under a condition that cannot be decided: it may be unwrapped under the same."""
     return any(fact.hangs_on_unknown for fact in program.facts(facts.Wrap) if wrapper in fact.wrapper)
 
 
-def _seems_bufferless(program: Program, wrapper: Resource) -> bool:
+def _seems_bufferless(program: Program, wrapper: Shell) -> bool:
     """Whether the model's class is in sight, and no file of the program names what brings buffers along."""
-    inner = bare(wrapper.get("inner"))
+    inner = bare(wrapper.inner)
     in_sight = bool(inner) and all(isinstance(atom, Instance) for atom in inner)
     return in_sight and not program.mentions(*_WITH_BUFFERS)
 
@@ -186,8 +170,8 @@ def _follows_evaluation(fact: facts.Forward, other: facts.Forward) -> bool:
 def _is_harmless(fact: facts.Forward) -> bool:
     """apex's wrapper has no collective in its forward; without broadcast_buffers torch's has none either."""
     for atom in bare(fact.model):
-        if isinstance(atom, Resource):
-            if constant(atom.get("flavour")) == "apex" or constant(atom.get("broadcast_buffers")) is False:
+        if isinstance(atom, Wrapper):
+            if constant(atom.flavour) == "apex" or constant(atom.broadcast_buffers) is False:
                 return True
     return False
 

@@ -53,125 +53,103 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("every rank call it, equally often", parts_before=("DDP402",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-loss = torch.ones(1)
-"""
-_TAIL = """
-dist.destroy_process_group()
+HEAD = """
+    dist.init_process_group("gloo")
+    loss = torch.ones(1)
 """
 VALID = (
-    _HEAD
-    + """
-try:
-    dist.all_reduce(loss)
-except RuntimeError as error:
-    print(f"rank {dist.get_rank()}: {error}")
-    raise
-try:
-    dist.all_gather_into_tensor(torch.zeros(2), loss)
-except AttributeError:  # an old torch, on every rank
-    dist.all_gather([torch.zeros(1), torch.zeros(1)], loss)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def cleanup():
+    """
     try:
-        dist.barrier()
-        dist.destroy_process_group()
+        dist.all_reduce(loss)
+    except RuntimeError as error:
+        print(f"rank {dist.get_rank()}: {error}")
+        raise
+    try:
+        dist.all_gather_into_tensor(torch.zeros(2), loss)
+    except AttributeError:  # an old torch, on every rank
+        dist.all_gather([torch.zeros(1), torch.zeros(1)], loss)
+    """,
+    """
+    # alone
+    def cleanup():
+        try:
+            dist.barrier()
+            dist.destroy_process_group()
+        except Exception:
+            pass
+
+    dist.init_process_group("gloo")
+    cleanup()
+    """,
+    """
+    try:
+        import wandb
     except Exception:
-        pass
+        dist.barrier()
+        wandb = None
+    try:
+        text = open("notes.txt").read()
+    except OSError:
+        text = ""
+    dist.all_reduce(loss)
+    """,
+    """
+    # alone
+    def train():
+        model = DDP(torch.nn.Linear(1, 1))
+        for step in range(10):
+            try:
+                model(torch.ones(1)).sum().backward()
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
 
-cleanup()
-""",
-    _HEAD
-    + """
-try:
-    import wandb
-except Exception:
-    dist.barrier()
-    wandb = None
-try:
-    text = open("notes.txt").read()
-except OSError:
-    text = ""
-dist.all_reduce(loss)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-import sys
-
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-def train():
+    dist.init_process_group("gloo")
+    try:
+        train()
+    except Exception as error:
+        print(error)
+        sys.exit(1)
+    finally:
+        dist.destroy_process_group()
+    """,
+)
+INVALID = (
+    """
     model = DDP(torch.nn.Linear(1, 1))
     for step in range(10):
         try:
-            model(loss).sum().backward()
+            model(loss).sum().backward()  # expect
+        except RuntimeError:  # out of memory
+            torch.cuda.empty_cache()
+    """,
+    """
+    try:
+        dist.all_reduce(loss)  # expect
+        loss /= dist.get_world_size()
+    except RuntimeError:
+        print("local loss")
+    """,
+    """
+    def gathered(value):
+        try:
+            parts = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
+            dist.all_gather(parts, value)  # expect
+            return torch.cat(parts)
+        except Exception:
+            return value
+
+    print(gathered(loss))
+    """,
+    """
+    for step in range(10):
+        try:
+            (loss * step).item()
         except RuntimeError as error:
-            if "out of memory" not in str(error):
-                raise
-
-try:
-    train()
-except Exception as error:
-    print(error)
-    sys.exit(1)
-finally:
-    dist.destroy_process_group()
-""",
-)
-INVALID = (
-    _HEAD
-    + """
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-model = DDP(torch.nn.Linear(1, 1))
-for step in range(10):
-    try:
-        model(loss).sum().backward()  # expect
-    except RuntimeError:  # out of memory
-        torch.cuda.empty_cache()
-"""
-    + _TAIL,
-    _HEAD
-    + """
-try:
-    dist.all_reduce(loss)  # expect
-    loss /= dist.get_world_size()
-except RuntimeError:
-    print("local loss")
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def gathered(value):
-    try:
-        parts = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, value)  # expect
-        return torch.cat(parts)
-    except Exception:
-        return value
-
-print(gathered(loss))
-"""
-    + _TAIL,
-    _HEAD
-    + """
-for step in range(10):
-    try:
-        (loss * step).item()
-    except RuntimeError as error:
-        print(error)
-        dist.barrier()  # expect
-        continue
-"""
-    + _TAIL,
+            print(error)
+            dist.barrier()  # expect
+            continue
+    """,
 )
 
 

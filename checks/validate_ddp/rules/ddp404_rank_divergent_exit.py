@@ -43,9 +43,11 @@ from typing import Any
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.gradients import TRAINED
+from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Resource, Site, bare, constant, reaching
+from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
 from validate_ddp.rehearse.leaving import by_batches, ended, gone
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.sequences import partings
@@ -58,141 +60,120 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling(parts_before=("DDP408",))
 
-_HEAD = """
-import os
-import sys
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-model = DDP(torch.nn.Linear(2, 2))
+HEAD = """
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-for step in range(10):
-    loss = model(torch.ones(2, 2)).sum()
-    if not torch.isfinite(loss):
-        print("loss is not finite")
-        sys.exit(1)
-    bad = torch.isnan(loss).float()
-    dist.all_reduce(bad, op=dist.ReduceOp.MAX)
-    if torch.isnan(bad):
-        continue
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-for step in range(10):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank != 0:
-        continue
-    print(step)
-    for name in ("a", "b"):
-        if step > 3:
-            break
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def log(step):
-    if rank != 0:
-        return
-    print(step)
-
-stop = torch.zeros(1)
-for step in range(10):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank == 0 and step > 5:
-        stop += 1
-    log(step)
-    dist.broadcast(stop, 0)
-    if stop.item():
-        break
-dist.barrier()
-dist.destroy_process_group()
-if rank == 0:
-    sys.exit(0)
-""",
-    _HEAD
-    + """
-with model.join():
+    """
     for step in range(10):
-        if rank == 1 and step == 5:
-            break
-        model(torch.ones(2, 2)).sum().backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-from torch.distributed.algorithms.join import Join
-
-with Join([model]):
+        loss = model(torch.ones(2, 2)).sum()
+        if not torch.isfinite(loss):
+            print("loss is not finite")
+            sys.exit(1)
+        bad = torch.isnan(loss).float()
+        dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+        if torch.isnan(bad):
+            continue
+        loss.backward()
+    """,
+    """
     for step in range(10):
-        if rank == 1 and step == 5:
-            break
         model(torch.ones(2, 2)).sum().backward()
-dist.destroy_process_group()
-""",
+        if rank != 0:
+            continue
+        print(step)
+        for name in ("a", "b"):
+            if step > 3:
+                break
+    """,
+    """
+    # alone
+    def log(step):
+        if rank != 0:
+            return
+        print(step)
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DDP(torch.nn.Linear(2, 2))
+    stop = torch.zeros(1)
+    for step in range(10):
+        model(torch.ones(2, 2)).sum().backward()
+        if rank == 0 and step > 5:
+            stop += 1
+        log(step)
+        dist.broadcast(stop, 0)
+        if stop.item():
+            break
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        sys.exit(0)
+    """,
+    """
+    with model.join():
+        for step in range(10):
+            if rank == 1 and step == 5:
+                break
+            model(torch.ones(2, 2)).sum().backward()
+    """,
+    """
+    from torch.distributed.algorithms.join import Join
+
+    with Join([model]):
+        for step in range(10):
+            if rank == 1 and step == 5:
+                break
+            model(torch.ones(2, 2)).sum().backward()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-for step in range(10):
-    loss = model(torch.ones(2, 2)).sum()
-    if torch.isnan(loss).any():
-        continue  # expect
-    loss.backward()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-best = 0.0
-for epoch in range(10):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank == 0:
-        score = float(torch.rand(1))
-        if score < best:
-            break  # expect
-        best = score
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def train(epoch, last):
-    model(torch.ones(2, 2)).sum().backward()
-    if rank == 0 and epoch >= last:
-        torch.save(model.module.state_dict(), "model.pt")
-        os._exit(0)  # expect
-
-for epoch in range(100):
-    train(epoch, 10)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def prepare(path):
-    if rank == 0 and os.path.exists(path):
-        return  # expect
-    print("prepare")
-    dist.barrier()
-
-prepare("data")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-with model.join():
+    """
     for step in range(10):
-        if rank == 1 and step == 5:
-            break  # expect
+        loss = model(torch.ones(2, 2)).sum()
+        if torch.isnan(loss).any():
+            continue  # expect
+        loss.backward()
+    """,
+    """
+    best = 0.0
+    for epoch in range(10):
         model(torch.ones(2, 2)).sum().backward()
+        if rank == 0:
+            score = float(torch.rand(1))
+            if score < best:
+                break  # expect
+            best = score
+    """,
+    """
+    def train(epoch, last):
+        model(torch.ones(2, 2)).sum().backward()
+        if rank == 0 and epoch >= last:
+            torch.save(model.module.state_dict(), "model.pt")
+            os._exit(0)  # expect
+
+    for epoch in range(100):
+        train(epoch, 10)
+    """,
+    """
+    def prepare(path):
+        if rank == 0 and os.path.exists(path):
+            return  # expect
+        print("prepare")
         dist.barrier()
-dist.destroy_process_group()
-""",
+
+    prepare("data")
+    """,
+    """
+    with model.join():
+        for step in range(10):
+            if rank == 1 and step == 5:
+                break  # expect
+            model(torch.ones(2, 2)).sum().backward()
+            dist.barrier()
+    """,
 )
 _LEAVE = ("exit", "quit", "sys.exit", "os._exit")
 _JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
@@ -302,18 +283,10 @@ def _shares_unknown(fact: Fact, other: Fact) -> bool:
     return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
 
 
-_WRAPPERS = ("ddp", "fsdp", "engine", "prepared")
-
-
 def _missed(fact: facts.Exit, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
     """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
-    models = [
-        atom
-        for part in reaching(fact.subject)
-        if isinstance(part, Resource) and part.kind == "output"
-        for atom in bare(part.get("model"))
-    ]
-    wrapped = [atom for atom in models if isinstance(atom, Resource) and atom.kind in _WRAPPERS]
+    models = [atom for part in reaching(fact.subject) if isinstance(part, Output) for atom in bare(part.model)]
+    wrapped = [atom for atom in models if isinstance(atom, TRAINED)]
     if not wrapped and not any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
         return None
     if fact.who != "all" or not fact.loops:

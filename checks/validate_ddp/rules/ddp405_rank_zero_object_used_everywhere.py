@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.interpreter import facts
@@ -52,6 +51,8 @@ from validate_ddp.rehearse.events import Site as CallSite
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose, unless_guessed
+from validate_ddp.source.syntax import Attribute, Call, Expr, Expression, Name
+from validate_ddp.source.traversal import last_name, walk
 
 TRIGGER = facts.Absence
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -62,114 +63,100 @@ TELLING = Telling(crashes=("NameError", "UnboundLocalError", "AttributeError", "
 _BUILTIN = frozenset("float int str len round abs min max sum list tuple dict range print repr".split())
 _METHODS = frozenset("item detach cpu numpy tolist get_last_lr format".split())
 """Of tensors, schedulers and texts; `mean` or `get` may be a meter's, and reduce over the ranks."""
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.utils.tensorboard import SummaryWriter
+HEAD = """
+    from torch.utils.tensorboard import SummaryWriter
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
 """
 VALID = (
-    _HEAD
-    + """
-writer = SummaryWriter() if rank == 0 else None
-for step in range(3):
-    if writer is not None:
+    """
+    writer = SummaryWriter() if rank == 0 else None
+    for step in range(3):
+        if writer is not None:
+            writer.add_scalar("loss", 0.0, step)
+        if writer:
+            writer.flush()
+    if rank == 0:
+        writer.close()
+    """,
+    """
+    class Silent:
+        def add_scalar(self, name, value, step):
+            pass
+
+    class Trainer:
+        def __init__(self):
+            self.run = None
+            if rank == 0:
+                self.writer = SummaryWriter()
+                self.run = SummaryWriter()
+            else:
+                self.writer = Silent()
+
+        def fit(self):
+            for step in range(3):
+                self.writer.add_scalar("loss", 0.0, step)
+                if self.run is not None and self.run.log_dir:
+                    self.run.flush()
+                self.run and self.run.flush()
+
+    Trainer().fit()
+    """,
+    """
+    names = [None]
+    if rank == 0:
+        names[0] = "run-1"
+    dist.broadcast_object_list(names, src=0)
+    name = names[0]
+    print(name.upper())
+
+    def log(step):
+        if rank != 0:
+            return
         writer.add_scalar("loss", 0.0, step)
-    if writer:
-        writer.flush()
-if rank == 0:
-    writer.close()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Silent:
-    def add_scalar(self, name, value, step):
+
+    if rank == 0:
+        writer = SummaryWriter()
+    log(0)
+    try:
+        writer.close()
+    except NameError:
         pass
-
-class Trainer:
-    def __init__(self):
-        self.run = None
-        if rank == 0:
-            self.writer = SummaryWriter()
-            self.run = SummaryWriter()
-        else:
-            self.writer = Silent()
-
-    def fit(self):
-        for step in range(3):
-            self.writer.add_scalar("loss", 0.0, step)
-            if self.run is not None and self.run.log_dir:
-                self.run.flush()
-            self.run and self.run.flush()
-
-Trainer().fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-names = [None]
-if rank == 0:
-    names[0] = "run-1"
-dist.broadcast_object_list(names, src=0)
-name = names[0]
-print(name.upper())
-
-def log(step):
-    if rank != 0:
-        return
-    writer.add_scalar("loss", 0.0, step)
-
-if rank == 0:
-    writer = SummaryWriter()
-log(0)
-try:
-    writer.close()
-except NameError:
-    pass
-dist.destroy_process_group()
-""",
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-writer = None
-if rank == 0:
-    writer = SummaryWriter()
-for step in range(3):
-    writer.add_scalar("loss", 0.0, step)  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self):
+    """
+    writer = None
+    if rank == 0:
+        writer = SummaryWriter()
+    for step in range(3):
+        writer.add_scalar("loss", 0.0, step)  # expect
+    """,
+    """
+    class Trainer:
+        def __init__(self):
+            if dist.get_rank() == 0:
+                self.writer = SummaryWriter()
+
+        def log(self, step):
+            self.writer.add_scalar("loss", 0.0, step)  # expect
+
+        def fit(self):
+            for step in range(100):
+                if step % 10 == 0:
+                    self.log(step)
+
+    Trainer().fit()
+    """,
+    """
+    def make():
         if dist.get_rank() == 0:
-            self.writer = SummaryWriter()
+            return SummaryWriter()
 
-    def log(self, step):
-        self.writer.add_scalar("loss", 0.0, step)  # expect
-
-    def fit(self):
-        for step in range(100):
-            if step % 10 == 0:
-                self.log(step)
-
-Trainer().fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def make():
-    if dist.get_rank() == 0:
-        return SummaryWriter()
-
-writer = make()
-print(writer.log_dir)  # expect
-dist.destroy_process_group()
-""",
+    writer = make()
+    print(writer.log_dir)  # expect
+    """,
 )
 
 
@@ -233,19 +220,20 @@ def _fix(program: Program, fact: facts.Absence, said: str) -> Fix | None:
             return None
     edit = Edit("guard", fact.site.path, fact.site.statement, f"{said} is not None")
     node = statement_at(program.body(fact.site.path), fact.site.statement)
-    safe = node is not None and node[0] == "expr" and not _calls_others(node[2][2:4])
+    safe = isinstance(node, Expr) and not _calls_others(node.value)
     return Fix(f"Use `{said}` only where it exists", safe, (edit,))
 
 
-def _calls_others(node: Any) -> bool:
-    """Whether something is called of which it is not known that it waits for no other rank."""
-    if not isinstance(node, list):
+def _calls_others(expression: Expression) -> bool:
+    """Whether an argument calls something of which it is not known that it waits for no other rank."""
+    if not isinstance(expression, Call):
         return False
-    if len(node) == 5 and node[0] == "call":
-        kind, known = node[1][0], {"name": _BUILTIN, "attr": _METHODS}
-        if node[1][2 if kind == "attr" else 1] not in known.get(kind, ()):
-            return True
-    return any(map(_calls_others, node))
+    for node in walk([*expression.args, *(keyword.value for keyword in expression.keywords)]):
+        if isinstance(node, Call):
+            known = _BUILTIN if isinstance(node.func, Name) else _METHODS if isinstance(node.func, Attribute) else ()
+            if last_name(node.func) not in known:
+                return True
+    return False
 
 
 _WANTING = re.compile(

@@ -43,120 +43,105 @@ SEVERITIES = (ERROR,)
 EVIDENCE = "S"
 FIX = "-"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
+HEAD = """
+    import torch.distributed.nn.functional as dist_nn
 
-dist.init_process_group("gloo")
-loss = torch.ones(1)
-"""
-_TAIL = """
-dist.destroy_process_group()
+    dist.init_process_group("gloo")
+    loss = torch.ones(1)
 """
 VALID = (
-    _HEAD
-    + """
-import torch.distributed.nn.functional as dist_nn
-
-dist.all_reduce(loss)
-loss = dist_nn.all_reduce(loss)
-dist_nn.all_reduce(torch.zeros(1))  # a barrier
-handle = dist.all_reduce(loss, async_op=True)
-handle.wait()
-print(loss)
-"""
-    + _TAIL,
     """
-import horovod.torch as hvd
-import torch
-
-hvd.init()
-torch.cuda.set_device(hvd.local_rank())
-loss = torch.ones(1)
-hvd.allreduce(torch.tensor(0), name="barrier")
-hvd.allreduce_(loss)
-handle = hvd.allreduce_async_(loss)
-hvd.synchronize(handle)
-ready = torch.zeros(1)
-print(loss)
-hvd.allreduce(ready, name="ready")
-""",
-    """
-import torch
-from accelerate import Accelerator
-
-accelerator = Accelerator()
-loss = torch.ones(1)
-losses = accelerator.gather(loss)
-print(loss, losses, accelerator.reduce(loss, "mean"))
-""",
-    _HEAD
-    + """
-handles = [dist.all_reduce(part, async_op=True) for part in loss.split(1)]
-for handle in handles:
+    dist.all_reduce(loss)
+    loss = dist_nn.all_reduce(loss)
+    dist_nn.all_reduce(torch.zeros(1))  # a barrier
+    handle = dist.all_reduce(loss, async_op=True)
     handle.wait()
-print(loss)
-"""
-    + _TAIL,
+    print(loss)
+    """,
     """
-from mpi4py import MPI
+    # alone
+    import horovod.torch as hvd
 
-comm = MPI.COMM_WORLD
-rank = comm.Get_rank()
-if rank == 0:
-    name = "run"
-    comm.bcast(name, root=0)
-else:
-    name = comm.bcast(None, root=0)
-print(name)
-""",
+    hvd.init()
+    torch.cuda.set_device(hvd.local_rank())
+    loss = torch.ones(1)
+    hvd.allreduce(torch.tensor(0), name="barrier")
+    hvd.allreduce_(loss)
+    handle = hvd.allreduce_async_(loss)
+    hvd.synchronize(handle)
+    ready = torch.zeros(1)
+    print(loss)
+    hvd.allreduce(ready, name="ready")
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    loss = torch.ones(1)
+    losses = accelerator.gather(loss)
+    print(loss, losses, accelerator.reduce(loss, "mean"))
+    """,
+    """
+    handles = [dist.all_reduce(part, async_op=True) for part in loss.split(1)]
+    for handle in handles:
+        handle.wait()
+    print(loss)
+    """,
+    """
+    # alone
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    rank = comm.Get_rank()
+    if rank == 0:
+        name = "run"
+        comm.bcast(name, root=0)
+    else:
+        name = comm.bcast(None, root=0)
+    print(name)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-import torch.distributed.nn.functional as dist_nn
-
-dist_nn.all_reduce(loss)  # expect
-print(loss)
-"""
-    + _TAIL,
     """
-import horovod.torch as hvd
-import torch
-
-hvd.init()
-torch.cuda.set_device(hvd.local_rank())
-
-def reduce_mean(tensor):
-    total = tensor.clone()
-    hvd.allreduce(total, name="barrier")  # expect
-    return total
-
-print(reduce_mean(torch.ones(1)))
-""",
-    """
-import torch
-from accelerate import Accelerator
-
-accelerator = Accelerator()
-loss = torch.ones(1)
-accelerator.reduce(loss, "mean")  # expect
-if accelerator.is_main_process:
+    dist_nn.all_reduce(loss)  # expect
     print(loss)
-""",
-    _HEAD
-    + """
-def average(value):
-    dist.all_reduce(value, async_op=True)  # expect
-    return value / dist.get_world_size()
+    """,
+    """
+    # alone
+    import horovod.torch as hvd
 
-def total(value):
-    handle = dist.all_reduce(value, async_op=True)  # expect
-    return value
+    hvd.init()
+    torch.cuda.set_device(hvd.local_rank())
 
-print(average(loss), total(loss))
-"""
-    + _TAIL,
+    def reduce_mean(tensor):
+        total = tensor.clone()
+        hvd.allreduce(total, name="barrier")  # expect
+        return total
+
+    print(reduce_mean(torch.ones(1)))
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    loss = torch.ones(1)
+    accelerator.reduce(loss, "mean")  # expect
+    if accelerator.is_main_process:
+        print(loss)
+    """,
+    """
+    def average(value):
+        dist.all_reduce(value, async_op=True)  # expect
+        return value / dist.get_world_size()
+
+    def total(value):
+        handle = dist.all_reduce(value, async_op=True)  # expect
+        return value
+
+    print(average(loss), total(loss))
+    """,
 )
 
 

@@ -34,7 +34,8 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Resource, bare
+from validate_ddp.interpreter.training import DDP
+from validate_ddp.interpreter.values import bare
 from validate_ddp.models.networks import wrapped_state
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.run import Run
@@ -47,61 +48,45 @@ EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("names without `module.`")
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = torch.nn.Linear(2, 2)
-ddp = DDP(model)
+HEAD = """
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(2, 2)
+    ddp = DDP(model)
 """
 VALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(ddp.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def unwrap(net):
-    return net.module if hasattr(net, "module") else net
+    """
+    if dist.get_rank() == 0:
+        torch.save(ddp.module.state_dict(), "model.pt")
+    """,
+    """
+    def unwrap(net):
+        return net.module if hasattr(net, "module") else net
 
-if dist.get_rank() == 0:
-    torch.save({"model": unwrap(ddp).state_dict(), "epoch": 1}, "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(model.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
+    if dist.get_rank() == 0:
+        torch.save({"model": unwrap(ddp).state_dict(), "epoch": 1}, "model.pt")
+    """,
+    """
+    if dist.get_rank() == 0:
+        torch.save(model.state_dict(), "model.pt")
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(ddp.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def save(net, epoch):
-    state = {"epoch": epoch, "model": net.state_dict()}  # expect
+    """
     if dist.get_rank() == 0:
-        torch.save(state, "model.pt")
+        torch.save(ddp.state_dict(), "model.pt")  # expect
+    """,
+    """
+    def save(net, epoch):
+        state = {"epoch": epoch, "model": net.state_dict()}  # expect
+        if dist.get_rank() == 0:
+            torch.save(state, "model.pt")
 
-save(ddp, 1)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(ddp, "model.pt")  # expect
-dist.destroy_process_group()
-""",
+    save(ddp, 1)
+    """,
+    """
+    if dist.get_rank() == 0:
+        torch.save(ddp, "model.pt")  # expect
+    """,
 )
 
 
@@ -114,7 +99,7 @@ def check(program: Program) -> Iterator[Proposal]:
             if taken is None and unresolved:
                 continue  # a saver that is given the model may well unwrap it
             site = taken or fact.site
-            if wrapper.kind != "ddp" or site.statement in reported:
+            if not isinstance(wrapper, DDP) or site.statement in reported:
                 continue  # one finding a statement: a checkpoint of three models is one mistake
             reported.add(site.statement)
             deliberate = _is_deliberate(program, fact, wrapper)
@@ -134,17 +119,19 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _fix(program: Program, fact: facts.Save, statement: Span) -> Fix | None:
     """Unwrap every wrapper whose state this statement takes; none where one of them is not plainly written."""
-    from validate_ddp.interpreter.surroundings import call_at, dotted, span_of
+    from validate_ddp.interpreter.surroundings import call_at, span_of
     from validate_ddp.rules.edits import is_certain
+    from validate_ddp.source.syntax import Attribute
+    from validate_ddp.source.traversal import dotted
 
     edits: dict[Span, Edit] = {}
     for taken, wrapper in wrapped_state(fact.object):
-        if taken is None or taken.statement != statement or wrapper.kind != "ddp":
+        if taken is None or taken.statement != statement or not isinstance(wrapper, DDP):
             continue
         call = call_at(program.body(taken.path), taken.span)
-        if call is None or call[1][0] != "attr":
+        if call is None or not isinstance(call.func, Attribute):
             return None
-        receiver, name = span_of(call[1][1], taken.span), dotted(call[1][1])
+        receiver, name = span_of(call.func.value, taken.span), dotted(call.func.value)
         if receiver is None or name is None:
             return None
         surely = any(wrap.site == wrapper.site and is_certain(program, wrap) for wrap in program.facts(facts.Wrap))
@@ -156,12 +143,12 @@ def _fix(program: Program, fact: facts.Save, statement: Span) -> Fix | None:
     return Fix(f"save the model inside: `{first}.state_dict()`", False, tuple(edits.values()))
 
 
-def _is_deliberate(program: Program, fact: facts.Save, wrapper: Resource) -> bool:
+def _is_deliberate(program: Program, fact: facts.Save, wrapper: DDP) -> bool:
     """Whether the program loads into the wrapper, or handles the prefix."""
     if wrapper in bare(fact.object):
         return False  # the pickled wrapper itself
     for load in program.facts(facts.LoadState):
-        if any(isinstance(atom, Resource) and atom.kind == "ddp" for atom in bare(load.target)):
+        if any(isinstance(atom, DDP) for atom in bare(load.target)):
             return True
     return program.mentions(b'"module.', b"'module.", b"consume_prefix_in_state_dict_if_present")
 

@@ -70,76 +70,60 @@ EVIDENCE = "SR"
 FIX = "safe"
 TELLING = Telling("no path that two ranks write")
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    torch.save(model.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-torch.save(torch.get_rng_state(), f"rng_{dist.get_rank()}.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import functools
+    """
+    if dist.get_rank() == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    """,
+    """
+    torch.save(torch.get_rng_state(), f"rng_{dist.get_rank()}.pt")
+    """,
+    """
+    import functools
 
-def main_only(function):
-    @functools.wraps(function)
-    def inner(*args, **kwargs):
-        if dist.get_rank() == 0:
-            return function(*args, **kwargs)
-    return inner
+    def main_only(function):
+        @functools.wraps(function)
+        def inner(*args, **kwargs):
+            if dist.get_rank() == 0:
+                return function(*args, **kwargs)
+        return inner
 
-@main_only
-def save(path):
-    torch.save(model.module.state_dict(), path)
+    @main_only
+    def save(path):
+        torch.save(model.module.state_dict(), path)
 
-save("model.pt")
-dist.destroy_process_group()
-""",
+    save("model.pt")
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-torch.save(model.module.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self, net):
-        self.net = net
+    """
+    torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    class Trainer:
+        def __init__(self, net):
+            self.net = net
 
-    def save(self, epoch):
-        torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
+        def save(self, epoch):
+            torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
 
-    def fit(self):
-        for epoch in range(3):
-            if epoch % 2 == 0:
-                self.save(epoch)
+        def fit(self):
+            for epoch in range(3):
+                if epoch % 2 == 0:
+                    self.save(epoch)
 
-Trainer(model).fit()
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import yaml
+    Trainer(model).fit()
+    """,
+    """
+    import yaml
 
-with open("config.yaml", "w") as stream:  # expect
-    yaml.dump({"lr": 0.1}, stream)
-dist.destroy_process_group()
-""",
+    with open("config.yaml", "w") as stream:  # expect
+        yaml.dump({"lr": 0.1}, stream)
+    """,
 )
 
 

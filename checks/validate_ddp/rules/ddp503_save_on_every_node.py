@@ -38,21 +38,11 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.objects import Unique, contents
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import (
-    WRAPPERS,
-    Const,
-    Instance,
-    Opaque,
-    Rank,
-    Resource,
-    Site,
-    WorldSize,
-    bare,
-    contents,
-    reaching,
-)
+from validate_ddp.interpreter.training import Buffer, File, Shell, State
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, Site, WorldSize, bare, reaching
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.writers import by_one, is_of_script, one_a_node, writers
@@ -64,84 +54,66 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("no path that two ranks write", once=True)
 
-_HEAD = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("nccl")
-rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(local_rank)
-model = DDP(torch.nn.Linear(2, 2).cuda())
+HEAD = """
+    dist.init_process_group("nccl")
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    model = DDP(torch.nn.Linear(2, 2).cuda())
 """
 VALID = (
-    _HEAD
-    + """
-if rank == 0:
-    torch.save(model.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if local_rank == 0:
-    torch.save(model.module.state_dict(), f"model_{dist.get_rank()}.pt")
-    torch.save(model.module.state_dict(), "/tmp/model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if local_rank == 0 and int(os.environ["GROUP_RANK"]) == 0:
-    torch.save(model.module.state_dict(), "model.pt")
-dist.destroy_process_group()
-""",
     """
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
-def worker(local_rank):
-    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=local_rank, world_size=2)
+    if rank == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    """,
+    """
     if local_rank == 0:
-        torch.save(torch.nn.Linear(2, 2).state_dict(), "model.pt")
-    dist.destroy_process_group()
+        torch.save(model.module.state_dict(), f"model_{dist.get_rank()}.pt")
+        torch.save(model.module.state_dict(), "/tmp/model.pt")
+    """,
+    """
+    if local_rank == 0 and int(os.environ["GROUP_RANK"]) == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    """,
+    """
+    # alone
+    def worker(local_rank):
+        dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=local_rank, world_size=2)
+        if local_rank == 0:
+            torch.save(torch.nn.Linear(2, 2).state_dict(), "model.pt")
+        dist.destroy_process_group()
 
-if __name__ == "__main__":
-    mp.spawn(worker, nprocs=2)
-""",
+    if __name__ == "__main__":
+        mp.spawn(worker, nprocs=2)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if local_rank == 0:
-    torch.save(model.module.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-class Trainer:
-    def __init__(self, net):
-        self.net = net
-        self.local_rank = int(os.environ["LOCAL_RANK"])
-
-    def fit(self):
-        for epoch in range(3):
-            if self.local_rank == 0 and epoch % 2 == 0:
-                torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
-
-Trainer(model).fit()
-dist.destroy_process_group()
-""",
     """
-import torch
-from accelerate import Accelerator
+    if local_rank == 0:
+        torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    class Trainer:
+        def __init__(self, net):
+            self.net = net
+            self.local_rank = int(os.environ["LOCAL_RANK"])
 
-accelerator = Accelerator()
-model = accelerator.prepare(torch.nn.Linear(2, 2))
-accelerator.wait_for_everyone()
-if accelerator.is_local_main_process:
-    torch.save(accelerator.unwrap_model(model).state_dict(), "model.pt")  # expect
-""",
+        def fit(self):
+            for epoch in range(3):
+                if self.local_rank == 0 and epoch % 2 == 0:
+                    torch.save(self.net.module.state_dict(), f"model_{epoch}.pt")  # expect
+
+    Trainer(model).fit()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    model = accelerator.prepare(torch.nn.Linear(2, 2))
+    accelerator.wait_for_everyone()
+    if accelerator.is_local_main_process:
+        torch.save(accelerator.unwrap_model(model).state_dict(), "model.pt")  # expect
+    """,
 )
 _OF_THE_NODE = ("/tmp", "/scratch", "/local", "/dev/shm", "/var/tmp", "/raid", "/mnt/local")
 
@@ -198,7 +170,7 @@ def _holds_state(fact: facts.Save) -> bool:
     """Whether what is written is the state of a model or an optimizer, rather than arguments or a cache of features."""
     held = fact.object
     for part in (*bare(held), *reaching(held), *contents(held)):
-        if isinstance(part, Instance) or (isinstance(part, Resource) and part.kind in ("state", *WRAPPERS, "prepared")):
+        if isinstance(part, (Instance, State, Shell)):
             return True
         if isinstance(part, Opaque) and any(word in part.name.lower() for word in ("state_dict", "model", "ckpt")):
             return True
@@ -211,7 +183,7 @@ def _is_apart(fact: facts.Save) -> bool:
     if hangs_on_rank(path):
         return True
     for part in (*bare(path), *reaching(path)):
-        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "file"):
+        if isinstance(part, (Buffer, Unique, File)):
             return True
         name = part.value if isinstance(part, Const) else part.name if isinstance(part, Opaque) else ""
         if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or "hostname" in name):

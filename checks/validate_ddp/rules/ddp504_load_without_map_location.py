@@ -33,7 +33,8 @@ from typing import Any
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Opaque, Rank, Resource, bare, constant, reaching
+from validate_ddp.interpreter.training import Loaded
+from validate_ddp.interpreter.values import Opaque, Rank, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Load
@@ -41,57 +42,41 @@ SEVERITIES = (WARNING,)
 EVIDENCE = "S"
 FIX = "safe"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
+HEAD = """
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-state = torch.load(f"state_{dist.get_rank()}.pt")
-model.load_state_dict(state)
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-if dist.get_rank() == 0:
-    model.module.load_state_dict(torch.load("model.pt"))
-for parameter in model.parameters():
-    dist.broadcast(parameter, src=0)
-dist.destroy_process_group()
-""",
+    """
+    model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
+    """,
+    """
+    state = torch.load(f"state_{dist.get_rank()}.pt")
+    model.load_state_dict(state)
+    """,
+    """
+    if dist.get_rank() == 0:
+        model.module.load_state_dict(torch.load("model.pt"))
+    for parameter in model.parameters():
+        dist.broadcast(parameter, src=0)
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-model.module.load_state_dict(torch.load("model.pt"))  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-def resume(net, path):
-    checkpoint = torch.load(path)  # expect
-    net.load_state_dict(checkpoint["model"])
+    """
+    model.module.load_state_dict(torch.load("model.pt"))  # expect
+    """,
+    """
+    def resume(net, path):
+        checkpoint = torch.load(path)  # expect
+        net.load_state_dict(checkpoint["model"])
 
-resume(model.module, "model.pt")
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-state = torch.load("model.pt", weights_only=True)["model"]  # expect
-state = {key.replace("module.", ""): value for key, value in state.items()}
-model.module.load_state_dict(state)
-dist.destroy_process_group()
-""",
+    resume(model.module, "model.pt")
+    """,
+    """
+    state = torch.load("model.pt", weights_only=True)["model"]  # expect
+    state = {key.replace("module.", ""): value for key, value in state.items()}
+    model.module.load_state_dict(state)
+    """,
 )
 
 
@@ -133,9 +118,9 @@ def _name(fact: facts.LoadState) -> str:
     return " ".join(atom.name for atom in bare(fact.target) if isinstance(atom, Opaque))
 
 
-def _only_loaded(loaded: Resource, use: facts.LoadState) -> bool:
+def _only_loaded(loaded: Loaded, use: facts.LoadState) -> bool:
     """Whether the file's content goes into ``load_state_dict``, which copies, and nowhere else."""
-    named, consumed = constant(loaded.get("named")), constant(loaded.get("consumed"))
+    named, consumed = constant(loaded.named), constant(loaded.consumed)
     times = 0 if named is ... else named
     nested = times == 0 and use.site.statement == loaded.site.statement
     return not use.assign and (nested or times == consumed)
@@ -148,6 +133,6 @@ def _uses(program: Program) -> dict[Any, facts.LoadState]:
         if any(word in _name(fact).lower() for word in _WITHOUT_TENSORS):
             continue
         for part in reaching(fact.state):
-            if isinstance(part, Resource) and part.kind == "loaded":
+            if isinstance(part, Loaded):
                 found.setdefault(part.site, fact)
     return found

@@ -42,6 +42,7 @@ from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import DDP, DP, FSDP, Engine
 from validate_ddp.interpreter.values import Resource, bare
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.culprits import SHARDED, SHARDS, observations
@@ -56,92 +57,82 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("every rank call it, equally often", parts_before=("DDP403",))
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+HEAD = """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-dist.init_process_group("nccl")
-rank = dist.get_rank()
-model = FSDP(torch.nn.Linear(2, 2))
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    model = FSDP(torch.nn.Linear(2, 2))
 """
 VALID = (
-    _HEAD
-    + """
-state = model.state_dict()
-if rank == 0:
-    torch.save(state, "model.pt")
-dist.destroy_process_group()
-""",
     """
-import torch
-import torch.distributed as dist
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-dist.init_process_group("gloo")
-model = DDP(torch.nn.Linear(2, 2))
-optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
-optimizer.consolidate_state_dict(to=0)
-if dist.get_rank() == 0:
-    torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "model.pt")
-dist.destroy_process_group()
-""",
-    """
-from accelerate import Accelerator, DistributedType
-
-accelerator = Accelerator()
-if accelerator.is_main_process or accelerator.distributed_type == DistributedType.DEEPSPEED:
-    accelerator.save_state("state")
-""",
-    _HEAD
-    + """
-if rank == 0:
     state = model.state_dict()
-    torch.save(state, "model.pt")
-else:
-    model.state_dict()
-dist.destroy_process_group()
-""",
+    if rank == 0:
+        torch.save(state, "model.pt")
+    """,
+    """
+    # alone
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(2, 2))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam)
+    optimizer.consolidate_state_dict(to=0)
+    if dist.get_rank() == 0:
+        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "model.pt")
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator, DistributedType
+
+    accelerator = Accelerator()
+    if accelerator.is_main_process or accelerator.distributed_type == DistributedType.DEEPSPEED:
+        accelerator.save_state("state")
+    """,
+    """
+    if rank == 0:
+        state = model.state_dict()
+        torch.save(state, "model.pt")
+    else:
+        model.state_dict()
+    """,
 )
 INVALID = (
-    _HEAD
-    + """
-if rank == 0:
-    torch.save(model.state_dict(), "model.pt")  # expect
-dist.destroy_process_group()
-""",
-    _HEAD
-    + """
-import torch.distributed.checkpoint as dcp
-
-def save(net, folder):
-    dcp.save({"model": net.state_dict()}, checkpoint_id=folder)
-    dist.barrier()
-
-for epoch in range(3):
-    if rank == 0 and epoch % 2 == 0:
-        save(model, "model")  # expect
-dist.destroy_process_group()
-""",
     """
-import deepspeed
-import torch
-
-engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
-for epoch in range(3):
-    if torch.distributed.get_rank() == 0:
-        engine.save_checkpoint("model", tag=str(epoch))  # expect
-torch.distributed.destroy_process_group()
-""",
+    if rank == 0:
+        torch.save(model.state_dict(), "model.pt")  # expect
+    """,
     """
-from accelerate import Accelerator
+    import torch.distributed.checkpoint as dcp
 
-accelerator = Accelerator()
-accelerator.wait_for_everyone()
-if accelerator.is_main_process:
-    accelerator.save_state("state")  # expect
-""",
+    def save(net, folder):
+        dcp.save({"model": net.state_dict()}, checkpoint_id=folder)
+        dist.barrier()
+
+    for epoch in range(3):
+        if rank == 0 and epoch % 2 == 0:
+            save(model, "model")  # expect
+    """,
+    """
+    # alone
+    import deepspeed
+
+    engine, optimizer, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2))
+    for epoch in range(3):
+        if torch.distributed.get_rank() == 0:
+            engine.save_checkpoint("model", tag=str(epoch))  # expect
+    torch.distributed.destroy_process_group()
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+
+    accelerator = Accelerator()
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        accelerator.save_state("state")  # expect
+    """,
 )
 
 
@@ -167,7 +158,7 @@ def check(program: Program) -> Iterator[Proposal]:
         evidence += [
             place(atom.site, "the model is sharded here")
             for atom in bare(fact.receiver)
-            if isinstance(atom, Resource) and atom.kind in ("fsdp", "engine")
+            if isinstance(atom, (FSDP, Engine))
         ]
         verb = "is called" if reach is fact.site else "is reached from here"
         yield propose(
@@ -193,7 +184,7 @@ def _judged(program: Program, fact: facts.ShardedState) -> tuple[str, str]:
 def _is_one_of_several(program: Program, fact: facts.ShardedState) -> bool:
     """Whether the model may also be something else: the sharding is one option of the script among others."""
     held = [atom for atom in bare(fact.receiver) if not _is_sharded(program, atom)]
-    if any(not isinstance(atom, Resource) or atom.kind in ("ddp", "dp") for atom in held):
+    if any(not isinstance(atom, Resource) or isinstance(atom, (DDP, DP)) for atom in held):
         return True
     wraps = [other for other in program.facts(facts.Wrap) if other.hangs_on_unknown]
     return any(atom in bare(other.wrapper) for other in wraps for atom in held)

@@ -38,11 +38,13 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.metrics import REDUCED, SUMMED
+from validate_ddp.interpreter.objects import Batch
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, bare, is_whole, reaching
+from validate_ddp.interpreter.training import Loader
+from validate_ddp.interpreter.values import Instance, Rank, Value, bare, is_whole, reaching
 from validate_ddp.models.data import distributed_samplers
-from validate_ddp.models.metrics import REDUCED, SUMMED
 from validate_ddp.rehearse.evaluations import Evaluation, evaluations
 from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.verdict import Observation, Seen, Well
@@ -53,188 +55,155 @@ SEVERITIES = (WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 
-_HEAD = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
+HEAD = """
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    val_set = TensorDataset(torch.zeros(64, 4), torch.zeros(64))
+    model = DDP(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set, shuffle=False))
 
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-val_set = TensorDataset(torch.zeros(64, 4), torch.zeros(64))
-model = DDP(torch.nn.Linear(4, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set, shuffle=False))
+    class AverageMeter:
+        def __init__(self, name):
+            self.name = name
+            self.unit = "%"
+            self.reset()
 
-class AverageMeter:
-    def __init__(self, name):
-        self.name = name
-        self.unit = "%"
-        self.reset()
+        def reset(self):
+            self.value = 0
+            self.sum = 0
+            self.count = 0
+            self.avg = 0
 
-    def reset(self):
-        self.value = 0
-        self.sum = 0
-        self.count = 0
-        self.avg = 0
+        def update(self, value, n=1):
+            self.value = value
+            self.sum += value * n
+            self.count += n
+            self.avg = self.sum / self.count
 
-    def update(self, value, n=1):
-        self.value = value
-        self.sum += value * n
-        self.count += n
-        self.avg = self.sum / self.count
+    @torch.no_grad()
+    def evaluate(model, loader):
+        model.eval()
+        correct = total = 0
+        for x, y in loader:
+            correct += (model(x).argmax(1) == y).sum().item()
+            total += y.size(0)
+        return correct / total
 
-@torch.no_grad()
-def evaluate(model, loader):
-    model.eval()
-    correct = total = 0
-    for x, y in loader:
-        correct += (model(x).argmax(1) == y).sum().item()
-        total += y.size(0)
-    return correct / total
-
-@torch.no_grad()
-def measure(model, loader):
-    top1 = AverageMeter("top1")
-    for x, y in loader:
-        top1.update((model(x).argmax(1) == y).float().mean().item(), y.size(0))
-    return top1
-"""
-_TAIL = """
-dist.destroy_process_group()
+    @torch.no_grad()
+    def measure(model, loader):
+        top1 = AverageMeter("top1")
+        for x, y in loader:
+            top1.update((model(x).argmax(1) == y).float().mean().item(), y.size(0))
+        return top1
 """
 _ACCELERATE = """
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
+    # alone
+    from accelerate import Accelerator
 
-accelerator = Accelerator()
-model = torch.nn.Linear(4, 2)
-model, loader = accelerator.prepare(model, DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=8))
-losses = 0
-with torch.no_grad():
-    for (x,) in loader:
-        losses += ONE
-accelerator.print("validation", losses / len(loader))  # expect
+    accelerator = Accelerator()
+    model = torch.nn.Linear(4, 2)
+    model, loader = accelerator.prepare(model, DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=8))
+    losses = 0
+    with torch.no_grad():
+        for (x,) in loader:
+            losses += ONE
+    accelerator.print("validation", losses / len(loader))  # expect
 """
-
 VALID = (
-    _HEAD
-    + """
-share = torch.tensor(evaluate(model, loader))
-dist.all_reduce(share)
-accuracy = share.item() / dist.get_world_size()
-if rank == 0:
-    print(f"accuracy {accuracy:.3f}")
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def synchronized(meter):
-    numbers = torch.tensor([meter.sum, meter.count])
-    dist.all_reduce(numbers)
-    meter.sum, meter.count = numbers.tolist()
-    meter.avg = meter.sum / meter.count
-    return meter
+    """
+    share = torch.tensor(evaluate(model, loader))
+    dist.all_reduce(share)
+    accuracy = share.item() / dist.get_world_size()
+    if rank == 0:
+        print(f"accuracy {accuracy:.3f}")
+    """,
+    """
+    def synchronized(meter):
+        numbers = torch.tensor([meter.sum, meter.count])
+        dist.all_reduce(numbers)
+        meter.sum, meter.count = numbers.tolist()
+        meter.avg = meter.sum / meter.count
+        return meter
 
-top1 = synchronized(measure(model, loader))
-if rank == 0:
-    print(top1.avg)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-print(f"rank {rank}: {evaluate(model, loader):.3f} on its share")
-"""
-    + _TAIL,
-    _HEAD
-    + """
-accuracy = evaluate(model, DataLoader(val_set, batch_size=8))
-if rank == 0:
-    print(accuracy)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from metrics_of_ours import reduce_dict
+    top1 = synchronized(measure(model, loader))
+    if rank == 0:
+        print(top1.avg)
+    """,
+    """
+    print(f"rank {rank}: {evaluate(model, loader):.3f} on its share")
+    """,
+    """
+    accuracy = evaluate(model, DataLoader(val_set, batch_size=8))
+    if rank == 0:
+        print(accuracy)
+    """,
+    """
+    from metrics_of_ours import reduce_dict
 
-results = reduce_dict({"accuracy": evaluate(model, loader)})
-if rank == 0:
-    print(results)
-"""
-    + _TAIL,
-    _HEAD
-    + """
-with torch.no_grad():
-    for step, (x, y) in enumerate(loader):
+    results = reduce_dict({"accuracy": evaluate(model, loader)})
+    if rank == 0:
+        print(results)
+    """,
+    """
+    with torch.no_grad():
+        for step, (x, y) in enumerate(loader):
+            loss = model(x).mean()
+            if step % 10 == 0 and rank == 0:
+                print(step, loss.item())
+    """,
+    """
+    def shared(tensors):
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+        return tensors
+
+    for x, y in DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set)):
         loss = model(x).mean()
-        if step % 10 == 0 and rank == 0:
-            print(step, loss.item())
-"""
-    + _TAIL,
-    _HEAD
-    + """
-def shared(tensors):
-    for tensor in tensors:
-        dist.all_reduce(tensor)
-    return tensors
+        loss.backward()
+        optimizer.step()
+        loss, count = shared([loss.detach(), y.sum()])
 
-for x, y in DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set)):
-    loss = model(x).mean()
-    loss.backward()
-    optimizer.step()
-    loss, count = shared([loss.detach(), y.sum()])
-
-top1 = AverageMeter("top1")
-with torch.no_grad():
-    for x, y in loader:
-        hits, count = shared([(model(x).argmax(1) == y).float().mean(), y.sum()])
-        top1.update(hits.item() / dist.get_world_size(), y.size(0))
-if rank == 0:
-    print(top1.avg)
-"""
-    + _TAIL,
+    top1 = AverageMeter("top1")
+    with torch.no_grad():
+        for x, y in loader:
+            hits, count = shared([(model(x).argmax(1) == y).float().mean(), y.sum()])
+            top1.update(hits.item() / dist.get_world_size(), y.size(0))
+    if rank == 0:
+        print(top1.avg)
+    """,
     _ACCELERATE.replace("ONE", "accelerator.gather(model(x).mean()).mean().item()").replace("  # expect", ""),
 )
 INVALID = (
-    _HEAD
-    + """
-accuracy = evaluate(model, loader)
-if rank == 0:
-    print(f"accuracy {accuracy:.3f}")  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-best = 0.0
-for epoch in range(3):
-    accuracy = measure(model, loader).avg
-    if rank == 0 and accuracy > best:
-        best = accuracy
-        torch.save(model.module.state_dict(), "best.pt")  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-from torch.utils.tensorboard import SummaryWriter
+    """
+    accuracy = evaluate(model, loader)
+    if rank == 0:
+        print(f"accuracy {accuracy:.3f}")  # expect
+    """,
+    """
+    best = 0.0
+    for epoch in range(3):
+        accuracy = measure(model, loader).avg
+        if rank == 0 and accuracy > best:
+            best = accuracy
+            torch.save(model.module.state_dict(), "best.pt")  # expect
+    """,
+    """
+    from torch.utils.tensorboard import SummaryWriter
 
-writer = SummaryWriter() if rank == 0 else None
-losses = []
-with torch.no_grad():
-    for x, y in loader:
-        losses.append(model(x).mean().item())
-if writer is not None:
-    writer.add_scalar("loss", sum(losses) / len(losses), 0)  # expect
-"""
-    + _TAIL,
-    _HEAD
-    + """
-plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-for epoch in range(3):
-    plateau.step(evaluate(model, loader))  # expect
-"""
-    + _TAIL,
+    writer = SummaryWriter() if rank == 0 else None
+    losses = []
+    with torch.no_grad():
+        for x, y in loader:
+            losses.append(model(x).mean().item())
+    if writer is not None:
+        writer.add_scalar("loss", sum(losses) / len(losses), 0)  # expect
+    """,
+    """
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    for epoch in range(3):
+        plateau.step(evaluate(model, loader))  # expect
+    """,
     _ACCELERATE.replace("ONE", "model(x).mean().item()"),
 )
 
@@ -285,13 +254,13 @@ def _is_evaluation(program: Program, iterate: facts.Iterate, iterates: list[fact
     return bool(inside) and all(Flag.NO_GRAD in fact.flags or isinstance(fact, facts.NoGrad) for fact in inside)
 
 
-def _sharding(loader: Resource) -> tuple[Place | None, bool]:
+def _sharding(loader: Loader) -> tuple[Place | None, bool]:
     """What gives each rank its share, and whether it surely does."""
     samplers = distributed_samplers((loader,))
     if samplers:
-        given = bare(loader.get("sampler") + loader.get("batch_sampler"))
+        given = bare(loader.sampler + loader.batch_sampler)
         return place(samplers[0].site, "this sampler deals the data out"), len(given) == len(samplers)
-    if loader.get("prepared"):
+    if loader.prepared:
         return place(loader.site, "the loader made here deals its batches out once it is prepared"), True
     return None, False
 
@@ -332,8 +301,8 @@ def _is_local(value: Value, iterate: facts.Iterate) -> bool:
         return False
     if not all(map(is_whole, found)):
         return False  # a rank or a collective may be among what is left out
-    batches = [part for part in parts if isinstance(part, Resource) and part.kind == "batch"]
-    loaders = [loader for batch in batches for loader in batch.get("loader")]
+    batches = [part for part in parts if isinstance(part, Batch)]
+    loaders = [loader for batch in batches for loader in batch.loader]
     return bool(loaders) and all(loader is iterate.loader[0] for loader in loaders)
 
 

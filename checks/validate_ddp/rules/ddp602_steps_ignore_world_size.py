@@ -39,10 +39,11 @@ from typing import Any
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.objects import Length
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Resource, Value, WorldSize, bare, constant, reaching
+from validate_ddp.interpreter.training import Accelerator, Loader
+from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
-from validate_ddp.models.lengths import terms
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.iterations import training_turns
 from validate_ddp.rehearse.run import Run
@@ -55,136 +56,125 @@ EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("a schedule as long as the run", once=True)
 
-_HEAD = """
-import argparse
-import math
-import torch
-import torch.distributed as dist
-from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
+HEAD = """
+    import math
+    from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
-parser = argparse.ArgumentParser()
-args = parser.parse_args()
-dist.init_process_group("gloo")
-dataset = TensorDataset(torch.zeros(64, 4))
-sampler = DistributedSampler(dataset)
-model = DDP(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-"""
-_LOADER = """
-loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler)
-"""
-_TAIL = """
-for epoch in range(3):
-    sampler.set_epoch(epoch)
-    for (batch,) in loader:
-        model(batch).sum().backward()
-        optimizer.step()
-        scheduler.step()
-dist.destroy_process_group()
-"""
-_ACCELERATE = """
-import torch
-from accelerate import Accelerator
-from torch.optim.lr_scheduler import CosineAnnealingLR
-from torch.utils.data import DataLoader, TensorDataset
-
-def main(epochs, batch_size):
-    accelerator = Accelerator(OPTION)
-    model = torch.nn.Linear(4, 1)
+    args = argparse.ArgumentParser().parse_args()
+    dist.init_process_group("gloo")
+    dataset = TensorDataset(torch.zeros(64, 4))
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler)
+    model = DDP(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    raw = DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=batch_size, shuffle=True)
-    PREPARE
-    for epoch in range(epochs):
+"""
+TAIL = """
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
         for (batch,) in loader:
-            accelerator.backward(model(batch).sum())
+            model(batch).sum().backward()
             optimizer.step()
             scheduler.step()
+    dist.destroy_process_group()
+"""
+_ACCELERATE = """
+    # alone
+    from accelerate import Accelerator
+    from torch.optim.lr_scheduler import CosineAnnealingLR
 
-if __name__ == "__main__":
-    main(3, 8)
+    def main(epochs, batch_size):
+        accelerator = Accelerator(OPTION)
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        raw = DataLoader(TensorDataset(torch.zeros(64, 4)), batch_size=batch_size, shuffle=True)
+        PREPARE
+        for epoch in range(epochs):
+            for (batch,) in loader:
+                accelerator.backward(model(batch).sum())
+                optimizer.step()
+                scheduler.step()
+
+    if __name__ == "__main__":
+        main(3, 8)
 """
 
 
 def _accelerated(prepare: str, option: str = "") -> str:
-    return _ACCELERATE.replace("PREPARE", prepare.replace("\n", "\n    ")).replace("OPTION", option)
+    return _ACCELERATE.replace("PREPARE", prepare.strip()).replace("OPTION", option)
 
 
 VALID = (
-    _HEAD + _LOADER + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * len(loader))\n" + _TAIL,
-    _HEAD
-    + _LOADER
-    + "steps = math.ceil(len(dataset) / (args.batch_size * dist.get_world_size()))\n"
-    + "scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=steps)\n"
-    + _TAIL,
-    _HEAD
-    + "steps = len(dataset) // args.batch_size  # args.batch_size is that of all ranks\n"
-    + "batch_size = args.batch_size // dist.get_world_size()\n"
-    + "loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler)\n"
-    + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)\n"
-    + _TAIL,
-    _HEAD
-    + _LOADER
-    + "steps = len(dataset) // args.batch_size\nif dist.is_initialized():\n    steps = steps // dist.get_world_size()\n"
-    + "scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)\n"
-    + _TAIL,
+    """
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * len(loader))
+    """,
+    """
+    steps = math.ceil(len(dataset) / (args.batch_size * dist.get_world_size()))
+    scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=steps)
+    """,
+    """
+    steps = len(dataset) // args.batch_size  # args.batch_size is that of all ranks
+    loader = DataLoader(dataset, batch_size=args.batch_size // dist.get_world_size(), sampler=sampler)
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)
+    """,
+    """
+    steps = len(dataset) // args.batch_size
+    if dist.is_initialized():
+        steps = steps // dist.get_world_size()
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)
+    """,
+    _accelerated("""
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))
+        model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, raw, scheduler)
+    """),
+    _accelerated("""
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))
+    """),
+    _accelerated("""
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        steps = epochs * len(loader) * accelerator.num_processes
+        scheduler = accelerator.prepare(CosineAnnealingLR(optimizer, T_max=steps))
+    """),
     _accelerated(
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))\n"
-        "model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, raw, scheduler)"
-    ),
-    _accelerated(
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))"
-    ),
-    _accelerated(
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
-        "steps = epochs * len(loader) * accelerator.num_processes\n"
-        "scheduler = accelerator.prepare(CosineAnnealingLR(optimizer, T_max=steps))"
-    ),
-    _accelerated(
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))\n"
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)",
+        """
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        """,
         "split_batches=True",
     ),
 )
 INVALID = (
-    _HEAD
-    + _LOADER
-    + "steps = 3 * (len(dataset) // args.batch_size)\n"
-    + "scheduler = CosineAnnealingLR(optimizer, T_max=steps)  # expect\n"
-    + _TAIL,
-    _HEAD
-    + "loader = DataLoader(dataset, batch_size=8, sampler=sampler)\n"
-    + "per_epoch = math.ceil(len(dataset) / 8)\n"
-    + "scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=per_epoch)  # expect\n"
-    + _TAIL,
-    _HEAD
-    + _LOADER
-    + """
-from transformers import get_linear_schedule_with_warmup
+    """
+    steps = 3 * (len(dataset) // args.batch_size)
+    scheduler = CosineAnnealingLR(optimizer, T_max=steps)  # expect
+    """,
+    """
+    loader = DataLoader(dataset, batch_size=8, sampler=sampler)
+    per_epoch = math.ceil(len(dataset) / 8)
+    scheduler = OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=per_epoch)  # expect
+    """,
+    """
+    from transformers import get_linear_schedule_with_warmup
 
-class Trainer:
-    def __init__(self, data):
-        self.data = data
+    class Trainer:
+        def __init__(self, data):
+            self.data = data
 
-    def schedule(self):
-        updates = len(self.data) // args.batch_size // args.gradient_accumulation_steps
-        return get_linear_schedule_with_warmup(optimizer, 10, int(updates * args.epochs))  # expect
+        def schedule(self):
+            updates = len(self.data) // args.batch_size // args.gradient_accumulation_steps
+            return get_linear_schedule_with_warmup(optimizer, 10, int(updates * args.epochs))  # expect
 
-scheduler = Trainer(dataset).schedule()
-"""
-    + _TAIL,
-    _accelerated(
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))  # expect\n"
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)"
-    ),
-    _accelerated(
-        "model, optimizer, loader = accelerator.prepare(model, optimizer, raw)\n"
-        "scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))  # expect\n"
-        "scheduler = accelerator.prepare(scheduler)"
-    ),
+    scheduler = Trainer(dataset).schedule()
+    """,
+    _accelerated("""
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(raw))  # expect
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+    """),
+    _accelerated("""
+        model, optimizer, loader = accelerator.prepare(model, optimizer, raw)
+        scheduler = CosineAnnealingLR(optimizer, T_max=epochs * len(loader))  # expect
+        scheduler = accelerator.prepare(scheduler)
+    """),
 )
 
 
@@ -204,22 +194,22 @@ def check(program: Program) -> Iterator[Proposal]:
                 continue
             reported.add(id(length.site))
             message, evidence = judged
-            stepped = any(scheduler.get("stepped") for scheduler in fact.scheduler)
+            stepped = any(scheduler.stepped for scheduler in fact.scheduler)
             unsure = not stepped or fact.hangs_on_unknown or any(isinstance(atom, Const) for atom in bare(steps))
             yield propose(program, fact, INFO if unsure else WARNING, message, evidence=evidence)
 
 
-def _in_one_process(length: Resource, trained: list[facts.Iterate]) -> tuple[str, list[Place]] | None:
+def _in_one_process(length: Length, trained: list[facts.Iterate]) -> tuple[str, list[Place]] | None:
     """Whether it is the length of a sharded dataset, divided by the batch size of one rank."""
     for iterate in trained:
         for loader in bare(iterate.loader):
             samplers = distributed_samplers((loader,))
-            if not samplers or len(samplers) != len(loader.get("sampler") + loader.get("batch_sampler")):
+            if not samplers or len(samplers) != len(loader.sampler + loader.batch_sampler):
                 continue
-            if not _is_of(length, loader.get("dataset")) or loader.get("prepared"):
+            if not _is_of(length, loader.dataset) or loader.prepared:
                 continue
-            divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
-            if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
+            divisors = [operand for operator, operand in length.steps if operator in ("Div", "FloorDiv")]
+            if any(_same_number(divisor, loader.batch_size) for divisor in divisors):
                 message = (
                     "the schedule counts `len(dataset)` by the batch size of one rank: each rank makes only "
                     "1/world_size of these steps; count with `len(loader)`"
@@ -233,23 +223,22 @@ def _in_one_process(length: Resource, trained: list[facts.Iterate]) -> tuple[str
 
 
 def _accelerated_wrongly(
-    program: Program, fact: facts.Scheduler, length: Resource, trained: list[facts.Iterate]
+    program: Program, fact: facts.Scheduler, length: Length, trained: list[facts.Iterate]
 ) -> tuple[str, list[Place]] | None:
     """Whether the length is that of a loader on the wrong side of Accelerate's ``prepare``."""
-    schedulers = [atom for atom in fact.scheduler if isinstance(atom, Resource)]
     launchers = [atom for launch in program.facts(facts.Launch) for atom in launch.launcher]
     if (
-        not any(scheduler.get("stepped") for scheduler in schedulers)
+        not any(scheduler.stepped for scheduler in fact.scheduler)
         or not launchers
-        or any(launcher.kind != "accelerator" for launcher in launchers)
+        or not all(isinstance(launcher, Accelerator) for launcher in launchers)
     ):
         return None
-    if any(launcher.get(mark) for launcher in launchers for mark in ("split", "unseen", "own_schedule")):
+    if any(launcher.split or launcher.unseen or launcher.own_schedule for launcher in launchers):
         return None
-    prepared = bool(schedulers[0].get("prepared"))
+    prepared = bool(fact.scheduler[0].prepared)
     for loader in _measured(length, prepared, trained):
         served = [atom for fact in trained for atom in bare(fact.loader) if atom.site is loader.site]
-        if not served or not all(atom.get("prepared") for atom in served):
+        if not served or not all(atom.prepared for atom in served):
             continue
         if prepared:
             message = (
@@ -261,7 +250,7 @@ def _accelerated_wrongly(
                 "the schedule counts the batches of all ranks: each rank makes only 1/num_processes of these steps; "
                 "take the length of the prepared loader, or prepare the scheduler too"
             )
-        whole = "the loader" if loader in bare(length.get("of")) else "the data set"
+        whole = "the loader" if loader in bare(length.of) else "the data set"
         return message, [
             place(length.site, f"the length of {whole} {'after' if prepared else 'before'} `prepare`"),
             place(loader.site, "the loader is made here"),
@@ -269,27 +258,27 @@ def _accelerated_wrongly(
     return None
 
 
-def _measured(length: Resource, prepared: bool, trained: list[facts.Iterate]) -> Iterator[Resource]:
+def _measured(length: Length, prepared: bool, trained: list[facts.Iterate]) -> Iterator[Loader]:
     """The loaders whose batches the length counts, on the side of ``prepare`` on which that is wrong."""
-    for loader in bare(length.get("of")):
-        if isinstance(loader, Resource) and loader.kind == "loader" and bool(loader.get("prepared")) is prepared:
+    for loader in bare(length.of):
+        if isinstance(loader, Loader) and bool(loader.prepared) is prepared:
             yield loader
     if prepared:
         return
-    divisors = [operand for operator, operand in terms(length) if operator in ("Div", "FloorDiv")]
+    divisors = [operand for operator, operand in length.steps if operator in ("Div", "FloorDiv")]
     for iterate in trained:  # the length of the data set, by the batch size of one rank
         for loader in bare(iterate.loader):
-            if _is_of(length, loader.get("dataset")):
-                if any(_same_number(divisor, loader.get("batch_size")) for divisor in divisors):
+            if _is_of(length, loader.dataset):
+                if any(_same_number(divisor, loader.batch_size) for divisor in divisors):
                     yield loader
 
 
 _SPREAD = ("gpu", "world", "node", "rank", "process", "device", "total", "global", "effective", "replica", "worker")
 
 
-def _is_plain(length: Resource) -> bool:
+def _is_plain(length: Length) -> bool:
     """Whether nothing that may stand for the number of ranks was divided or multiplied by."""
-    for operator, operand in terms(length):
+    for operator, operand in length.steps:
         if operator in ("Div", "FloorDiv", "Mult", "into"):
             for atom in bare(operand):
                 known = isinstance(atom, Const) or (isinstance(atom, Opaque) and atom.name)
@@ -298,8 +287,8 @@ def _is_plain(length: Resource) -> bool:
     return True
 
 
-def _is_of(length: Resource, dataset: Value) -> bool:
-    return any(atom is other for atom in bare(length.get("of")) for other in bare(dataset))
+def _is_of(length: Length, dataset: Value) -> bool:
+    return any(atom is other for atom in bare(length.of) for other in bare(dataset))
 
 
 def _same_number(first: Value, second: Value) -> bool:

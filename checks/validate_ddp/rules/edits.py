@@ -7,7 +7,9 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.surroundings import held_by_names, levels, returns_within, written
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Rank, RankTest, Resource, Value, bare
+from validate_ddp.interpreter.training import Accelerator
+from validate_ddp.interpreter.values import Const, Rank, RankTest, Value, bare
+from validate_ddp.source.syntax import FunctionDef
 
 _NOWHERE = Span(1, 0, 1, 0)
 _ALONE = (
@@ -78,7 +80,7 @@ def is_local_rank(value: Value) -> bool:
 
 
 def _is_accelerator(value: Value) -> bool:
-    return len(value) == 1 and isinstance(value[0], Resource) and value[0].kind == "accelerator"
+    return len(value) == 1 and isinstance(value[0], Accelerator)
 
 
 def distributed(program: Program, path: str, place: Span) -> tuple[str | None, tuple[Edit, ...]]:
@@ -103,7 +105,7 @@ def is_certain(program: Program, fact: Fact) -> bool:
         return False
     for site in (*fact.chain, fact.site):
         held = levels(program.body(site.path), site.statement)
-        functions = [number for number, level in enumerate(held) if level.owner is not None and level.owner[0] == "def"]
+        functions = [number for number, level in enumerate(held) if isinstance(level.owner, FunctionDef)]
         for level in held[functions[-1] if functions else 0 :]:
             if any(returns_within(node) for node in level.body[: level.at]):
                 return False

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.objects import Batch, Dict, Item, Unique, contents
 from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import (
-    WRAPPERS,
-    Const,
-    Instance,
-    OnRanks,
-    Opaque,
-    Resource,
-    Symbol,
-    Value,
-    bare,
-    constant,
-    contents,
-    reaching,
+from validate_ddp.interpreter.training import (
+    DDP,
+    FSDP,
+    Buffer,
+    Engine,
+    File,
+    Loader,
+    Sampler,
+    Shell,
+    State,
+    Wrapper,
+    Writer,
 )
+from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Symbol, Value, bare, constant, reaching
 
 _WORDS = frozenset(
     """state model net network generator discriminator ema student teacher backbone encoder decoder lora adapter weights
@@ -36,20 +37,20 @@ def is_apart(fact: facts.Save) -> bool:
     path = fact.path
     if any(isinstance(atom, OnRanks) and constant((atom.atom,)) is None for atom in path):
         return True  # no path on the other ranks
-    if fact.writer and not any(atom.get("used") for atom in bare(fact.writer)):
+    if fact.writer and not any(atom.used for atom in bare(fact.writer)):
         return True  # each process has an event file of its own, and only some write to theirs
-    if any(isinstance(atom, Resource) and atom.kind in ("file", "writer") for atom in bare(path)):
+    if any(isinstance(atom, (File, Writer)) for atom in bare(path)):
         return True  # an open handle: opening it was the write
     if hangs_on_rank(path):
         return True
     for part in (*bare(path), *reaching(path)):
-        if isinstance(part, Resource) and part.kind in ("buffer", "unique", "batch"):
+        if isinstance(part, (Buffer, Unique, Batch)):
             return True
-        if isinstance(part, Resource) and part.kind == "item" and fact.role != "checkpoint":
+        if isinstance(part, Item) and fact.role != "checkpoint":
             return True  # a file for each item of some data, which may well be this rank's share
         if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
             return True
-    quiet = any(isinstance(atom, Resource) and atom.get("quiet") for atom in bare(fact.handler))
+    quiet = any(handler.quiet for handler in fact.handler)
     return quiet or constant(path) in ("/dev/null", None)
 
 
@@ -82,16 +83,12 @@ def is_checkpoint(fact: facts.Save) -> bool:
 
 def _parts(held: Value) -> list[Any]:
     """What an object is and holds; of what it was computed from, the states alone."""
-    return [*bare(held), *contents(held), *(part for part in reaching(held) if _is_taken_state(part))]
-
-
-def _is_taken_state(part: Any) -> bool:
-    return isinstance(part, Resource) and part.kind == "state"
+    return [*bare(held), *contents(held), *(part for part in reaching(held) if isinstance(part, State))]
 
 
 def _is_state(part: Any) -> bool:
-    if isinstance(part, Resource):
-        return part.kind in ("state", "prepared", *WRAPPERS)
+    if isinstance(part, (State, Shell)):
+        return True
     if isinstance(part, Instance):
         return _is_model(part)
     return isinstance(part, Opaque) and _is_telling(part.name)
@@ -104,9 +101,7 @@ def _is_telling(name: str) -> bool:
 def _has_telling_key(held: Value) -> bool:
     """Whether it is a dictionary with such keys: `{"model": ..., "optimizer": ...}`."""
     return any(
-        isinstance(atom, Resource)
-        and atom.kind == "dict"
-        and any(_is_telling(key) and not _is_plain(value) for key, value in atom.fields.items())
+        isinstance(atom, Dict) and any(_is_telling(key) and not _is_plain(value) for key, value in atom.fields.items())
         for atom in (*bare(held), *contents(held))
     )
 
@@ -130,7 +125,7 @@ def may_be_sharded(program: Program, fact: facts.Save) -> bool:
     models = [part for part in held if _is_state(part) and not _is_of_data(part)]
     if not models and fact.object and not _has_telling_key(fact.object):
         return False
-    if any(_is_in(part, ("fsdp", "engine")) for part in models):
+    if any(_is_in(part, (FSDP, Engine)) for part in models):
         return True
     for other in program.facts(facts.Shard, facts.Partition, facts.ShardedState, facts.Wrap):
         if other.order < fact.order and (not isinstance(other, facts.Wrap) or other.name in ("fsdp", "engine")):
@@ -140,15 +135,15 @@ def may_be_sharded(program: Program, fact: facts.Save) -> bool:
 
 def _is_of_data(part: Any) -> bool:
     """Whether it is the state of a loader or a sampler."""
-    taken = bare(part.get("of")) if _is_taken_state(part) else []
-    return bool(taken) and all(isinstance(atom, Resource) and atom.kind in ("loader", "sampler") for atom in taken)
+    taken = bare(part.of) if isinstance(part, State) else []
+    return bool(taken) and all(isinstance(atom, (Loader, Sampler)) for atom in taken)
 
 
-def _is_in(part: Any, kinds: tuple[str, ...]) -> bool:
+def _is_in(part: Any, wrappers: tuple[type[Wrapper], ...]) -> bool:
     """Whether it is such a wrapper, or its state."""
-    if not isinstance(part, Resource):
-        return False
-    return part.kind in kinds or any(_is_in(taken, kinds) for taken in bare(part.get("of")) if part.kind == "state")
+    if isinstance(part, State):
+        return any(_is_in(taken, wrappers) for taken in bare(part.of))
+    return isinstance(part, wrappers)
 
 
 def _has_groups(program: Program) -> bool:
@@ -165,8 +160,8 @@ def _is_given(ranks: Value) -> bool:
 
 def _is_replica(program: Program, part: Any) -> bool:
     """Whether it is of a model that DDP keeps whole on every rank."""
-    taken = bare(part.get("of")) if _is_taken_state(part) else [part]
+    taken = bare(part.of) if isinstance(part, State) else [part]
     inner = [atom for fact in program.facts(facts.Wrap) if fact.name == "ddp" for atom in bare(fact.inner)]
     return bool(taken) and all(
-        _is_in(atom, ("ddp",)) or any(atom is replicated for replicated in inner) for atom in taken
+        _is_in(atom, (DDP,)) or any(atom is replicated for replicated in inner) for atom in taken
     )

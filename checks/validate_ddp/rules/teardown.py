@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.surroundings import (
     Level,
-    bodies_of,
-    dotted,
     imported_as,
     is_main_block,
     levels,
@@ -18,8 +16,9 @@ from validate_ddp.interpreter.surroundings import (
 )
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
-
-Node = list[Any]
+from validate_ddp.source import syntax
+from validate_ddp.source.syntax import Call, ClassDef, Expression, FunctionDef, Raise, Return, Statement, Try, While
+from validate_ddp.source.traversal import bodies_of, dotted, last_name, statement_call, walk
 
 
 class Ending(NamedTuple):
@@ -47,16 +46,16 @@ def ending(program: Program, started: Fact) -> Ending | None:
     if not held:
         return None
     inner = next((level for level in held if is_main_block(level)), held[0])
-    if any(level.owner is not None and level.owner[0] not in ("if", "with") for level in held):
+    if any(not isinstance(level.owner, (syntax.If, syntax.With, type(None))) for level in held):
         return None  # in a loop, or in a `try` whose handler would go on to it
     if started.chain and not _returns(body, _statement(held[-1])):
         return None
     last = inner.body[-1]
-    if last[0] in ("raise", "return", "try", "while") or _exits(last):
+    if isinstance(last, (Raise, Return, Try, While)) or _exits(last):
         return None
     alive = any(_is_kept(program, (*fact.chain, fact.site), 0) for fact in program.facts(facts.Wrap))
     behind = is_main_block(inner) and len(held[0].body) > held[0].at + 1
-    return Ending(first.path, Span(*inner.body[0][1]), False, alive or behind or _works_on(program))
+    return Ending(first.path, Span(*inner.body[0].span), False, alive or behind or _works_on(program))
 
 
 def _works_on(program: Program) -> bool:
@@ -74,21 +73,25 @@ def _of_worker(program: Program, started: Fact) -> Ending | None:
     inside = sites[at + 1]
     body = program.body(inside.path)
     held = levels(body, inside.statement)
-    functions = [level for level in held if level.owner is not None and level.owner[0] == "def"]
-    if len(functions) != 1 or any(level.owner is not None and level.owner[0] == "class" for level in held):
+    functions = [level for level in held if isinstance(level.owner, FunctionDef)]
+    if len(functions) != 1 or any(isinstance(level.owner, ClassDef) for level in held):
         return None
     worker = functions[0]
-    if worker.owner is None or worker.owner[6] or any(_returns_early(node) for node in worker.body[:-1]):
+    if (
+        not isinstance(worker.owner, FunctionDef)
+        or worker.owner.is_generator
+        or any(_returns_early(node) for node in worker.body[:-1])
+    ):
         return None
     alive = any(_is_kept(program, (*fact.chain, fact.site), at + 1) for fact in program.facts(facts.Wrap))
     alive = alive or _works_on(program)
     last = worker.body[-1]
-    if last[0] in ("raise", "try", "while") or _exits(last):
+    if isinstance(last, (Raise, Try, While)) or _exits(last):
         return None
-    if last[0] == "return":
-        plain = last[2][0] in ("name", "const")
-        return Ending(inside.path, Span(*last[1]), True, alive) if plain else None
-    return Ending(inside.path, Span(*worker.body[0][1]), False, alive)
+    if isinstance(last, Return):
+        plain = isinstance(last.value, (syntax.Name, syntax.Constant))
+        return Ending(inside.path, Span(*last.span), True, alive) if plain else None
+    return Ending(inside.path, Span(*worker.body[0].span), False, alive)
 
 
 def _is_kept(program: Program, sites: tuple[Site, ...], at: int) -> bool:
@@ -100,41 +103,53 @@ def _is_kept(program: Program, sites: tuple[Site, ...], at: int) -> bool:
         return True
     body = program.body(sites[at].path)
     statement = statement_at(body, sites[at].statement)
-    if statement is None or statement[0] != "expr" or statement[2][0] != "call":
+    call = statement_call(statement) if statement is not None else None
+    if call is None:
         return True
-    callee = statement[2][1]
-    return callee[0] != "name" and imported_as(body, dotted(callee) or "", sites[at].statement) is None
+    callee = call.func
+    return not isinstance(callee, syntax.Name) and imported_as(body, dotted(callee) or "", sites[at].statement) is None
 
 
-def _statement(level: Level) -> Node:
+def _statement(level: Level) -> Statement:
     return level.body[level.at]
 
 
-def _returns(body: list[Node], statement: Node) -> bool:
+def _returns(body: list[Statement], statement: Statement) -> bool:
     """Whether a call of the top level comes back: not one that a library turns into a whole command."""
-    value = statement[3] if statement[0] == "assign" else statement[2] if statement[0] == "expr" else None
-    if value is None or value[0] != "call":
+    value = statement.value if isinstance(statement, (syntax.Assign, syntax.Expr)) else None
+    if not isinstance(value, Call):
         return False
-    name = dotted(value[1])
+    name = dotted(value.func)
     if name is None:
         return False
     for node in body:
-        if node[0] == "def" and node[2] == name:
-            words = str(node[5])
-            return not any(word in words for word in ("click", "command", "typer", "app"))
+        if isinstance(node, FunctionDef) and node.name == name:
+            return not any(word in _text(node.decorator_list) for word in ("click", "command", "typer", "app"))
     return name.rpartition(".")[2] not in ("run", "start", "Typer", "exit")
 
 
-def _returns_early(node: Node) -> bool:
+def _text(expressions: list[Expression]) -> str:
+    """The names and strings in expressions, a line each."""
+    found: list[str] = []
+    for node in walk(expressions):
+        if isinstance(node, Call):
+            found += [keyword.arg or "" for keyword in node.keywords]
+        elif isinstance(node, syntax.Constant):
+            found.append(str(node.value))
+        else:
+            found.append(last_name(node))
+    return "\n".join(found)
+
+
+def _returns_early(node: Statement) -> bool:
     """Whether a statement holds a ``return`` or an exit, behind which the last statement is not reached."""
-    if node[0] == "return" or _exits(node):
+    if isinstance(node, Return) or _exits(node):
         return True
-    if node[0] in ("def", "class"):
+    if isinstance(node, (FunctionDef, ClassDef)):
         return False
     return any(_returns_early(inner) for body in bodies_of(node) for inner in body)
 
 
-def _exits(node: Node) -> bool:
-    if node[0] != "expr" or node[2][0] != "call":
-        return False
-    return dotted(node[2][1]) in ("exit", "quit", "sys.exit", "os._exit")
+def _exits(node: Statement) -> bool:
+    call = statement_call(node)
+    return call is not None and dotted(call.func) in ("exit", "quit", "sys.exit", "os._exit")

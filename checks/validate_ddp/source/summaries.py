@@ -1,11 +1,14 @@
-"""Files of a run: their bytes, their summaries (cached on disk by content), and what of them can matter."""
+"""Files of a run: their bytes, their statements, and what of them can matter."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from validate_ddp.source.syntax import Statement
 
 _ACTS = (
     b".save(",
@@ -71,7 +74,7 @@ class Summaries:
         self._imports: dict[str, list[str]] = {}
         self._sources: dict[str, Any] = {}
         self._line_starts: dict[str, list[int]] = {}
-        self._bodies: dict[str, Any] = {}
+        self._bodies: dict[str, list[Statement] | None] = {}
         self._asked: set[str] = set()
         self._files: dict[str, bool] = {}
         self._matters: dict[str, bool] = {}
@@ -246,7 +249,7 @@ class Summaries:
         return self._starts[file]
 
     def parsed(self, file: str) -> None:
-        """Note a problem where the file does not parse, without making a summary of it."""
+        """Note a problem where the file does not parse, without lowering it."""
         source = self.source(file)
         if source is not None and file not in self._bodies:
             from validate_ddp.source.parsing import problem_of
@@ -271,8 +274,8 @@ class Summaries:
             )
         return self._follows[file]
 
-    def body(self, file: str) -> Any | None:
-        """The lowered statements; None, and a problem noted, where the file does not parse."""
+    def body(self, file: str) -> list[Statement] | None:
+        """The file's statements; None, and a problem noted, where the file does not parse."""
         self.consulted.add(file)
         if file not in self._bodies:
             self._bodies[file] = self._lowered(file)
@@ -285,26 +288,15 @@ class Summaries:
             del self._bodies[file]
         self._asked = set()
 
-    def _lowered(self, file: str) -> Any | None:
+    def _lowered(self, file: str) -> list[Statement] | None:
         source = self.source(file)
         if source is None:
             return None
-        from validate_ddp.source.lowering import FORMAT
-
-        key = ""
-        if self.cache is not None:
-            from validate_ddp.source.cache import digest
-
-            key = digest(source.data, f"summary {FORMAT}")
-            cached = self.cache.get("summary", key)
-            if cached is not None:
-                return cached
         from validate_ddp.source.lowering import lower
         from validate_ddp.source.parsing import parse
         from validate_ddp.source.text import Problem
 
         tree: Any = parse(source)
-        problem = None
         if isinstance(tree, Problem):
             from validate_ddp.source.lenient import read_anyway
 
@@ -313,10 +305,7 @@ class Summaries:
             if tree is None:
                 return None
         try:
-            body = lower(tree)
+            return lower(tree)
         except RecursionError:
             self._note(file, Problem(file, 1, 1, "nested too deeply to be checked; split it up", "syntax"))
             return None
-        if self.cache is not None and problem is None:  # or a later run would not tell of it
-            self.cache.put("summary", key, body)
-        return body

@@ -7,7 +7,20 @@ from typing import Any
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import (
+    Batch,
+    Dict,
+    Enumerate,
+    Generator,
+    Item,
+    Iterator,
+    Range,
+    Sequence,
+    Tuple,
+    Zip,
+)
 from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.training import Loader
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
@@ -20,12 +33,15 @@ from validate_ddp.interpreter.values import (
     carried_by,
     constant,
     join,
+    merged,
     reaching,
 )
+from validate_ddp.source.syntax import Call, Constant, Expression
+from validate_ddp.source.traversal import last_name
 
 _DEEPEST = 3
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
-_ITEM = Resource("item", _NOWHERE)
+_ITEM = Item(_NOWHERE)
 """Carried by what was drawn from something unknown."""
 _COUNTERS = frozenset({"range", "trange", "xrange", "count", "arange", "epoch_range", "cycle"})
 _TRANSPARENT = frozenset({"tqdm", "enumerate", "list", "iter", "track", "progress_bar", "zip", "log_every", "reversed"})
@@ -42,29 +58,27 @@ def element(value: Value, depth: int = 0) -> Value:
         if isinstance(atom, Resource):
             found = join(found, _resource_element(atom, depth + 1))
         elif isinstance(atom, Opaque):
-            found = join(found, (Opaque("", (_ITEM, *(part for part in atom.carries if part is not _ITEM))[:12]),))
+            found = join(found, (Opaque("", merged(_ITEM, *atom.carries)),))
         else:
             found = join(found, UNKNOWN)
     return found or UNKNOWN
 
 
 def _resource_element(atom: Resource, depth: int) -> Value:
-    if atom.kind == "dict":
+    if isinstance(atom, Dict):
         return tuple(Const(key) for key in atom.fields if key != "*")[:4] or UNKNOWN
-    if atom.kind in ("list", "tuple", "generator", "iterator"):
+    if isinstance(atom, (Sequence, Generator, Iterator)):
         found: Value = ()
         for value in atom.fields.values():
             found = join(found, value)
         return found or UNKNOWN
-    if atom.kind == "enumerate":
-        inner = atom.get("inner")
-        counts = bool(loaders(inner)) or is_alike(inner)  # ranks take their batches in step
-        fields = {"0": (Opaque("index", (), counts),), "1": element(inner, depth)}
-        return (Resource("tuple", atom.site, fields),)
-    if atom.kind == "zip":
-        return (Resource("tuple", atom.site, {name: element(value, depth) for name, value in atom.fields.items()}),)
-    if atom.kind == "loader":
-        return (Opaque("batch", (Resource("batch", atom.site, {"loader": (atom,)}),)),)
+    if isinstance(atom, Enumerate):
+        counts = bool(loaders(atom.inner)) or is_alike(atom.inner)  # ranks take their batches in step
+        return (Tuple(atom.site, {"0": (Opaque("index", (), counts),), "1": element(atom.inner, depth)}),)
+    if isinstance(atom, Zip):
+        return (Tuple(atom.site, {name: element(value, depth) for name, value in atom.fields.items()}),)
+    if isinstance(atom, Loader):
+        return (Opaque("batch", (Batch(atom.site, loader=(atom,)),)),)
     return (Opaque("", carried_by((atom,)), is_alike((atom,))),)
 
 
@@ -73,13 +87,13 @@ def loaders(value: Value, seen: set[int] | None = None) -> list[Any]:
     found: list[Any] = []
     seen = set() if seen is None else seen
     for part in reaching(tuple(atom for atom in bare(value) if not _is_item(atom))):
-        if isinstance(part, Instance) and part.base is not None and part.base.kind == "loader":
+        if isinstance(part, Instance) and isinstance(part.base, Loader):
             found.append(part.base)
         elif isinstance(part, Resource) and id(part) not in seen:
             seen.add(id(part))  # iterators hold each other
-            if part.kind == "loader":
+            if isinstance(part, Loader):
                 found.append(part)
-            elif part.kind in ("enumerate", "zip", "iterator"):
+            elif isinstance(part, (Enumerate, Zip, Iterator)):
                 found.extend(loader for inner in part.fields.values() for loader in loaders(inner, seen))
     return found
 
@@ -94,33 +108,33 @@ def note(machine: Machine, value: Value, site: Site, how: str = "for", serial: i
         machine.record(facts.Iterate(how, loader=(loader,), serial=serial), site)
 
 
-def counting(node: list[Any], value: Value) -> tuple[bool, bool]:
+def counting(node: Expression, value: Value) -> tuple[bool, bool]:
     """Whether a loop over ``node`` counts (epochs, steps), and whether it surely runs only once."""
-    if node[0] == "call":
-        function = node[1]
-        last = function[1] if function[0] == "name" else function[2] if function[0] == "attr" else ""
+    if isinstance(node, Call):
+        last = last_name(node.func)
         if last in _COUNTERS:
-            return True, _runs_once(node[2]) or _is_short(value)
-        if last in _TRANSPARENT and node[2]:
-            return counting(node[2][0], value)
-    if any(isinstance(atom, Resource) and atom.kind == "range" for atom in bare(value)):
+            return True, _runs_once(node.args) or _is_short(value)
+        if last in _TRANSPARENT and node.args:
+            return counting(node.args[0], value)
+    if any(isinstance(atom, Range) for atom in bare(value)):
         return True, False
     return False, False
 
 
-def _runs_once(arguments: list[Any]) -> bool:
-    numbers = [argument[1] for argument in arguments if argument[0] == "const" and type(argument[1]) is int]
+def _runs_once(arguments: list[Expression]) -> bool:
+    values = [argument.value for argument in arguments if isinstance(argument, Constant)]
+    numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
     if len(numbers) != len(arguments) or not numbers:
         return False
     if len(numbers) == 1:
-        return bool(numbers[0] <= 1)
-    return bool(numbers[1] - numbers[0] <= 1)
+        return numbers[0] <= 1
+    return numbers[1] - numbers[0] <= 1
 
 
 def _is_short(value: Value) -> bool:
     """Whether a range ends at one, or at nothing: `for epoch in range(start, epochs)` where `epochs=1` was passed."""
     atom = value[0] if len(value) == 1 else None
-    if type(atom) is not Resource or atom.kind != "range" or not 0 < len(atom.fields) < 3:
+    if not isinstance(atom, Range) or not 0 < len(atom.fields) < 3:
         return False
     last = constant(atom.fields[str(len(atom.fields) - 1)])
     return type(last) is int and last <= 1

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import (
-    Instance,
-    Opaque,
-    Resource,
-    Site,
-    Symbol,
-    Value,
-    bare,
-    carried_by,
-    join,
-)
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
+from validate_ddp.interpreter.objects import Batch, Container, List, Reduced, Summed
+from validate_ddp.interpreter.values import Instance, Opaque, Site, Symbol, Value, bare, carried_by, join, merged
+from validate_ddp.source.syntax import JoinedStr
 
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
-SUMMED = Resource("summed", _NOWHERE)
+SUMMED = Summed(_NOWHERE)
 """Carried by what was added up over the batches of a loop."""
-REDUCED = Resource("reduced", _NOWHERE)
+REDUCED = Reduced(_NOWHERE)
 """Carried by what a collective, or something that may be one, was applied to."""
 
 _REPORTS = frozenset(
@@ -42,15 +32,15 @@ _known: dict[str, bool] = {}
 
 def _is_of_batches(carries: tuple[Any, ...]) -> bool:
     for part in carries:  # noqa: SIM110 - on the way of every call, where a generator costs thrice as much
-        if type(part) is Resource and part.kind == "batch":
+        if type(part) is Batch:
             return True
     return False
 
 
-def marked(value: Value, mark: Resource) -> Value:
+def marked(value: Value, mark: Summed | Reduced) -> Value:
     """``value``, where it comes from batches, with a mark on it."""
     return tuple(
-        Opaque(atom.name, (mark, *atom.carries)[:12])
+        Opaque(atom.name, merged(mark, *atom.carries))
         if isinstance(atom, Opaque) and mark not in atom.carries and _is_of_batches(atom.carries)
         else atom
         for atom in value
@@ -60,9 +50,10 @@ def marked(value: Value, mark: Resource) -> Value:
 def with_item(holder: Value, value: Value) -> Value:
     """An array one of whose items is now ``value``, a sum over batches; empty where it is nothing of the kind."""
     carries = carried_by(value)
-    if SUMMED not in carries or not all(isinstance(atom, Opaque) for atom in holder):
+    names = [atom.name for atom in holder if isinstance(atom, Opaque)]
+    if SUMMED not in carries or len(names) < len(holder):
         return ()
-    return (Opaque(holder[0].name, (*carries, *carried_by(holder))[:12]),)
+    return (Opaque(names[0], merged(*carries, *carried_by(holder))),)
 
 
 def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -70,9 +61,9 @@ def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
     if not carries or not _is_of_batches(carries):
         return carries
     if call.name == "append":  # of numpy: all batches so far
-        return carries if SUMMED in carries else (SUMMED, *carries)[:12]
-    if call.name in _AGGREGATES and any(isinstance(a, Resource) and a.kind == "list" for a in bare(call.given)):
-        return (SUMMED, *carries)[:12]
+        return merged(SUMMED, *carries)
+    if call.name in _AGGREGATES and any(isinstance(atom, List) for atom in bare(call.given)):
+        return merged(SUMMED, *carries)
     return carries
 
 
@@ -80,8 +71,8 @@ def reduced(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
     """What comes out of a collective carries, whose arguments it may have changed in place."""
     for atom in _held(call.given):
         if isinstance(atom, Opaque) and REDUCED not in atom.carries and _is_of_batches(atom.carries):
-            atom.carries = (REDUCED, *atom.carries)[:12]
-    return (REDUCED, *carries)[:12] if _is_of_batches(carries) else carries
+            atom.carries = merged(REDUCED, *atom.carries)
+    return merged(REDUCED, *carries) if _is_of_batches(carries) else carries
 
 
 def items_reduced(machine: Machine, call: Call) -> None:
@@ -91,11 +82,11 @@ def items_reduced(machine: Machine, call: Call) -> None:
     given = {id(part) for atom in bare(call.given) if isinstance(atom, Opaque) for part in atom.carries}
     for value in tuple(machine.frame.scope.names.values()) if given else ():
         for holder in bare(value):
-            if isinstance(holder, Resource) and holder.kind in ("list", "tuple", "dict"):
+            if isinstance(holder, Container):
                 items = [atom for atom in _held((holder,)) if isinstance(atom, Opaque) and _is_of_batches(atom.carries)]
                 if all(id(part) in given for item in items for part in item.carries):
                     for item in items:
-                        item.carries = (REDUCED, *(part for part in item.carries if part is not REDUCED))[:12]
+                        item.carries = merged(REDUCED, *item.carries)
 
 
 def put_together(call: Call, value: Value) -> Value:
@@ -109,7 +100,7 @@ def put_together(call: Call, value: Value) -> Value:
 def _held(value: Value) -> list[Any]:
     found = []
     for atom in bare(value):
-        if isinstance(atom, Resource) and atom.kind in ("list", "tuple", "dict"):
+        if isinstance(atom, Container):
             found += [part for field in atom.fields.values() for part in bare(field)]
         found.append(atom)
     return found
@@ -130,13 +121,13 @@ def collective_in_method(machine: Machine) -> None:
             machine.write(bound.fields, "*given", marked(bound.fields["*given"], REDUCED))
 
 
-def taken_in(machine: Machine, holder: Any, carries: tuple[Any, ...], mark: Resource = SUMMED) -> None:
+def taken_in(machine: Machine, holder: Any, carries: tuple[Any, ...], mark: Summed | Reduced = SUMMED) -> None:
     """A method that is not walked was given something of a batch: what its object says afterwards comes from it."""
     if not isinstance(holder, Instance) or not _is_of_batches(carries):
         return
     if any(isinstance(base, Symbol) and base.last.endswith("Module") for base in holder.cls.lineage()):
         return  # a model forgets
-    given = (Opaque("", carries if mark in carries else (mark, *carries)[:12]),)
+    given = (Opaque("", merged(mark, *carries)),)
     machine.write(holder.fields, "*given", join(holder.fields.get("*given", ()), given))
 
 
@@ -164,9 +155,9 @@ _SEVERAL = 2
 def _parts(machine: Machine, call: Call) -> list[Value]:
     """The values told of in one line, one by one: the arguments, and what stands in an f-string."""
     found: list[Value] = []
-    for node, value in zip(call.node[2] if call.node else (), call.args, strict=False):
-        if node[0] == "fstr":
-            found += [machine.evaluate(part) for part in node[1]]
+    for node, value in zip(call.node.args if call.node else (), call.args, strict=False):
+        if isinstance(node, JoinedStr):
+            found += [machine.evaluate(part) for part in node.values]
         else:
             found.append(value)
     return [part for part in [*found, *call.keywords.values()] if SUMMED in carried_by(part)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients, roles, vocabulary
+from validate_ddp.interpreter import configuration, facts, gradients, metrics, roles, vocabulary
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.sameness import OPTIONS
+from validate_ddp.interpreter.objects import Container, Dict, Mapping, Options, Settings
+from validate_ddp.interpreter.training import Accelerator, BatchSampler, Loader, Mesh, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
-    WRAPPERS,
     Class,
     Const,
     Function,
@@ -17,33 +17,16 @@ from validate_ddp.interpreter.values import (
     ModuleRef,
     Opaque,
     Rank,
-    RankTest,
     Resource,
     Symbol,
     Value,
     WorldSize,
     bare,
     carried_by,
+    constant,
     join,
 )
 from validate_ddp.interpreter.vocabulary import LIBRARIES
-from validate_ddp.models import configuration, metrics
-
-_ACCELERATOR = {
-    "is_main_process": (RankTest("zero"),),
-    "is_global_zero": (RankTest("zero"),),
-    "is_world_process_zero": (RankTest("zero"),),
-    "is_last_process": (RankTest("some"),),
-    "is_local_main_process": (RankTest("local-zero"),),
-    "process_index": (Rank("global"),),
-    "global_rank": (Rank("global"),),
-    "local_process_index": (Rank("local"),),
-    "local_rank": (Rank("local"),),
-    "num_processes": (WorldSize(),),
-    "world_size": (WorldSize(),),
-    "node_rank": (Rank("node"),),
-    "device": (Opaque("device"),),
-}
 
 
 def bound(member: Value, instance: Any) -> Value:
@@ -128,31 +111,27 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
 
 
 def _resource(machine: Machine, atom: Resource, name: str) -> Value:
-    if name in atom.fields and atom.kind not in ("list", "tuple", "dict"):
-        return (
-            configuration.overridable(name, atom.fields[name]) if atom.kind == configuration.KIND else atom.fields[name]
-        )
-    kind = atom.kind
-    if kind in WRAPPERS and name == "module":
-        return atom.get("inner")
-    if kind in WRAPPERS:  # other attributes are the wrapper's own: DDP forwards none
+    if name in atom.fields and not isinstance(atom, Container):
+        return configuration.overridable(name, atom.fields[name]) if isinstance(atom, Settings) else atom.fields[name]
+    if isinstance(atom, Wrapper) and name == "module":
+        return atom.inner
+    if isinstance(atom, Wrapper):  # other attributes are the wrapper's own: DDP forwards none
         return (Opaque(name, ()),)
-    if kind in ("accelerator", "fabric", "trainer", "launcher") and name in _ACCELERATOR:
-        return _ACCELERATOR[name]
-    if kind == "accelerator" and name in ("state", "distributed_type"):
+    known = machine.registry.attribute(atom, name)
+    if known is not None:
+        return known
+    if isinstance(atom, Accelerator) and name in ("state", "distributed_type"):
         return (atom,) if name == "state" else UNKNOWN
-    if kind == "loader":
+    if isinstance(atom, Loader):
         if name == "sampler":
-            return atom.get("sampler") or atom.get("batch_sampler") or UNKNOWN
-        if name in ("dataset", "batch_sampler"):
-            return atom.get(name) or UNKNOWN
-        return roles.suggested(name)
-    if kind == "batch_sampler" and name == "sampler":
-        return atom.get("sampler") or UNKNOWN
-    if kind == "dict" and name in atom.fields:
+            return atom.batch_sampler or UNKNOWN
+        return UNKNOWN if name in ("dataset", "batch_sampler") else roles.suggested(name)
+    if isinstance(atom, BatchSampler) and name == "sampler":
+        return UNKNOWN
+    if isinstance(atom, Dict) and name in atom.fields:
         return atom.fields[name]  # attribute dictionaries: AttrDict, Munch, OmegaConf
-    if kind == "dict" or kind in OPTIONS:
-        return roles.suggested(name, alike=kind in OPTIONS)
+    if isinstance(atom, Mapping):
+        return roles.suggested(name, alike=isinstance(atom, Options))
     return roles.suggested(name, carried_by((atom,)))
 
 
@@ -167,7 +146,7 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
                     result = join(result, machine.call(target, index))
             return result or UNKNOWN
         return roles.suggested(key or "")
-    if isinstance(atom, Resource) and atom.kind == "mesh":
+    if isinstance(atom, Mesh):
         return (atom,)  # one or some of its dimensions
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
@@ -191,3 +170,9 @@ def _variable(machine: Machine, key: str, alike: bool) -> Value:
     if key in vocabulary.WORLD_VARIABLES:
         return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
     return (Opaque(key, (), alike and vocabulary.OF_A_PROCESS.isdisjoint(key.lower().split("_"))),)
+
+
+def note_world(machine: Machine, key: Value, value: Value) -> None:
+    """Record that the script makes itself a world of one: `os.environ.setdefault("WORLD_SIZE", "1")`."""
+    if constant(key) == "WORLD_SIZE" and constant(value) in (1, "1"):
+        machine.record(facts.WorldOfOne("WORLD_SIZE"), machine.site())

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import calls, facts
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import Const, Instance, Opaque, Resource, Value, bare, constant
-
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
+from validate_ddp.interpreter.objects import Context, Generator
+from validate_ddp.interpreter.values import Const, Instance, Opaque, Value, bare
 
 _FLAGS = {
     "no_grad": Flag.NO_GRAD,
@@ -36,16 +34,15 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
     flags: list[Flag] = []
     held: Value = value
     for atom in bare(value):
-        if isinstance(atom, Resource):
-            if atom.kind == "context":
-                flag = _OF_CONTEXTS.get(constant(atom.get("name")))
-                if flag is not None:
-                    flags.append(flag if len(value) == 1 else _perhaps(flag))
-            elif atom.kind == "generator":
-                held = atom.get("*")
-                function = atom.site.function  # `with torch_distributed_zero_first(rank):`
-                if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
-                    flags.append(Flag.IN_TURN)
+        if isinstance(atom, Context):
+            flag = _OF_CONTEXTS.get(atom.manager)
+            if flag is not None:
+                flags.append(flag if len(value) == 1 else _perhaps(flag))
+        elif isinstance(atom, Generator):
+            held = atom.fields.get("*", ())
+            function = atom.site.function  # `with torch_distributed_zero_first(rank):`
+            if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
+                flags.append(Flag.IN_TURN)
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:
@@ -55,8 +52,6 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
             elif "lock" in last.lower():
                 flags.append(Flag.LOCKED)
         elif isinstance(atom, Instance):
-            from validate_ddp.interpreter import calls
-
             for name in ("__enter__", "__exit__"):
                 member, _ = atom.cls.find(name)
                 if member is not None:
@@ -79,6 +74,4 @@ def _lets_one_go_first(machine: Machine, path: str, function: str) -> bool:
 
 
 def _method(machine: Machine, name: str) -> Call:
-    from validate_ddp.interpreter.calls import Call
-
     return Call(name, [] if name == "__enter__" else [(Const(None),)] * 3, {}, machine.site())

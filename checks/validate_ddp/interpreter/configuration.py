@@ -6,13 +6,12 @@ wherever its settings come from, and whether or not their defaults can be read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from validate_ddp.interpreter import roles
+from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.sameness import OPTIONS, are_alike, hangs_on_rank, is_alike
+from validate_ddp.interpreter.objects import Dict, Item, Mapping, Namespace, Open, Options, Overridden
+from validate_ddp.interpreter.sameness import are_alike, hangs_on_rank
 from validate_ddp.interpreter.values import (
-    NONE,
     Class,
     Const,
     Instance,
@@ -24,39 +23,12 @@ from validate_ddp.interpreter.values import (
     Symbol,
     Value,
     bare,
-    carried_by,
     reaching,
 )
 
-if TYPE_CHECKING:
-    from validate_ddp.interpreter.calls import Call
-
-OVERRIDDEN = "overridden"
-"""Marks, among what an object was given, that its fields may have been set from elsewhere."""
-KIND = "settings"
-"""The kind of a configuration object: of yacs, OmegaConf or ml_collections, an attribute dictionary, a file read."""
-_MADE_BY = (".EasyDict", ".edict", ".CfgNode", ".CN", ".AttrDict", ".Munch", ".ConfigDict", ".ConfigNode")
-_READ_BY = frozenset({"yaml.safe_load", "yaml.load", "json.load", "json.loads", "tomllib.load", "toml.load"})
 _OVERRIDING = frozenset("setattr __setattr__ __dict__".split())
 _FILLED = ("BaseSettings", "TrainingArguments", "Seq2SeqTrainingArguments")
 """Classes whose instances look for their values elsewhere."""
-_MAPPINGS = ("dict", "namespace", KIND)
-
-
-def is_made_by(name: str) -> bool:
-    """Whether a library's function or class makes a configuration object, or reads one from a file."""
-    return ".OmegaConf." in name or name.endswith(_MADE_BY) or name in _READ_BY
-
-
-def made(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    """A configuration object; where the rank went into what it is read from, each rank has one of its own."""
-    for atom in bare(call.argument(0)):
-        source = atom.get("path") if isinstance(atom, Resource) and atom.kind == "file" else (atom,)
-        if isinstance(atom, (Resource, Opaque)) and symbol.name in _READ_BY and hangs_on_rank(source):
-            return (Opaque("", reaching(source)),)
-    if symbol.last == "loads" and not is_alike(call.argument(0)):  # a line of data, as far as is known
-        return (Opaque("", carried_by(call.given)),)
-    return (Resource(KIND, call.site, dict(call.keywords)),)
 
 
 def overridable(name: str, value: Value, alike: bool = True) -> Value:
@@ -69,8 +41,8 @@ def overridable(name: str, value: Value, alike: bool = True) -> Value:
 
 def of_open(instance: Instance, name: str, member: Value) -> Value:
     """A default in the body of a class, as seen on an instance of which nobody knows how it was filled."""
-    marks = [part for part in instance.given if isinstance(part, Resource) and part.kind == OVERRIDDEN]
-    alike = not hangs_on_rank(instance.given) and all(_is_of_all(mark.get("by")) for mark in marks)
+    marks = [part for part in instance.given if isinstance(part, Overridden)]
+    alike = not hangs_on_rank(instance.given) and all(_is_of_all(mark.by) for mark in marks)
     plain = all(isinstance(atom, Opaque) and not atom.carries for atom in member)  # `field(default=False)`
     return roles.suggested(name, alike=alike) if plain else overridable(name, member, alike)
 
@@ -81,21 +53,21 @@ def override(machine: Machine, value: Value, by: Value = ()) -> None:
     for atom in bare(value):
         if isinstance(atom, Instance):
             if not alike or not is_open(atom):
-                atom.given = (*atom.given, Resource(OVERRIDDEN, atom.site, {"by": by}))
-            _forget(machine, atom.fields, alike)
+                atom.given = (*atom.given, Overridden(atom.site, by=by))
+            forget(machine, atom.fields, alike)
         elif isinstance(atom, Class):
-            _forget(machine, atom.members, alike)
-        elif isinstance(atom, Resource) and atom.kind in _MAPPINGS:
-            _forget(machine, atom.fields, alike and atom.kind in OPTIONS)
+            forget(machine, atom.members, alike)
+        elif isinstance(atom, Mapping):
+            forget(machine, atom.fields, alike and isinstance(atom, Options))
 
 
 def _is_of_all(by: Value) -> bool:
     """Whether what overrides settings is equal on every rank, or nothing known that ranks have of their own."""
-    own = [part for part in reaching(by) if not isinstance(part, Resource) or part.kind != "item"]
+    own = [part for part in reaching(by) if not isinstance(part, Item)]
     return are_alike(by) or not (own or any(isinstance(atom, OnRanks) for atom in by))
 
 
-def _forget(machine: Machine, names: dict[str, Value], alike: bool) -> None:
+def forget(machine: Machine, names: dict[str, Value], alike: bool) -> None:
     for name, value in list(names.items()):
         if not name.startswith(("*", "__")) and all(isinstance(atom, Const) for atom in value):
             machine.write(names, name, overridable(name, value, alike))
@@ -103,13 +75,13 @@ def _forget(machine: Machine, names: dict[str, Value], alike: bool) -> None:
 
 def is_open(instance: Instance) -> bool:
     """Whether nobody knows what the fields were set to when the object was made, or afterwards."""
-    return any(isinstance(part, Resource) and part.kind in ("open", OVERRIDDEN) for part in instance.given)
+    return any(isinstance(part, (Open, Overridden)) for part in instance.given)
 
 
 def filled(cls: Class, call: Call) -> Value:
     """What an instance of a class without a constructor is given by position, or finds in the environment."""
     if call.args or any(isinstance(base, Symbol) and base.last in _FILLED for base in cls.lineage()):
-        return (Resource(OVERRIDDEN, call.site, {"by": tuple(atom for value in call.args for atom in value)}),)
+        return (Overridden(call.site, by=tuple(atom for value in call.args for atom in value)),)
     return ()
 
 
@@ -125,19 +97,11 @@ def passed_on(machine: Machine, names: list[str], given: Value) -> None:
 def updated(machine: Machine, holder: Resource, call: Call) -> None:
     """``holder.update(other, name=value)``: what is known is taken over, and anything may come from elsewhere."""
     for atom in bare(call.argument(0)):
-        known = isinstance(atom, Resource) and atom.kind in ("dict", "namespace") and "*" not in atom.fields
+        known = isinstance(atom, (Dict, Namespace)) and "*" not in atom.fields
         if not known:
-            _forget(machine, holder.fields, _is_of_all((atom,)))
+            forget(machine, holder.fields, _is_of_all((atom,)))
         if isinstance(atom, Resource):
             for field, value in atom.fields.items():
                 machine.write(holder.fields, field, value)
     for field, value in call.keywords.items():
         machine.write(holder.fields, field, value)
-
-
-def executed(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    """``exec(open("configurator.py").read())``: any constant of the module may have another value now."""
-    known = call.args and all(isinstance(atom, Const) for atom in call.args[0])
-    if machine.frame.function is None and not known:
-        _forget(machine, machine.frame.module.scope.names, alike=True)
-    return NONE

@@ -1,0 +1,64 @@
+"""All that is declared of libraries, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from validate_ddp.interpreter.registry import Declaration, Registry
+from validate_ddp.models import (
+    autograd,
+    builtin,
+    command_line,
+    containers,
+    data,
+    distributed,
+    files,
+    frameworks,
+    methods,
+    networks,
+    optimizers,
+    randomness,
+    schedules,
+    settings,
+    sharded,
+    tensors,
+    unknown,
+)
+
+_FILES = (
+    autograd,
+    builtin,
+    command_line,
+    containers,
+    data,
+    distributed,
+    files,
+    frameworks,
+    methods,
+    networks,
+    optimizers,
+    randomness,
+    schedules,
+    settings,
+    sharded,
+    tensors,
+)
+
+
+def rows() -> Iterator[Declaration]:
+    """All that is declared here, in the order of the files."""
+    for file in _FILES:
+        yield from file.DECLARED
+
+
+@cache
+def registry() -> Registry:
+    """What the walk asks."""
+    return Registry(
+        rows(),
+        unresolved=unknown.unresolved,
+        unknown=methods.call_unknown,
+        forward=networks.forward,
+        annotated=unknown.annotated,
+    )

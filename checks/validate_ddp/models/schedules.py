@@ -1,0 +1,42 @@
+"""Learning rate schedules of libraries, whose spans may be computed from lengths."""
+
+from __future__ import annotations
+
+from validate_ddp.interpreter import lengths
+from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.registry import Guess, Model
+from validate_ddp.interpreter.training import Scheduler
+from validate_ddp.interpreter.values import Function, Opaque, Symbol, Value, bare, join
+
+
+def _find(name: str) -> Model | None:
+    """The model of a learning rate schedule of a library."""
+    root, _, _ = name.partition(".")
+    last = name.rpartition(".")[2]
+    if root == "torch" and ".lr_scheduler." in name and last[:1].isupper():
+        return _schedule
+    if root in ("transformers", "diffusers") and (last == "get_scheduler" or "_schedule" in last):
+        return _schedule
+    return None
+
+
+def _schedule(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    scheduler = Scheduler(call.site)
+    if symbol.last in ("LambdaLR", "MultiplicativeLR"):
+        told = [_told_by(machine, value) for value in (*call.args, *call.keywords.values())]
+        lengths.note(machine, symbol.last, scheduler, told, call.site)
+    lengths.note_schedule(machine, symbol.last, scheduler, call)
+    return (scheduler,)
+
+
+def _told_by(machine: Machine, value: Value) -> Value:
+    """The factor that a function of the step gives, which may be computed from a length around it."""
+    found: Value = ()
+    for atom in bare(value):
+        if isinstance(atom, Function):
+            found = join(found, machine.call(atom, (Opaque("step"),)))
+    return found
+
+
+DECLARED = (Guess(_find),)

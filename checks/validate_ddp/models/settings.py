@@ -1,0 +1,47 @@
+"""Configuration objects: what makes them, and what fills them out of sight."""
+
+from __future__ import annotations
+
+from validate_ddp.interpreter import configuration
+from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Settings
+from validate_ddp.interpreter.registry import Guess, Model, api
+from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
+from validate_ddp.interpreter.training import File
+from validate_ddp.interpreter.values import NONE, Const, Opaque, Resource, Symbol, Value, bare, carried_by, reaching
+
+_MADE_BY = (".EasyDict", ".edict", ".CfgNode", ".CN", ".AttrDict", ".Munch", ".ConfigDict", ".ConfigNode")
+_READ_BY = frozenset({"yaml.safe_load", "yaml.load", "json.load", "json.loads", "tomllib.load", "toml.load"})
+
+
+def _made(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A configuration object; where the rank went into what it is read from, each rank has one of its own."""
+    for atom in bare(call.argument(0)):
+        source = atom.path if isinstance(atom, File) else (atom,)
+        if isinstance(atom, (Resource, Opaque)) and symbol.name in _READ_BY and hangs_on_rank(source):
+            return (Opaque("", reaching(source)),)
+    if symbol.last == "loads" and not is_alike(call.argument(0)):  # a line of data, as far as is known
+        return (Opaque("", carried_by(call.given)),)
+    return (Settings(call.site, dict(call.keywords)),)
+
+
+def _executed(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``exec(open("configurator.py").read())``: any constant of the module may have another value now."""
+    known = call.args and all(isinstance(atom, Const) for atom in call.args[0])
+    if machine.frame.function is None and not known:
+        configuration.forget(machine, machine.frame.module.scope.names, alike=True)
+    return NONE
+
+
+def _find(name: str) -> Model | None:
+    if name.startswith("builtins."):  # a name of which nobody knows where it is from
+        return None
+    return _made if ".OmegaConf." in name or name.endswith(_MADE_BY) else None
+
+
+DECLARED = (
+    api(_READ_BY, _made),
+    api("builtins.exec", _executed),
+    Guess(_find),
+)
