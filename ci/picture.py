@@ -1,14 +1,14 @@
 """The rooms of the house and who imports whom, drawn from the imports as Mermaid, for ARCHITECTURE.md.
 
-A room is a folder or a file right below ``validate_ddp``, or a folder of ``rehearse``. An arrow that follows from
-others (``cli`` to ``source`` by way of ``lint``) is left out, as are the files that everyone may import.
+A room is a folder or a file right below ``validate_ddp``; what runs inside a rehearsed script is one too. An arrow that
+follows from others (``cli`` to ``source`` by way of ``lint``) is left out, as are the files that everyone may import.
 """
 
 from __future__ import annotations
 
-from ci.arrows import PACKAGES, Arrows, arrows
+from ci.arrows import Arrows, arrows
 
-EVERYWHERE = ("console", "findings", "own_path", "output_files", "descendants")
+EVERYWHERE = ("console", "progress", "findings", "own_path", "output_files", "descendants")
 """Rooms at the bottom that import nothing of ours but each other: an arrow to them tells nothing."""
 
 
@@ -17,8 +17,8 @@ def room(module: str) -> str:
     parts = module.split(".")[1:]
     if not parts or parts[0].startswith("__") or parts[0] in EVERYWHERE:
         return ""
-    if parts[0] == "rehearse" and len(parts) > 1 and (PACKAGES["validate_ddp"] / "rehearse" / parts[1]).is_dir():
-        return f"rehearse/{parts[1]}"
+    if parts[:2] == ["rehearse", "child"]:  # of the rehearsed script's process: it imports nothing of ours
+        return "rehearse/child"
     return parts[0]
 
 

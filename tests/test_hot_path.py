@@ -68,5 +68,5 @@ def test_what_rules_see_in_a_run_costs_no_heavy_import_when_a_script_is_read() -
         set(subprocess.run(each, capture_output=True, text=True, timeout=60, check=True).stdout.split())
         for each in (command, idle)
     )
-    assert "validate_ddp.rehearse.updates" in loaded
+    assert "validate_ddp.record.updates" in loaded
     assert (loaded - before) & {*HEAVY, "json"} == set()

@@ -111,7 +111,7 @@ def reads(stub: Stub) -> bool:
 
 def describe(stub: Stub) -> Rule:
     """The rule's whole entry, from its module. Raises ValueError where the module lacks a part of it."""
-    from validate_ddp.rules.cases import scripts
+    from validate_ddp.cases import scripts
 
     module = load(stub)
     documentation = (module.__doc__ or "").strip()

@@ -12,7 +12,7 @@ from validate_ddp.options import COLORS, POSITIONAL, RULES, Option, choice, comb
 
 if TYPE_CHECKING:
     from validate_ddp.lint import Outcome
-    from validate_ddp.report.progress import Bar
+    from validate_ddp.progress import Bar
 
 _MANY_FILES = 200
 """From so many files on, progress is shown on a terminal."""
@@ -77,7 +77,7 @@ def _report(outcome: "Outcome", settings: Settings) -> str:
 
 
 def _fix(settings: Settings, stdin: bytes | None) -> int:
-    from validate_ddp.edit import fixing
+    from validate_ddp import fixing
     from validate_ddp.report.printable import escape, plain_rows
 
     if stdin is not None and len(settings.paths) > 1:
@@ -135,7 +135,7 @@ def _progress() -> Callable[[int, int], None] | None:
         if total < _MANY_FILES:
             return
         if not bars:
-            from validate_ddp.report.progress import Bar
+            from validate_ddp.progress import Bar
 
             bars.append(Bar(total))
         bars[0].show(done)

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from validate_ddp import fixing
 from validate_ddp.config import Settings
-from validate_ddp.edit import fixing
 from validate_ddp.edit.writing import Unwritable, encode, write_whole
 from validate_ddp.findings import Edit, Finding, Fix, Span
 

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from validate_ddp import output_files
+from validate_ddp import fixing, output_files
 from validate_ddp.config import Settings
-from validate_ddp.edit import fixing
 from validate_ddp.edit.writing import is_led_out
 
 SHOWCASE = Path(__file__).resolve().parents[2] / "fixtures" / "showcase"

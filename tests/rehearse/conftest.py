@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from validate_ddp.catalogue import name_of
 from validate_ddp.findings import Finding, Place, Span, to_plain
+from validate_ddp.record.events import Keeper
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import VERSION, Event
-from validate_ddp.rehearse.events import Keeper
 from validate_ddp.rehearse.outcome import Judged, judge
 
 

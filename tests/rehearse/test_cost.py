@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from validate_ddp.record.pace import OutOfTime, Pace, shown
+from validate_ddp.record.run import Run, once
 from validate_ddp.rehearse import outcome
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.outcome import judge
-from validate_ddp.rehearse.pace import OutOfTime, Pace, shown
 from validate_ddp.rehearse.page import as_html
 from validate_ddp.rehearse.report_json import as_json
-from validate_ddp.rehearse.run import Run, once
 from validate_ddp.report import Options
 
 
@@ -219,8 +219,8 @@ def test_a_long_analysis_is_told_of_once_where_there_is_no_terminal(
     with shown(60.0, 120_000, terminal=False) as pace:
         pace.look()
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("validate_ddp.rehearse.pace._SILENT", 0.0)
-    monkeypatch.setattr("validate_ddp.rehearse.pace._PERIOD", 0.0)
+    monkeypatch.setattr("validate_ddp.record.pace._SILENT", 0.0)
+    monkeypatch.setattr("validate_ddp.record.pace._PERIOD", 0.0)
     with shown(60.0, 120_000, terminal=False) as pace:
         pace.look()
         pace.look()
@@ -247,8 +247,8 @@ def test_a_terminal_shows_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) 
         def stop(self) -> None:
             told.append("gone")
 
-    monkeypatch.setattr("validate_ddp.report.progress.Bar", Bar)
-    monkeypatch.setattr("validate_ddp.rehearse.pace._SILENT_ON_TERMINAL", 0.0)
+    monkeypatch.setattr("validate_ddp.progress.Bar", Bar)
+    monkeypatch.setattr("validate_ddp.record.pace._SILENT_ON_TERMINAL", 0.0)
     with pytest.raises(KeyboardInterrupt), shown(60.0, 10, terminal=True) as pace:
         pace.done, pace.total = 3, 38
         pace.look()

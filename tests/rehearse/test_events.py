@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from validate_ddp import rehearse
+from validate_ddp.record.events import Keeper
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import Frame, Site
-from validate_ddp.rehearse.events import Keeper
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.jsonl"))
 ENCODE = json.JSONEncoder(separators=(",", ":"), default=protocol.as_json).encode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.rehearse.iterations import turns
-from validate_ddp.rehearse.run import Run
+from validate_ddp.record.iterations import turns
+from validate_ddp.record.run import Run
 
 LOADER = {
     "length": 16, "batches": 4, "batch_size": 4, "sampler": "RandomSampler", "numbered": None, "iterable": False,

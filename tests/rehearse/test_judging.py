@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from validate_ddp.findings import ERROR
+from validate_ddp.record.run import Frame, Run, Site
+from validate_ddp.record.verdict import Observation, Telling, Unclear, Well, verdict_of
 from validate_ddp.rehearse import judging
 from validate_ddp.rehearse.judging import ranked, tellings
-from validate_ddp.rehearse.run import Frame, Run, Site
-from validate_ddp.rehearse.verdict import Observation, Telling, Unclear, Well, verdict_of
 
 
 def at(line: int) -> Site:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from validate_ddp.record.events import Keeper
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.events import Keeper
 from validate_ddp.rehearse.parent.stillness import Stillness
 from validate_ddp.rehearse.watch import SETTLED, Watch
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from validate_ddp import fixing
 from validate_ddp.config import Settings
-from validate_ddp.edit import fixing
 from validate_ddp.findings import Fix
 
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from validate_ddp.console import UsageError
 from validate_ddp.findings import SEVERITIES
+from validate_ddp.record.pace import Pace
 from validate_ddp.rehearse import differential as comparing
 from validate_ddp.rehearse import reading, show
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.outcome import Failure, Judged, judge
-from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain
 from validate_ddp.rehearse.plan import Plan

@@ -13,7 +13,8 @@ from validate_ddp.config import Settings
 from validate_ddp.console import FOUND, INTERRUPTED, OK, UsageError, colored, columns
 from validate_ddp.findings import SEVERITIES, Finding
 from validate_ddp.output_files import write_report
-from validate_ddp.rehearse import fake_data, pace, reading, show
+from validate_ddp.record import pace
+from validate_ddp.rehearse import fake_data, reading, show
 from validate_ddp.rehearse import log as logs
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.differential import differential

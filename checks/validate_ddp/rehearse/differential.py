@@ -6,13 +6,13 @@ import json
 import os
 from dataclasses import replace
 
+from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.plan import Plan
-from validate_ddp.rehearse.run import Run
 
 _ENDED_WELL = ("finished", "stopped")
 

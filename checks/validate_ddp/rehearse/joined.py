@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 
 from validate_ddp.findings import SEVERITIES, Finding, Place
+from validate_ddp.record.run import Run, Site
+from validate_ddp.record.verdict import Observation, Verdict
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.judging import telling_of
-from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.verdict import Observation, Verdict
 
 READ, RUN = "static", "rehearsal"
 CONFIRMED, CONTRADICTED, NOT_OBSERVED, FOUND = "confirmed", "contradicted", "not observed", "found"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from validate_ddp.catalogue import every, load
-from validate_ddp.rehearse.pace import OutOfTime
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import NOT_JUDGED, Note, Observation, Seen, Telling, Verdict, verdict_of
+from validate_ddp.record.pace import OutOfTime
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import NOT_JUDGED, Note, Observation, Seen, Telling, Verdict, verdict_of
 
 Observe = Callable[[Run], Seen]
 Verdicts = dict[str, Verdict]

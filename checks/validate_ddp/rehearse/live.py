@@ -10,9 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from validate_ddp.record.pace import Pace
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.outcome import judge
-from validate_ddp.rehearse.pace import Pace
 from validate_ddp.rehearse.screens import Screens
 from validate_ddp.report.printable import escape
 

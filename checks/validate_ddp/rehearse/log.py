@@ -8,10 +8,10 @@ from typing import BinaryIO, TextIO
 
 from validate_ddp.console import UsageError
 from validate_ddp.findings import SEVERITIES, Finding, from_plain
+from validate_ddp.record.events import Keeper
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import VERSION
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol.bounds import integer, is_path, is_text
-from validate_ddp.rehearse.events import Keeper
 
 __all__ = ["VERSION", "Log", "parse", "read"]
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from validate_ddp.catalogue import name_of
 from validate_ddp.findings import Finding, Place, Span, from_plain
+from validate_ddp.record.culprits import ended
+from validate_ddp.record.pace import Pace
+from validate_ddp.record.run import PEER_GONE, Run, Site, once
+from validate_ddp.record.source_lines import extent
+from validate_ddp.record.verdict import Observation, Verdict
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.culprits import ended
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported, joined
 from validate_ddp.rehearse.judging import judged
-from validate_ddp.rehearse.pace import Pace
-from validate_ddp.rehearse.run import PEER_GONE, Run, Site, once
-from validate_ddp.rehearse.script import extent
 from validate_ddp.rehearse.summary import Facts, facts
-from validate_ddp.rehearse.verdict import Observation, Verdict
 
 
 @dataclass(frozen=True)

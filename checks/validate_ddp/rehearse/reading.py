@@ -9,7 +9,7 @@ from collections.abc import Callable
 from validate_ddp import config, lint
 from validate_ddp.config import Settings
 from validate_ddp.findings import Finding, Proposal, Span, to_plain
-from validate_ddp.rehearse.script import source
+from validate_ddp.record.source_lines import source
 
 _ABOUT_COMMENTS = "DDP003"
 Kept = Callable[[Finding], bool]

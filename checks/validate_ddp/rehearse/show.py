@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from validate_ddp.findings import Finding
+from validate_ddp.record.source_lines import source
 from validate_ddp.rehearse.joined import CONFIRMED, CONTRADICTED, NOT_OBSERVED, Reported
 from validate_ddp.rehearse.outcome import Judged, shown_path
-from validate_ddp.rehearse.script import source
 from validate_ddp.report import Options, counts, plural
 from validate_ddp.report.drawing import draw
 from validate_ddp.report.places import Files

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TypedDict
 
+from validate_ddp.record.iterations import Turn, loader_of, training_turns
+from validate_ddp.record.run import Run
+from validate_ddp.record.samples import has_own_data, is_whole, sharing_of
+from validate_ddp.record.updates import agree, common_steps, differing, holds_wrapped, updates
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.coverage import has_own_data, is_whole, sharing_of
-from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import agree, common_steps, differing, holds_wrapped, updates
 
 
 class Samples(TypedDict):

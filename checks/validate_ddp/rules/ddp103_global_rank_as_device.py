@@ -36,9 +36,9 @@ from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, WorldSize, bare, reaching
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.source.syntax import Call, FunctionDef, List, Tuple
 from validate_ddp.source.traversal import dotted

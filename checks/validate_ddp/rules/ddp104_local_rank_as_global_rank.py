@@ -35,9 +35,9 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import propose, unless_guessed
 
 TRIGGER = facts.ProcessGroup

@@ -32,7 +32,7 @@ from validate_ddp.findings import ERROR, INFO, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import constant
-from validate_ddp.rehearse.verdict import Telling
+from validate_ddp.record.verdict import Telling
 from validate_ddp.rules.proposing import propose
 
 TRIGGER = facts.ProcessGroup

@@ -49,9 +49,9 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
 from validate_ddp.interpreter.values import Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
-from validate_ddp.rehearse.iterations import Reshuffle, reshuffles
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.iterations import Reshuffle, reshuffles
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Sampler

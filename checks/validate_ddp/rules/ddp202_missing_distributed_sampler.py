@@ -42,9 +42,7 @@ from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
-from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.coverage import Sharing, chosen, sharings, unread
-from validate_ddp.rehearse.iterations import (
+from validate_ddp.record.iterations import (
     Turn,
     contents,
     loader_of,
@@ -53,8 +51,10 @@ from validate_ddp.rehearse.iterations import (
     training_turn,
     training_turns,
 )
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.run import Run
+from validate_ddp.record.samples import Sharing, chosen, sharings, unread
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Loader

@@ -35,7 +35,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import Const, Instance, Resource, bare, constant
-from validate_ddp.rehearse.verdict import Telling
+from validate_ddp.record.verdict import Telling
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Loader

@@ -25,9 +25,9 @@ train_set, val_set = random_split(dataset, [0.9, 0.1], generator=generator)
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"

@@ -49,9 +49,9 @@ from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import NONE, bare, constant, reaching
-from validate_ddp.rehearse.draws import drawn_by_all, seed_before
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
+from validate_ddp.record.draws import drawn_by_all, seed_before
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Note, Observation, Seen, Well
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.source import syntax

@@ -28,9 +28,9 @@ class Stream(IterableDataset):
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
-from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.iterations import Turn, loader_of, training_turns
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"

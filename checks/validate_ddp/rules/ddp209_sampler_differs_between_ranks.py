@@ -26,10 +26,10 @@ sampler = DistributedSampler(dataset, seed=args.seed)
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR, WARNING
-from validate_ddp.rehearse.coverage import Level, Sharing, has_own_data, sharings, shuffles, unread
-from validate_ddp.rehearse.iterations import contents, shared
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.iterations import contents, shared
+from validate_ddp.record.run import Run
+from validate_ddp.record.samples import Level, Sharing, has_own_data, sharings, shuffles, unread
+from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Unclear, Well
 
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "R"

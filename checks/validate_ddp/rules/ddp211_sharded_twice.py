@@ -27,9 +27,9 @@ loader = accelerator.prepare(DataLoader(dataset, shuffle=True))
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
-from validate_ddp.rehearse.coverage import Sharing, has_own_data, sharings, unread
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Well
+from validate_ddp.record.run import Run
+from validate_ddp.record.samples import Sharing, has_own_data, sharings, unread
+from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"

@@ -41,10 +41,10 @@ from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Wrapper
 from validate_ddp.interpreter.values import Instance, Opaque, bare, reaching
-from validate_ddp.rehearse.coverage import read_apart
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import agree, differing, wrapped_steps
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.run import Run
+from validate_ddp.record.samples import read_apart
+from validate_ddp.record.updates import agree, differing, wrapped_steps
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Forward

@@ -54,10 +54,10 @@ from validate_ddp.interpreter.objects import Gathered, Output
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Shell
 from validate_ddp.interpreter.values import Class, Instance, Site, bare, reaching
+from validate_ddp.record.run import Run
+from validate_ddp.record.run import Site as CallSite
+from validate_ddp.record.verdict import Note, Observation, Seen
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.run import Site as CallSite
-from validate_ddp.rehearse.verdict import Note, Observation, Seen
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Gather

@@ -43,10 +43,9 @@ from validate_ddp.interpreter.training import Layer
 from validate_ddp.interpreter.values import Class, Instance, Opaque, Value, bare, reaching
 from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
 from validate_ddp.models.optimizers import has_parameters, parts_of
-from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.events import Site
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.unaveraged import (
+from validate_ddp.record.events import Site
+from validate_ddp.record.run import Run
+from validate_ddp.record.unaveraged import (
     differ_widely,
     each_step_sends,
     sent,
@@ -55,7 +54,7 @@ from validate_ddp.rehearse.unaveraged import (
     trained,
     why_under_wrapper,
 )
-from validate_ddp.rehearse.updates import (
+from validate_ddp.record.updates import (
     agree,
     common_steps,
     differing,
@@ -66,7 +65,8 @@ from validate_ddp.rehearse.updates import (
     taken,
     updates,
 )
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Unclear, Well
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Optimizer

@@ -47,9 +47,9 @@ from validate_ddp.interpreter.accumulation import (
 )
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import Update, holds_wrapped, updates
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.run import Run
+from validate_ddp.record.updates import Update, holds_wrapped, updates
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Backward

@@ -37,9 +37,9 @@ from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import bare
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import agree, averaged_by_hand, differing, wrapped_steps
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Well
+from validate_ddp.record.run import Run
+from validate_ddp.record.updates import agree, averaged_by_hand, differing, wrapped_steps
+from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Backward

@@ -39,10 +39,10 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import accumulations, zeroed_every_turn
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.record.run import Run
+from validate_ddp.record.updates import Update, updates
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import Update, updates
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.ZeroGrad

@@ -24,9 +24,9 @@ model = DDP(torch.nn.SyncBatchNorm.convert_sync_batchnorm(resnet50()))
 from __future__ import annotations
 
 from validate_ddp.findings import INFO
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (INFO,)
 EVIDENCE = "R"

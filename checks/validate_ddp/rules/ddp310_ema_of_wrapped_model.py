@@ -31,9 +31,9 @@ torch.save({"model": model.module.state_dict(), "ema": ema.state_dict()}, "last.
 from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
+from validate_ddp.record.run import Run, Site
+from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "R"

@@ -29,9 +29,9 @@ loss.backward()
 from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Well
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "R"

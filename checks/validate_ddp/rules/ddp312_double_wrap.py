@@ -36,9 +36,9 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import DDP, Device
 from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, Symbol, Value, bare, constant
 from validate_ddp.models.networks import MOVED
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Wrap

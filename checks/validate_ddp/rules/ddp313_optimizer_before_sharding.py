@@ -33,9 +33,9 @@ FSDP1 with `use_orig_params=True` keeps the parameters, so that either order is 
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
+from validate_ddp.record.run import Run, Site
+from validate_ddp.record.verdict import Note, Observation, Seen, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"

@@ -30,10 +30,10 @@ class Net(nn.Module):
 from __future__ import annotations
 
 from validate_ddp.findings import WARNING
+from validate_ddp.record.run import Run
+from validate_ddp.record.updates import holds_wrapped, parameters, updates
+from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.updates import holds_wrapped, parameters, updates
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
 
 SEVERITIES = (WARNING,)
 EVIDENCE = "R"

@@ -26,8 +26,8 @@ loss = criterion(model(x), y)
 from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
-from validate_ddp.rehearse.run import NOWHERE, Run, Site
-from validate_ddp.rehearse.verdict import Observation, Seen, Well
+from validate_ddp.record.run import NOWHERE, Run, Site
+from validate_ddp.record.verdict import Observation, Seen, Well
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "R"

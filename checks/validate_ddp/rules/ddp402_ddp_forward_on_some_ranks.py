@@ -39,11 +39,11 @@ from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Shell, Wrapper
 from validate_ddp.interpreter.values import Instance, bare, constant
+from validate_ddp.record.culprits import FORWARD, observations
+from validate_ddp.record.run import Run
+from validate_ddp.record.sequences import met
+from validate_ddp.record.verdict import Seen, Telling
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.culprits import FORWARD, observations
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.sequences import met
-from validate_ddp.rehearse.verdict import Seen, Telling
 from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.Forward

@@ -40,11 +40,11 @@ from validate_ddp.interpreter.fact import Fact, Flag, Guard
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
+from validate_ddp.record.culprits import IN_HANDLER, observations
+from validate_ddp.record.run import Run
+from validate_ddp.record.sequences import met
+from validate_ddp.record.verdict import Observation, Seen, Telling
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.culprits import IN_HANDLER, observations
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.sequences import met
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Collective

@@ -48,10 +48,10 @@ from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
-from validate_ddp.rehearse.leaving import by_batches, ended, gone
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.sequences import partings
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
+from validate_ddp.record.leaving import by_batches, ended, gone
+from validate_ddp.record.run import Run
+from validate_ddp.record.sequences import partings
+from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
 TRIGGER = facts.Exit

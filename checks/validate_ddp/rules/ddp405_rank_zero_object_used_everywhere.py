@@ -46,10 +46,10 @@ from validate_ddp.interpreter.ranks import phrase
 from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Resource, unmarked
+from validate_ddp.record.events import Site as CallSite
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.events import Site as CallSite
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling
 from validate_ddp.rules.proposing import place, propose, unless_guessed
 from validate_ddp.source.syntax import Attribute, Call, Expr, Expression, Name
 from validate_ddp.source.traversal import last_name, walk

@@ -27,11 +27,11 @@ for name in sorted(metrics):
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
+from validate_ddp.record.culprits import culprits, named, short, since
+from validate_ddp.record.run import Run, Site
+from validate_ddp.record.sequences import FIELDS, Parting, all_met, partings
+from validate_ddp.record.verdict import Note, Observation, Seen, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.culprits import culprits, named, short, since
-from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.sequences import FIELDS, Parting, all_met, partings
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"

@@ -25,10 +25,10 @@ loader = DataLoader(dataset, batch_size=32, sampler=sampler)
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR
-from validate_ddp.rehearse.culprits import ended, whereabouts
-from validate_ddp.rehearse.iterations import consumed_turns, loader_of
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Telling, Well
+from validate_ddp.record.culprits import ended, whereabouts
+from validate_ddp.record.iterations import consumed_turns, loader_of
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
 
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"

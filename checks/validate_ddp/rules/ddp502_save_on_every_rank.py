@@ -47,10 +47,10 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Well
+from validate_ddp.record.writers import by_one, is_of_script, logs, one_a_node, writers
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
-from validate_ddp.rehearse.writers import by_one, is_of_script, logs, one_a_node, writers
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.rules.sharing import (
     is_apart,

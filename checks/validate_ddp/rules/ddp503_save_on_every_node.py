@@ -43,9 +43,9 @@ from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Buffer, File, Shell, State
 from validate_ddp.interpreter.values import Const, Instance, Opaque, Rank, Site, WorldSize, bare, reaching
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Well
-from validate_ddp.rehearse.writers import by_one, is_of_script, one_a_node, writers
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Well
+from validate_ddp.record.writers import by_one, is_of_script, one_a_node, writers
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Save

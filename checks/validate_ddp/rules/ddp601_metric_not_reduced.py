@@ -45,9 +45,9 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loader
 from validate_ddp.interpreter.values import Instance, Rank, Value, bare, is_whole, reaching
 from validate_ddp.models.data import distributed_samplers
-from validate_ddp.rehearse.evaluations import Evaluation, evaluations
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Well
+from validate_ddp.record.evaluations import Evaluation, evaluations
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Iterate

@@ -44,10 +44,10 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Accelerator, Loader
 from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
+from validate_ddp.record.iterations import training_turns
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.iterations import training_turns
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Scheduler

@@ -25,9 +25,9 @@ loss = sums[0] / sums[1]
 from __future__ import annotations
 
 from validate_ddp.findings import WARNING
-from validate_ddp.rehearse.evaluations import evaluations, reduced
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
+from validate_ddp.record.evaluations import evaluations, reduced
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (WARNING,)
 EVIDENCE = "R"

@@ -30,10 +30,10 @@ import re
 from typing import NamedTuple
 
 from validate_ddp.findings import INFO
+from validate_ddp.record.iterations import loader_of, rows_per_step
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Note, Observation, Seen, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.iterations import loader_of, rows_per_step
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.verdict import Note, Observation, Seen, Well
 
 SEVERITIES = (INFO,)
 EVIDENCE = "R"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from validate_ddp.record.run import Run
+from validate_ddp.record.sequences import Calls, partings, sequences
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.outcome import Judged, shown_path
 from validate_ddp.rehearse.page.markup import element, text
 from validate_ddp.rehearse.page.style import SWATCHES
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.sequences import Calls, partings, sequences
 
 _WIDTH, _LEFT, _LANE = 1000, 70, 26
 _FIRST, _BEFORE, _AFTER = 6, 4, 8

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from validate_ddp.record.run import Run
 from validate_ddp.rehearse.outcome import Judged
 from validate_ddp.rehearse.page.markup import element, text
-from validate_ddp.rehearse.run import Run
 from validate_ddp.rehearse.summary import first_epoch
 
 _BINS, _WIDTH, _LEFT, _LANE = 240, 1000, 70, 16

@@ -8,8 +8,8 @@ import selectors
 import socket
 from collections.abc import Callable, Iterator
 
+from validate_ddp.record.events import Keeper
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.events import Keeper
 
 
 class Listener:

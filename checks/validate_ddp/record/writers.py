@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from itertools import takewhile
 
+from validate_ddp.record.run import Run
+from validate_ddp.record.source_lines import conditional
+from validate_ddp.record.verdict import Line, Seen, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
-from validate_ddp.rehearse.script import conditional
-from validate_ddp.rehearse.verdict import Line, Seen, Unclear, Well
 
 _PLUMBING = {"pathlib", "logging", "shutil", "json", "csv", "pickle", "_pyio", "gzip", "zipfile", "tarfile"}
 """Modules of the standard library through which scripts write."""

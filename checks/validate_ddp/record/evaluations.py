@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from validate_ddp.record.iterations import Turn, loader_of, sampler_of, turns
+from validate_ddp.record.run import Run, once
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.iterations import Turn, loader_of, sampler_of, turns
-from validate_ddp.rehearse.run import Run, once
 
 Calls = list[protocol.Collective | protocol.Done]
 COMBINING = ("all_reduce", "reduce", "all_gather", "gather", "all_to_all", "send", "recv", "batch_isend_irecv")

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import cached_property, wraps
 from typing import Concatenate, ParamSpec, TypeVar, overload
 
+from validate_ddp.record.pace import Pace
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import NOWHERE, Event, Frame, Plan, Site
-from validate_ddp.rehearse.pace import Pace
 
 __all__ = ["NOWHERE", "PEER_GONE", "Frame", "Run", "Site", "once"]
 

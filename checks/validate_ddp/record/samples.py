@@ -8,8 +8,7 @@ from itertools import chain, combinations
 from math import prod
 from typing import NamedTuple
 
-from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.iterations import (
+from validate_ddp.record.iterations import (
     Rows,
     Turn,
     contents,
@@ -19,7 +18,8 @@ from validate_ddp.rehearse.iterations import (
     training_turn,
     training_turns,
 )
-from validate_ddp.rehearse.run import Run, Site, once
+from validate_ddp.record.run import Run, Site, once
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 _PLAIN = {
     "BatchSampler", "SequentialSampler", "RandomSampler", "DistributedSampler", "BatchSamplerShard",

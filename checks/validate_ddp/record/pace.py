@@ -54,7 +54,7 @@ def shown(seconds: float, events: int, terminal: bool) -> Iterator[Pace]:
         told = [f"validate-ddp: judging {events:,} events: for at most {seconds:g} s (--timeout)"]
         yield Pace(seconds, lambda *_: print(told.pop(), file=sys.stderr, flush=True) if told else None, _SILENT)
         return
-    from validate_ddp.report.progress import Bar
+    from validate_ddp.progress import Bar
 
     bars: list[Bar] = []
 

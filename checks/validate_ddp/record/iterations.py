@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+from validate_ddp.record.run import Run, Site, once
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run, Site, once
 
 Work = protocol.Forward | protocol.InnerForward | protocol.Backward | protocol.Step
 Rows = dict[int, tuple[int, ...]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from validate_ddp.record.run import Run, Site, once
+from validate_ddp.record.verdict import Seen, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run, Site, once
-from validate_ddp.rehearse.verdict import Seen, Unclear, Well
 
 FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank": "root", "list of ranks": "members"}
 """What ranks that meet in a collective must agree on, by its name in reports: the event's field."""

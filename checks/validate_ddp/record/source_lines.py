@@ -10,7 +10,7 @@ import stat
 from collections.abc import Sequence
 from functools import lru_cache
 
-from validate_ddp.rehearse.run import Frame, Site
+from validate_ddp.record.run import Frame, Site
 
 _RANK = re.compile(r"rank|is_main|main_process|is_master|master_process|is_first|primary|is_chief", re.IGNORECASE)
 

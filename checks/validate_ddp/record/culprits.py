@@ -6,11 +6,11 @@ from math import inf
 from typing import NamedTuple
 
 from validate_ddp.findings import ERROR
+from validate_ddp.record.run import Run, Site, once
+from validate_ddp.record.sequences import Parting, partings
+from validate_ddp.record.source_lines import conditional, is_in_handler
+from validate_ddp.record.verdict import Note, Observation
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run, Site, once
-from validate_ddp.rehearse.script import conditional, is_in_handler
-from validate_ddp.rehearse.sequences import Parting, partings
-from validate_ddp.rehearse.verdict import Note, Observation
 
 SHARDED = {
     "consolidate_state_dict", "state_dict", "full_optim_state_dict", "optim_state_dict", "get_state_dict",

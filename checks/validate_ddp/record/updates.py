@@ -7,8 +7,8 @@ from collections.abc import Iterator, Set
 from math import prod
 from typing import Literal, NamedTuple
 
+from validate_ddp.record.run import Run, once
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run, once
 
 
 class Spans(NamedTuple):

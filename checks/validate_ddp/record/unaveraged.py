@@ -6,11 +6,11 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
+from validate_ddp.record.iterations import Turn, loader_of, training_turns
+from validate_ddp.record.run import Run, Site
+from validate_ddp.record.samples import has_own_data, sharings
+from validate_ddp.record.updates import common_steps, differing, other_rates, parameters, taken
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.coverage import has_own_data, sharings
-from validate_ddp.rehearse.iterations import Turn, loader_of, training_turns
-from validate_ddp.rehearse.run import Run, Site
-from validate_ddp.rehearse.updates import common_steps, differing, other_rates, parameters, taken
 
 _FEW = 8
 """Numbers that a metric has at most; more may be a gradient."""

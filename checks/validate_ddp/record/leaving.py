@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from itertools import permutations
 from typing import NamedTuple
 
+from validate_ddp.record.culprits import named, short
+from validate_ddp.record.iterations import Batch, Turn, consumed_turns
+from validate_ddp.record.run import PEER_GONE, Frame, Run, Site
+from validate_ddp.record.sequences import partings
+from validate_ddp.record.source_lines import conditional, departure, left_loop, only_break
+from validate_ddp.record.verdict import Note
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.culprits import named, short
-from validate_ddp.rehearse.iterations import Batch, Turn, consumed_turns
-from validate_ddp.rehearse.run import PEER_GONE, Frame, Run, Site
-from validate_ddp.rehearse.script import conditional, departure, left_loop, only_break
-from validate_ddp.rehearse.sequences import partings
-from validate_ddp.rehearse.verdict import Note
 
 _IN_TURN = 0.4
 """Share of the batches that one rank trains on and the other does not, each way, where all are given all of them."""

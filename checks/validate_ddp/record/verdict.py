@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from validate_ddp.rehearse.events import Frame, Site
+from validate_ddp.record.events import Frame, Site
 
 
 class Note(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rehearse.run import Run
 
 Key = tuple[str, str, int, int]
 """Function, path, line, and how many draws of these came before."""
