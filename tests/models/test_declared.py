@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter import facts, vocabulary
 from validate_ddp.interpreter.call import Call, parameters
-from validate_ddp.interpreter.registry import Api, Method, Registry, api
-from validate_ddp.interpreter.values import Const, Value
+from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.registry import Registry
+from validate_ddp.interpreter.rows import Api, Method, api
+from validate_ddp.interpreter.values import Const, Symbol, Value
 from validate_ddp.models import known
 from validate_ddp.source import summaries
 from validate_ddp.source.prefilter import may_matter
 
-SEVERAL = frozenset("process_group wrap data_parallel shard sampler collective sharded_state".split())
+Kinds = frozenset[type[Fact]]
+SEVERAL: Kinds = frozenset(
+    (
+        facts.ProcessGroup,
+        facts.Wrap,
+        facts.DataParallel,
+        facts.Shard,
+        facts.Sampler,
+        facts.Collective,
+        facts.ShardedState,
+    )
+)
 """Kinds of facts by which a program has to do with several ranks."""
-STARTING = frozenset("process_group wrap launch sampler".split())
+STARTING: Kinds = frozenset((facts.ProcessGroup, facts.Wrap, facts.Launch, facts.Sampler))
 """Kinds of facts without one of which no second rank comes into being."""
-SOUGHT = SEVERAL | STARTING | frozenset("loader partition save load load_state set_epoch backward zero_grad".split())
+SOUGHT: Kinds = SEVERAL | {
+    facts.Launch,
+    facts.Loader,
+    facts.Partition,
+    facts.Save,
+    facts.Load,
+    facts.LoadState,
+    facts.SetEpoch,
+    facts.Backward,
+    facts.ZeroGrad,
+}
 """Kinds of facts for whose sake a function is walked."""
 NO_START = frozenset("destroy_process_group register notebook_launcher debug_launcher".split())
 """What they start has another word of these, as the Accelerator that a notebook's function makes."""
@@ -48,7 +72,7 @@ def dotted(row: Api) -> Iterator[str]:
         yield from ([name if place == "*" else f"{place}.{name}" for place in row.within] or [name])
 
 
-def declared(kinds: frozenset[str]) -> Iterator[Api]:
+def declared(kinds: Kinds) -> Iterator[Api]:
     """The functions and classes whose facts are of these kinds."""
     for row in known.rows():
         if isinstance(row, Api) and not kinds.isdisjoint(row.facts):
@@ -75,8 +99,8 @@ def test_a_script_that_starts_a_second_rank_is_not_passed_over() -> None:
 def test_a_function_is_walked_for_what_is_declared_but_for_those_that_are_listed() -> None:
     names = {last(name) for row in declared(SOUGHT) for name in row.names}
     for row in known.rows():
-        if isinstance(row, Method) and not SOUGHT.isdisjoint(row.fact.split()):
-            names.update(row.names.split())
+        if isinstance(row, Method) and not SOUGHT.isdisjoint(row.facts):
+            names.update(row.names)
     assert names - vocabulary.KEYS == PASSED_OVER
 
 
@@ -89,7 +113,7 @@ def test_a_function_is_walked_for_what_is_declared_but_for_those_that_are_listed
 def test_parameters_are_those_of_the_library(name: str) -> None:
     module, _, function = name.rpartition(".")
     real = list(inspect.signature(getattr(pytest.importorskip(module), function)).parameters)
-    _, roles = known.registry().find(name)
+    roles = known.registry().find(name).parameters
     assert roles
     for position, names in roles.values():
         if position >= 0:
@@ -138,7 +162,7 @@ def test_the_innermost_package_that_declares_a_name_has_it() -> None:
     )
     names = "here.save torch.jit.save torch.distributed.checkpoint.state.save torch.save torch.load".split()
     found: list[Value] = []
+    machine: Any = None
     for name in names:
-        model, _ = registry.find(name)
-        found.append(model(None, None, None))  # type: ignore[arg-type]
+        found.append(registry.call_symbol(machine, Symbol(name), call()))
     assert found == values

@@ -7,7 +7,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Container, List, Mapping, Options, Settings, Tuple
 from validate_ddp.interpreter.presence import completed
-from validate_ddp.interpreter.registry import Methods
+from validate_ddp.interpreter.rows import Methods
 from validate_ddp.interpreter.values import NONE, UNKNOWN, Opaque, Value, join
 
 

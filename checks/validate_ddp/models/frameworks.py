@@ -8,7 +8,7 @@ from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabular
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Context, List, Tuple
-from validate_ddp.interpreter.registry import Attributes, Methods, Model, api
+from validate_ddp.interpreter.rows import Attributes, Methods, Model, api
 from validate_ddp.interpreter.training import (
     DDP,
     Accelerator,
@@ -95,7 +95,7 @@ def _lost(machine: Machine, name: str, call: Call) -> facts.Lost:
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    inner = call.argument(1, "model")
+    inner = call.value("model")
     engine = Engine(call.site, inner=inner)
     machine.record(facts.Launch("deepspeed"), call.site)
     machine.record(facts.Wrap("engine", wrapper=(engine,), inner=inner), call.site)
@@ -224,17 +224,17 @@ _ATTRIBUTES: dict[str, Value] = {
 
 
 DECLARED = (
-    api("Accelerator PartialState AcceleratorState", _made(Accelerator), within="accelerate", fact="launch"),
-    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate", fact="collective"),
+    api("Accelerator PartialState AcceleratorState", _made(Accelerator), within="accelerate", fact=facts.Launch),
+    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate", fact=facts.Collective),
     api(
         "notebook_launcher debug_launcher",
         distributed.launched_in_notebook,
         within="accelerate",
         parameters="function args num_processes",
-        fact="launch",
+        fact=facts.Launch,
     ),
-    api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact="launch"),
-    api("initialize", _deepspeed, within="deepspeed", fact="launch wrap"),
+    api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact=facts.Launch),
+    api("initialize", _deepspeed, within="deepspeed", parameters="args model", fact=(facts.Launch, facts.Wrap)),
     Methods(Launcher, launcher_method),
     Attributes(Launcher, _ATTRIBUTES),
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from validate_ddp.interpreter.registry import Declaration, Registry
+from validate_ddp.interpreter.registry import Registry
+from validate_ddp.interpreter.rows import Declaration
 from validate_ddp.models import (
     autograd,
     builtin,

@@ -8,7 +8,7 @@ from validate_ddp.interpreter import attributes, calls, configuration, facts, it
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Context, Super, one_more
-from validate_ddp.interpreter.registry import Method, Methods
+from validate_ddp.interpreter.rows import Methods, method
 from validate_ddp.interpreter.training import (
     FSDP,
     Engine,
@@ -222,34 +222,14 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
 
 
-def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
-    loss: Value = (atom,)
-    machine.record(facts.Backward("backward", loss=loss), called.site)
-    return NONE
-
-
-def _state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return (State(called.site, of=(atom,)),)
-
-
 def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
     return _load_state(machine, (atom,), called)
-
-
-def _set_epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record(facts.SetEpoch("set_epoch", target=(atom,), epoch=called.argument(0, "epoch")), called.site)
-    return NONE
 
 
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
     if called.args and constant(called.args[0]) not in ("r", "rb", "w", "wb", "a", "ab", "wt", "x", "r+", "a+", "w+"):
         return None
     return files.opened(machine, (atom,), called.argument(0, "mode"), called)
-
-
-def _write_text(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record(facts.Save(called.name, path=(atom,), role="file"), called.site)
-    return NONE
 
 
 def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -261,11 +241,6 @@ def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     )
     path = called.argument(0, "save_directory")
     machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)
-    return NONE
-
-
-def _export(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record(facts.Save(called.name, path=called.argument(1), role="checkpoint"), called.site)
     return NONE
 
 
@@ -297,15 +272,15 @@ DECLARED = (
     Methods(Shell, _wrapper),
     Methods(Handler, _handler),
     Methods(Writer, _writer),
-    Method("backward", _backward, fact="backward"),
-    Method("state_dict", _state_dict),
-    Method("load_state_dict", _load_state_dict, fact="load_state"),
-    Method("set_epoch", _set_epoch, fact="set_epoch"),
-    Method("open", _open_path, fact="save"),
-    Method("write_text write_bytes", _write_text, fact="save"),
-    Method("save_pretrained", _save_pretrained, fact="save"),
-    Method("format joinpath", _format),
-    Method("export_to_onnx export_onnx", _export, fact="save"),
-    Method("wait_for_everyone barrier", _barrier, fact="collective"),
-    Method("submit", _submit),
+    method("backward", on="loss", fact=facts.Backward, result=NONE),
+    method("state_dict", on="of", makes=State),
+    method("load_state_dict", _load_state_dict, fact=facts.LoadState),
+    method("set_epoch", on="target", parameters="epoch", fact=facts.SetEpoch, result=NONE),
+    method("open", _open_path, fact=facts.Save),
+    method("write_text write_bytes", on="path", fact=facts.Save, role="file", result=NONE),
+    method("save_pretrained", _save_pretrained, fact=facts.Save),
+    method("format joinpath", _format),
+    method("export_to_onnx export_onnx", parameters="args= path=", fact=facts.Save, role="checkpoint", result=NONE),
+    method("wait_for_everyone barrier", _barrier, fact=facts.Collective),
+    method("submit", _submit),
 )
