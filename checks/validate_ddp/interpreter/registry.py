@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import calls
 from validate_ddp.interpreter.call import Call
-from validate_ddp.interpreter.rows import Api, Attributes, Base, Declaration, Method, MethodModel, Methods, Model, api
+from validate_ddp.interpreter.rows import Api, Attributes, Base, Declaration, Method, MethodModel, Model, api
 from validate_ddp.interpreter.values import UNKNOWN, Class, Resource, Symbol, Value, bare, join
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Registry:
         self._within: dict[str, list[tuple[str, Api]]] = {}
         self._guessed: list[tuple[Callable[[str], bool], Api]] = []
         self._methods: dict[str, MethodModel] = {}
-        self._of_objects: list[Methods[Any]] = []
-        self._of_kind: dict[type, list[Methods[Any]]] = {}
+        self._of_objects: list[Method] = []
+        self._of_kind: dict[tuple[type, str], list[Method]] = {}
         self._attributes: list[Attributes] = []
         self._bases: list[Callable[[Machine, Symbol, Call, Class | None], Resource | None]] = []
         self._class_methods: dict[str, Callable[[Machine, Class, Call], Value]] = {}
@@ -59,10 +59,11 @@ class Registry:
                     self._within.setdefault(name, []).extend((place, row) for place in row.within)
                 else:
                     self._whole[name] = row
-        elif isinstance(row, Methods):
-            self._of_objects.append(row)
         elif isinstance(row, Method):
-            self._methods.update(dict.fromkeys(row.names, row.model))
+            if row.of is None:
+                self._methods.update(dict.fromkeys(row.names, row.call))
+            else:
+                self._of_objects.append(row)
         elif isinstance(row, Attributes):
             self._attributes.append(row)
         elif isinstance(row, Base):
@@ -97,12 +98,13 @@ class Registry:
 
     def call_resource(self, machine: Machine, resource: Resource, call: Call) -> Value:
         """Call a method of an object of a library."""
-        kind = type(resource)
-        if kind not in self._of_kind:
-            self._of_kind[kind] = [row for row in self._of_objects if issubclass(kind, row.kind)]
-        for row in self._of_kind[kind]:
-            value = row.model(machine, resource, call)
-            if value is not None:
+        meant = (type(resource), call.name)
+        if meant not in self._of_kind:
+            rows = [row for row in self._of_objects if row.is_meant(*meant)]
+            self._of_kind[meant] = sorted(rows, key=lambda row: not row.notes)
+        for row in self._of_kind[meant]:
+            value = row.call(machine, resource, call)
+            if value is not None and not row.notes:
                 return value
         if call.name in resource.fields:
             result: Value = ()

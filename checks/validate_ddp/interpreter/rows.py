@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from validate_ddp.interpreter import call as calling
 from validate_ddp.interpreter.call import Call, Parameters
@@ -52,22 +52,26 @@ class Api(NamedTuple):
 _R = TypeVar("_R", bound=Resource)
 
 
-class Methods(Generic[_R]):
-    """The methods of the objects of a class and of those derived from it; ``model`` is asked for any of them."""
-
-    __slots__ = ("kind", "model")
-
-    def __init__(self, kind: type[_R], model: Callable[[Machine, _R, Call], Value | None]) -> None:
-        self.kind = kind
-        self.model = model
-
-
 class Method(NamedTuple):
-    """Methods known by their names alone, whatever they are called on: see ``method``."""
+    """Methods of a library's objects: see ``method``."""
 
     names: tuple[str, ...]
     model: MethodModel
+    parameters: Parameters
     facts: tuple[type[Fact], ...]
+    of: type[Resource] | None
+    notes: bool
+
+    def call(self, machine: Machine, atom: Any, call: Call) -> Value | None:
+        """Do what it does, which asks for arguments by their roles; None where it does not know."""
+        call.parameters = self.parameters
+        return self.model(machine, atom, call)
+
+    def is_meant(self, kind: type, name: str) -> bool:
+        """Whether objects of this class have the method from here."""
+        if self.of is None or not issubclass(kind, self.of):
+            return False
+        return any(name == own or (own[-1] == "*" and name.startswith(own[:-1])) for own in self.names)
 
 
 class Attributes(NamedTuple):
@@ -93,7 +97,7 @@ class ClassMethod(NamedTuple):
     model: Callable[[Machine, Class, Call], Value]
 
 
-Declaration = Api | Methods[Any] | Method | Attributes | Base | ClassMethod
+Declaration = Api | Method | Attributes | Base | ClassMethod
 
 
 def api(
@@ -136,8 +140,10 @@ def api(
 
 def method(
     names: str | Iterable[str],
-    model: MethodModel | None = None,
+    model: Callable[[Machine, _R, Call], Value | None] | None = None,
     *,
+    of: type[_R] | None = None,
+    notes: bool = False,
     on: str = "",
     parameters: str = "",
     fact: Kinds = (),
@@ -146,17 +152,21 @@ def method(
     result: Result = UNKNOWN,
     **roles: Any,
 ) -> Method:
-    """A row on methods known by their names alone, as ``api``. on: the role of what they are called on."""
+    """A row on methods that do the same, as ``api``. names: of a method, or how it starts, with ``*`` behind it.
+
+    of: the class of objects whose methods they are; of several rows on one, the first is asked first. Without one, they
+    are known by their names alone, whatever they are called on. notes: it only notes facts, and another row answers.
+    on: the role of what they are called on.
+    """
     known = calling.parameters(parameters)
     kinds = _kinds(fact)
     if model is None:
         act = _said(known, kinds, called, makes, result, roles, on)
 
         def model(machine: Machine, atom: Any, call: Call) -> Value | None:
-            call.parameters = known
             return act(machine, call.name, call, (atom,))
 
-    return Method(_listed(names), model, kinds)
+    return Method(_listed(names), model, known, kinds, of, notes)
 
 
 def _listed(names: str | Iterable[str]) -> tuple[str, ...]:

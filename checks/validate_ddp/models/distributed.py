@@ -8,7 +8,7 @@ from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabular
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import List, Sequence
-from validate_ddp.interpreter.rows import Methods, api, method
+from validate_ddp.interpreter.rows import api, method
 from validate_ddp.interpreter.training import Group, Mesh
 from validate_ddp.interpreter.values import (
     NONE,
@@ -76,15 +76,6 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last == "init_device_mesh":
         return (Mesh(call.site),)
     return (Opaque(symbol.last + "()", carries),)
-
-
-def _mesh_method(machine: Machine, mesh: Mesh, call: Call) -> Value | None:
-    """A method of a device mesh, or of a part of one; None for one without a model."""
-    if call.name == "get_rank":
-        return (Rank("global"),)
-    if call.name == "get_group":
-        return (Group(call.site),)
-    return (mesh,) if call.name == "_flatten" else None
 
 
 def _share(machine: Machine, call: Call) -> None:
@@ -307,6 +298,8 @@ DECLARED = (
     api(vocabulary.MPI_COLLECTIVES, collective, within="mpi4py", fact=facts.Collective),
     api("Get_rank", within="mpi4py", result=_GLOBAL),
     api("Get_size", within="mpi4py", result=_WORLD),
-    Methods(Mesh, _mesh_method),
+    method("get_rank", of=Mesh, result=_GLOBAL),
+    method("get_group", of=Mesh, makes=Group),
+    method("_flatten", of=Mesh, on="mesh", result="mesh"),
     method("Process", _bind_process, fact=facts.Launch),
 )

@@ -33,6 +33,11 @@ _SAME = frozenset(
 )
 
 
+def entered(machine: Machine, atom: Any, call: Call) -> Value:
+    """A method that makes a context, known by the method's name."""
+    return (Context(call.site, call.name),)
+
+
 def _context(name: str) -> Model:
     return lambda machine, symbol, call: (Context(call.site, name),)
 

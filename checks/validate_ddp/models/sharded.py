@@ -8,7 +8,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.rows import api, method, named
-from validate_ddp.interpreter.training import FSDP, Engine, Fabric, Launcher, State, StateOptions
+from validate_ddp.interpreter.training import FSDP, Accelerator, Engine, Fabric, Launcher, State, StateOptions, Wrapper
 from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, constant
 from validate_ddp.models import unknown
 
@@ -21,10 +21,6 @@ _OF_FSDP = frozenset(
     """full_optim_state_dict sharded_optim_state_dict scatter_full_optim_state_dict shard_full_optim_state_dict
     optim_state_dict optim_state_dict_to_load summon_full_params""".split()
 )
-_OF_ENGINE = frozenset("save_checkpoint load_checkpoint save_16bit_model save_fp16_model".split())
-_OF_LAUNCHER = {"accelerator": ("save_state", "load_state", "get_state_dict"), "fabric": ("save", "load")}
-
-
 _PARTING = frozenset("distribute_tensor distribute_module PipelineStage pipeline".split())
 
 
@@ -66,19 +62,13 @@ def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (StateOptions(call.site, dict(call.keywords)),)
 
 
-def wrapper_method(machine: Machine, wrapper: FSDP | Engine, call: Call) -> None:
-    """Note a method of an FSDP wrapper or a DeepSpeed engine that every rank must call."""
-    name = call.name
-    wanted = _OF_ENGINE if isinstance(wrapper, Engine) else ("state_dict", "summon_full_params")
-    if name in wanted:
-        _record(machine, call, name, call.receiver, sure=True)
+def _of_wrapper(machine: Machine, wrapper: Wrapper, call: Call) -> None:
+    _record(machine, call, call.name, call.receiver, sure=True)
 
 
-def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> None:
-    """Note a method of an Accelerator or a Fabric that shares the state's shards between the ranks."""
-    if call.name in _OF_LAUNCHER[launcher.called] and not launcher.single:
-        sure = isinstance(launcher, Fabric) or bool(launcher.sharded)
-        _record(machine, call, call.name, call.receiver, sure)
+def _of_launcher(machine: Machine, launcher: Launcher, call: Call) -> None:
+    if not launcher.single:
+        _record(machine, call, call.name, call.receiver, isinstance(launcher, Fabric) or bool(launcher.sharded))
 
 
 def note_plugins(launcher: Launcher, call: Call) -> None:
@@ -111,5 +101,15 @@ DECLARED = (
         sure=True,
         result=lambda name, call: (Opaque(name.rpartition(".")[2] + "()"),),
     ),
+    method("state_dict summon_full_params", _of_wrapper, of=FSDP, notes=True, fact=facts.ShardedState),
+    method(
+        "save_checkpoint load_checkpoint save_16bit_model save_fp16_model",
+        _of_wrapper,
+        of=Engine,
+        notes=True,
+        fact=facts.ShardedState,
+    ),
+    method("save_state load_state get_state_dict", _of_launcher, of=Accelerator, notes=True, fact=facts.ShardedState),
+    method("save load", _of_launcher, of=Fabric, notes=True, fact=facts.ShardedState),
     method("consolidate_state_dict", fact=facts.ShardedState, receiver=(), sure=True, result=NONE),
 )
