@@ -6,7 +6,7 @@ from validate_ddp.interpreter import gradients
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.registry import ClassMethod
+from validate_ddp.interpreter.rows import ClassMethod
 from validate_ddp.interpreter.values import Class, Function, Opaque, Value, bare, carried_by
 
 

@@ -9,7 +9,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Dict, Enumerate, Iterator, List, Namespace, Range, Sequence, Super, Zip
 from validate_ddp.interpreter.presence import completed
-from validate_ddp.interpreter.registry import Guess, Model, api
+from validate_ddp.interpreter.rows import api
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import DDP, DP, FSDP, Sampler, Wrapper
 from validate_ddp.interpreter.values import (
@@ -35,10 +35,6 @@ from validate_ddp.interpreter.values import (
     on_ranks,
     unmarked,
 )
-
-
-def _through(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return call.argument(0, "iterable") or UNKNOWN
 
 
 def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -164,10 +160,6 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return NONE
 
 
-def _enumerate(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Enumerate(call.site, inner=call.argument(0, "iterable")),)
-
-
 def _zip(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Zip(call.site, {str(index): value for index, value in enumerate(call.args)}),)
 
@@ -254,10 +246,6 @@ def _type(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return result or (Opaque("type"),)
 
 
-def _same(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return call.argument(0) or UNKNOWN
-
-
 def _set_default(machine: Machine, symbol: Symbol, call: Call) -> Value:
     attributes.note_world(machine, call.argument(0), call.argument(1))
     return attributes.environment(machine, call.argument(0))
@@ -277,11 +265,9 @@ def _any_all(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last, carried_by(call.given)),)
 
 
-def _find(name: str) -> Model | None:
-    """A bar that shows progress over what it is given."""
-    if name.startswith("tqdm.") or (name.endswith(".tqdm") and name != "builtins.tqdm"):
-        return _range if name.endswith("trange") else _through
-    return None
+def _is_bar(name: str) -> bool:
+    """Whether it shows progress over what it is given."""
+    return name.startswith("tqdm.") or (name.endswith(".tqdm") and name != "builtins.tqdm")
 
 
 def _named(names: str) -> list[str]:
@@ -296,22 +282,23 @@ DECLARED = (
     api(_named("hasattr"), _hasattr),
     api(_named("isinstance"), _isinstance),
     api(_named("setattr"), _setattr),
-    api(_named("enumerate"), _enumerate),
+    api(_named("enumerate"), parameters="inner=iterable", makes=Enumerate),
     api([*_named("zip"), "itertools.chain"], _zip),
     api(_named("iter"), _iter),
     api(_named("next"), _next),
     api(_named("list tuple"), _list),
-    api(_named("reversed sorted"), _through),
+    api(_named("reversed sorted"), parameters="iterable", result="iterable"),
     api([*_named("dict"), "collections.OrderedDict"], _dict),
     api(_named("range"), _range),
     api(_named("len"), _len),
     api(_named("super"), _super),
     api(_named("type"), _type),
-    api([*_named("vars"), "functools.partial"], _same),
+    api([*_named("vars"), "functools.partial"], parameters="object=", result="object"),
     api(_named("any all"), _any_all),
     api("os.getenv os.environ.get os.environ.pop", _getenv),
     api("os.environ.setdefault", _set_default),
     api("functools.wraps", result=(Symbol("functools.wrapper"),)),
     api("argparse.Namespace types.SimpleNamespace", _namespace),
-    Guess(_find),
+    api(model=_range, where=lambda name: _is_bar(name) and name.endswith("trange")),
+    api(where=_is_bar, parameters="iterable", result="iterable"),
 )

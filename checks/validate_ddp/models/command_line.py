@@ -8,7 +8,7 @@ from validate_ddp.interpreter import facts, roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Namespace, Tuple
-from validate_ddp.interpreter.registry import Method
+from validate_ddp.interpreter.rows import method
 from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Value, bare, constant
 from validate_ddp.source.syntax import Attribute, Name
 
@@ -83,4 +83,4 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     return namespace
 
 
-DECLARED = (Method("add_argument", _declared, fact="option"),)
+DECLARED = (method("add_argument", _declared, fact=facts.Option),)

@@ -6,7 +6,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.registry import Base, api
+from validate_ddp.interpreter.rows import Base, api
 from validate_ddp.interpreter.training import BatchSampler, Loader, PlainSampler, Sampler, Subset
 from validate_ddp.interpreter.values import (
     TRUE,
@@ -24,18 +24,18 @@ from validate_ddp.models import randomness, unknown
 from validate_ddp.source.syntax import Assign, Attribute, FunctionDef, Statement
 from validate_ddp.source.traversal import bodies_of
 
-_LOADER_ARGUMENTS = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler")
+_OF_LOADER = "dataset batch_size shuffle sampler batch_sampler"
 
 
 def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    if constant(call.argument(1, "num_replicas")) == 1:
-        return _plain_sampler(machine, symbol, call)  # one replica shares nothing
-    shuffle = call.argument(3, "shuffle") or ((Const(True),) if not call.open else ())
-    sampler = Sampler(call.site, dataset=call.argument(0, "dataset"), shuffle=shuffle)
+    if constant(call.value("num_replicas")) == 1:  # one replica shares nothing
+        return (PlainSampler(call.site, dataset=call.argument(0)),)
+    shuffle = call.value("shuffle") or ((Const(True),) if not call.open else ())
+    sampler = Sampler(call.site, dataset=call.value("dataset"), shuffle=shuffle)
     if Flag.CONDITIONAL in machine.flags:
         sampler.conditional = (Const(True),)
     if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
-        replicas, rank = call.argument(1, "num_replicas"), call.argument(2, "rank")
+        replicas, rank = call.value("num_replicas"), call.value("rank")
         made = facts.Sampler(
             "DistributedSampler", sampler=(sampler,), shuffle=shuffle, num_replicas=replicas, rank=rank
         )
@@ -78,7 +78,7 @@ def deals_by_itself(cls: Class) -> bool:
 
 
 def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    fields = {name: call.argument(index, name) for index, name in enumerate(_LOADER_ARGUMENTS)}
+    fields = {name: call.value(name) for name in _OF_LOADER.split()}
     loader = Loader(call.site, **{name: value for name, value in fields.items() if value})
     for name in ("worker_init_fn", "generator"):
         if name in call.keywords:
@@ -89,18 +89,6 @@ def _loader(machine: Machine, symbol: Symbol, call: Call) -> Value:
         loader.open = (Const(True),)
     machine.record(facts.Loader(symbol.last, loader=(loader,), **loader.fields), call.site)
     return (loader,)
-
-
-def _plain_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (PlainSampler(call.site, dataset=call.argument(0)),)
-
-
-def _batch_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (BatchSampler(call.site, sampler=call.argument(0, "sampler")),)
-
-
-def _subset(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Subset(call.site, dataset=call.argument(0), indices=call.argument(1)),)
 
 
 def distributed_samplers(value: Value) -> list[Sampler]:
@@ -133,12 +121,35 @@ def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> L
 
 
 DECLARED = (
-    api("DistributedSampler", _distributed_sampler, within="*", fact="sampler"),
+    api(
+        "DistributedSampler",
+        _distributed_sampler,
+        within="*",
+        parameters="dataset num_replicas rank shuffle",
+        fact=facts.Sampler,
+    ),
     api("DistributedSampler", unknown.unresolved, within="catalyst"),
-    api("DataLoader StatefulDataLoader", _loader, within="torch torchdata monai", fact="loader"),
-    api("DataLoaderX MultiEpochsDataLoader FastDataLoader", _loader, within="*", fact="loader"),
-    api("RandomSampler SequentialSampler WeightedRandomSampler", _plain_sampler, within="torch"),
-    api("BatchSampler", _batch_sampler, within="torch"),
-    api("Subset", _subset, within="torch"),
+    api(
+        "DataLoader StatefulDataLoader",
+        _loader,
+        within="torch torchdata monai",
+        parameters=_OF_LOADER,
+        fact=facts.Loader,
+    ),
+    api(
+        "DataLoaderX MultiEpochsDataLoader FastDataLoader",
+        _loader,
+        within="*",
+        parameters=_OF_LOADER,
+        fact=facts.Loader,
+    ),
+    api(
+        "RandomSampler SequentialSampler WeightedRandomSampler",
+        within="torch",
+        parameters="dataset=",
+        makes=PlainSampler,
+    ),
+    api("BatchSampler", within="torch", parameters="sampler", makes=BatchSampler),
+    api("Subset", within="torch", parameters="dataset= indices=", makes=Subset),
     Base(_derived),
 )

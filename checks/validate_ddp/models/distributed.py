@@ -8,7 +8,7 @@ from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabular
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import List, Sequence
-from validate_ddp.interpreter.registry import Method, Methods, Model, api
+from validate_ddp.interpreter.rows import api, method
 from validate_ddp.interpreter.training import Group, Mesh
 from validate_ddp.interpreter.values import (
     NONE,
@@ -74,17 +74,8 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last == "new_group":
         return (Group(call.site, ranks=call.argument(0, "ranks")),)
     if symbol.last == "init_device_mesh":
-        return _mesh(machine, symbol, call)
+        return (Mesh(call.site),)
     return (Opaque(symbol.last + "()", carries),)
-
-
-def _mesh_method(machine: Machine, mesh: Mesh, call: Call) -> Value | None:
-    """A method of a device mesh, or of a part of one; None for one without a model."""
-    if call.name == "get_rank":
-        return (Rank("global"),)
-    if call.name == "get_group":
-        return (Group(call.site),)
-    return (mesh,) if call.name == "_flatten" else None
 
 
 def _share(machine: Machine, call: Call) -> None:
@@ -94,10 +85,6 @@ def _share(machine: Machine, call: Call) -> None:
             if isinstance(atom, List):
                 for key, held in list(atom.fields.items()):
                     machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
-
-
-def _mesh(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Mesh(call.site),)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")
@@ -122,20 +109,19 @@ def out_of_place(machine: Machine, call: Call) -> facts.Lost:
 
 
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    deepspeed = symbol.name.startswith("deepspeed")
-    world_size = call.argument(-1 if deepspeed else 3, "world_size")
+    world_size = call.value("world_size")
     if constant(world_size or machine.environment.get("WORLD_SIZE", ())) in (1, "1"):
         return NONE
     started = facts.ProcessGroup(
         "init",
-        rank=call.argument(-1 if deepspeed else 4, "rank"),
+        rank=call.value("rank"),
         world_size=world_size,
-        backend=call.argument(0, "dist_backend" if deepspeed else "backend"),
-        deepspeed=deepspeed,
-        timeout=call.argument(-1 if deepspeed else 2, "timeout"),
-        device_id=call.argument(-1, "device_id"),
+        backend=call.value("backend"),
+        deepspeed=symbol.name.startswith("deepspeed"),
+        timeout=call.value("timeout"),
+        device_id=call.value("device_id"),
         timeout_text=_written(call, "timeout"),
-        one_node=_is_loop_back(machine, constant(call.argument(-1 if deepspeed else 1, "init_method"))),
+        one_node=_is_loop_back(machine, constant(call.value("init_method"))),
         world_size_text=_written(call, "world_size"),
         rank_text=_written(call, "rank"),
     )
@@ -157,11 +143,6 @@ def _written(call: Call, name: str) -> str:
     if isinstance(node, Constant) and type(node.value) in (int, float):
         return str(node.value)
     return (dotted(node) if node else None) or ""
-
-
-def _destroy(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record(facts.ProcessGroup("destroy"), call.site)
-    return NONE
 
 
 def _at_exit(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -215,11 +196,6 @@ def _none_for_default(group: Value) -> Value:
     )
 
 
-def _set_device(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record(facts.Device(symbol.last, device=call.argument(0, "device")), call.site)
-    return NONE
-
-
 def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``mp.spawn(fn, args, nprocs)``: fn(index, *args) in each process."""
     nprocs = call.value("nprocs")
@@ -267,53 +243,63 @@ def _bind_process(machine: Machine, atom: Any, call: Call) -> Value | None:
     return None
 
 
-def _horovod(value: Value) -> Model:
-    """A rank or size of Horovod: who asks for it means to run on several."""
-
-    def ask(machine: Machine, symbol: Symbol, call: Call) -> Value:
-        machine.record(facts.Launch("horovod"), call.site)
-        return value
-
-    return ask
-
-
 _GLOBAL, _LOCAL, _WORLD, _NODE = (Rank("global"),), (Rank("local"),), (WorldSize(),), (WorldSize(local=True),)
 _STARTING = "torch.multiprocessing multiprocessing torch_xla"
 
 DECLARED = (
-    api(vocabulary.COLLECTIVES, collective, within="torch.distributed", fact="collective"),
-    *(api(names, collective, within=place, fact="collective") for place, names in TORCH.items()),
-    api("init_process_group", _initialise, within="torch.distributed", fact="process_group"),
+    api(vocabulary.COLLECTIVES, collective, within="torch.distributed", fact=facts.Collective),
+    *(api(names, collective, within=place, fact=facts.Collective) for place, names in TORCH.items()),
+    api(
+        "init_process_group",
+        _initialise,
+        within="torch.distributed",
+        parameters="backend init_method timeout world_size rank * device_id",
+        fact=facts.ProcessGroup,
+    ),
     api("is_available is_nccl_available", within="torch.distributed", result=TRUE),
     api("is_initialized", _is_initialized, within="torch.distributed"),
     api("is_torchelastic_launched", within="torch.distributed", result=UNKNOWN),
-    api("get_rank", _get_rank, within="torch.distributed", parameters="group", fact="group_rank"),
-    api("DeviceMesh", _mesh, within="torch.distributed"),
+    api("get_rank", _get_rank, within="torch.distributed", parameters="group", fact=facts.GroupRank),
+    api("DeviceMesh", makes=Mesh, within="torch.distributed"),
     api("get_group_rank", within="torch.distributed", result=(Rank("group"),)),
     api("get_node_local_rank", within="torch.distributed", result=_LOCAL),
     api("get_world_size", within="torch.distributed", result=_WORLD),
-    api("destroy_process_group", _destroy, within="*", fact="process_group"),
-    api("init_distributed", _initialise, within="deepspeed", fact="process_group"),
-    api("atexit.register", _at_exit, parameters="func", fact="process_group"),
-    api("set_device set_device_index", _set_device, within="torch.cuda torch.accelerator", fact="device"),
+    api("destroy_process_group", within="*", fact=facts.ProcessGroup, called="destroy", result=NONE),
+    api(
+        "init_distributed",
+        _initialise,
+        within="deepspeed",
+        parameters="backend=dist_backend * init_method timeout world_size rank device_id",
+        fact=facts.ProcessGroup,
+    ),
+    api("atexit.register", _at_exit, parameters="func", fact=facts.ProcessGroup),
+    api(
+        "set_device set_device_index",
+        within="torch.cuda torch.accelerator",
+        parameters="device",
+        fact=facts.Device,
+        result=NONE,
+    ),
     api("device_count", within="torch.cuda torch.accelerator", result=_NODE),
     api("is_available", within="torch.cuda torch.accelerator", result=TRUE),
-    api("spawn start_processes", _spawn, within=_STARTING, parameters="fn args nprocs", fact="launch"),
-    api("Process", _process, within=_STARTING, parameters="group target name args", fact="launch"),
+    api("spawn start_processes", _spawn, within=_STARTING, parameters="fn args nprocs", fact=facts.Launch),
+    api("Process", _process, within=_STARTING, parameters="group target name args", fact=facts.Launch),
     api("is_master_ordinal", within="torch_xla", result=(RankTest("zero"),)),
     api("get_ordinal global_ordinal", within="torch_xla", result=_GLOBAL),
     api("get_local_ordinal", within="torch_xla", result=_LOCAL),
     api("xrt_world_size", within="torch_xla", result=_WORLD),
-    api("rendezvous mesh_reduce", collective, within="torch_xla", fact="collective"),
-    api(vocabulary.HOROVOD_COLLECTIVES, collective, within="horovod", fact="collective"),
+    api("rendezvous mesh_reduce", collective, within="torch_xla", fact=facts.Collective),
+    api(vocabulary.HOROVOD_COLLECTIVES, collective, within="horovod", fact=facts.Collective),
     api("init", within="horovod", result=NONE),
-    api("rank", _horovod(_GLOBAL), within="horovod", fact="launch"),
-    api("local_rank", _horovod(_LOCAL), within="horovod", fact="launch"),
-    api("size", _horovod(_WORLD), within="horovod", fact="launch"),
-    api("local_size", _horovod(_NODE), within="horovod", fact="launch"),
-    api(vocabulary.MPI_COLLECTIVES, collective, within="mpi4py", fact="collective"),
+    api("rank", within="horovod", fact=facts.Launch, called="horovod", result=_GLOBAL),  # who asks means several
+    api("local_rank", within="horovod", fact=facts.Launch, called="horovod", result=_LOCAL),
+    api("size", within="horovod", fact=facts.Launch, called="horovod", result=_WORLD),
+    api("local_size", within="horovod", fact=facts.Launch, called="horovod", result=_NODE),
+    api(vocabulary.MPI_COLLECTIVES, collective, within="mpi4py", fact=facts.Collective),
     api("Get_rank", within="mpi4py", result=_GLOBAL),
     api("Get_size", within="mpi4py", result=_WORLD),
-    Methods(Mesh, _mesh_method),
-    Method("Process", _bind_process, fact="launch"),
+    method("get_rank", of=Mesh, result=_GLOBAL),
+    method("get_group", of=Mesh, makes=Group),
+    method("_flatten", of=Mesh, on="mesh", result="mesh"),
+    method("Process", _bind_process, fact=facts.Launch),
 )

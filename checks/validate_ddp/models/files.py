@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from validate_ddp.interpreter import facts, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Unique
-from validate_ddp.interpreter.registry import api
+from validate_ddp.interpreter.rows import Api, api
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import Buffer, File, Handler, Loaded, Writer
 from validate_ddp.interpreter.values import (
+    NONE,
     Const,
     OnRanks,
     Opaque,
@@ -33,7 +36,7 @@ _NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json d
 def _named_writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     paths = [value for value in (*call.args, *call.keywords.values()) if _path_like(value)]
     machine.record(facts.Save(symbol.last, path=paths[0] if paths else call.argument(0), role="file"), call.site)
-    return (Const(None),)
+    return NONE
 
 
 def _path_like(value: Value) -> bool:
@@ -41,19 +44,6 @@ def _path_like(value: Value) -> bool:
         isinstance(atom, (Const, Opaque)) and "." in str(getattr(atom, "value", "") or getattr(atom, "name", ""))
         for atom in bare(value)
     )
-
-
-def _save(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record(
-        facts.Save(
-            symbol.last,
-            object=call.argument(0, "obj"),
-            path=call.argument(1, "f") or call.argument(1, "filename"),
-            role="checkpoint",
-        ),
-        call.site,
-    )
-    return (Const(None),)
 
 
 def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -81,17 +71,7 @@ def _dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
     target = call.value("file")
     if target and not any(isinstance(atom, Resource) for atom in bare(target)):
         machine.record(facts.Save(symbol.last, path=target, role="handle"), call.site)
-    return (Const(None),)
-
-
-def _write(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record(facts.Save(symbol.last, path=call.value("path"), role="file"), call.site)
-    return (Const(None),)
-
-
-def _write_checkpoint(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record(facts.Save(symbol.last, path=call.value("path"), role="checkpoint"), call.site)
-    return (Const(None),)
+    return NONE
 
 
 def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -105,23 +85,12 @@ def _logging(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (handler,)
 
 
-def _writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    path = call.value("log_dir")
-    writer = Writer(call.site, path=path)
-    machine.record(facts.Save(symbol.last, path=path, role="log", writer=(writer,)), call.site)
-    return (writer,)
-
-
 def _join(machine: Machine, symbol: Symbol, call: Call) -> Value:
     parts = [constant(value) for value in call.args]
     name = "/".join(part if isinstance(part, str) else "" for part in parts)
     if all(isinstance(part, str) for part in parts):
         return (Const(name),)
     return (Opaque(name, carried_by(call.given), is_alike(call.given)),)
-
-
-def _buffer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (Buffer(call.site),)
 
 
 def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -133,22 +102,29 @@ _SUMMARY_WRITERS = (
     "torch.utils.tensorboard.writer.SummaryWriter",
     "tensorboardX.SummaryWriter",
 )
+
+
+def _saving(names: str | Iterable[str], parameters: str, role: facts.Role = "file") -> Api:
+    """A row on functions that write a file."""
+    return api(names, parameters=parameters, fact=facts.Save, role=role, result=NONE)
+
+
 DECLARED = (
-    api(vocabulary.CHECKPOINT_WRITERS, _save, fact="save"),
-    api("torch.load", _load, parameters="f map_location", fact="load"),
-    api("builtins.open io.open codecs.open", _open, parameters="file mode", fact="save"),
+    _saving(vocabulary.CHECKPOINT_WRITERS, "object=obj path=f=filename", "checkpoint"),
+    api("torch.load", _load, parameters="f map_location", fact=facts.Load),
+    api("builtins.open io.open codecs.open", _open, parameters="file mode", fact=facts.Save),
     api("os.path.join pathlib.Path pathlib.PurePath", _join),
-    api("io.BytesIO io.StringIO", _buffer),
+    api("io.BytesIO io.StringIO", makes=Buffer),
     api("uuid1 uuid4", _unique, within="*"),  # lhotse and others bring their own
     api(_UNIQUE, _unique),
-    api("pickle.dump json.dump yaml.dump yaml.safe_dump", _dump, parameters="obj file=file=stream=fp", fact="save"),
-    api("joblib.dump", _write, parameters="value path=filename", fact="save"),
-    api("numpy.save numpy.savez numpy.savez_compressed", _write, parameters="path=file", fact="save"),
-    api("numpy.savetxt", _write, parameters="path=fname", fact="save"),
-    api("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", _write, parameters="src path=dst", fact="save"),
-    api("torch.onnx.export", _write_checkpoint, parameters="model args path=f", fact="save"),
-    api("logging.basicConfig", _logging, parameters="* filename level", fact="save"),
-    api("logging.FileHandler", _logging, parameters="filename * level", fact="save"),
-    api(_SUMMARY_WRITERS, _writer, parameters="log_dir=log_dir=logdir", fact="save"),
-    api(_NAMED_WRITERS, _named_writer, within="*", fact="save"),
+    api("pickle.dump json.dump yaml.dump yaml.safe_dump", _dump, parameters="obj file=file=stream=fp", fact=facts.Save),
+    _saving("joblib.dump", "value path=filename"),
+    _saving("numpy.save numpy.savez numpy.savez_compressed", "path=file"),
+    _saving("numpy.savetxt", "path=fname"),
+    _saving("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", "src path=dst"),
+    _saving("torch.onnx.export", "model args path=f", "checkpoint"),
+    api("logging.basicConfig", _logging, parameters="* filename level", fact=facts.Save),
+    api("logging.FileHandler", _logging, parameters="filename * level", fact=facts.Save),
+    api(_SUMMARY_WRITERS, parameters="path=log_dir=logdir", makes=Writer, fact=facts.Save, role="log"),
+    api(_NAMED_WRITERS, _named_writer, within="*", fact=facts.Save),
 )

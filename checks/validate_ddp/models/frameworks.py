@@ -7,8 +7,8 @@ from typing import Any
 from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import Context, List, Tuple
-from validate_ddp.interpreter.registry import Attributes, Methods, Model, api
+from validate_ddp.interpreter.objects import List, Tuple
+from validate_ddp.interpreter.rows import Attributes, Model, api, method
 from validate_ddp.interpreter.training import (
     DDP,
     Accelerator,
@@ -39,7 +39,7 @@ from validate_ddp.interpreter.values import (
     constant,
     join,
 )
-from validate_ddp.models import distributed, sharded, uses
+from validate_ddp.models import distributed, networks, sharded, uses
 
 _WORKING = frozenset(
     """prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders launch split_between_processes
@@ -95,7 +95,7 @@ def _lost(machine: Machine, name: str, call: Call) -> facts.Lost:
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    inner = call.argument(1, "model")
+    inner = call.value("model")
     engine = Engine(call.site, inner=inner)
     machine.record(facts.Launch("deepspeed"), call.site)
     machine.record(facts.Wrap("engine", wrapper=(engine,), inner=inner), call.site)
@@ -104,63 +104,57 @@ def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Tuple(call.site, fields),)
 
 
-def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
-    """A method of an Accelerator or a Fabric; None for one without a model."""
-    name = call.name
-    if name in _WORKING and not launcher.single:
-        # Only now: an application that makes an Accelerator for its device alone runs in one process.
+def _working(machine: Machine, launcher: Launcher, call: Call) -> None:
+    """Only now: an application that makes an Accelerator for its device alone runs in one process."""
+    if not launcher.single:
         machine.record(facts.Launch(launcher.called, launcher=(launcher,)), launcher.site)
-    if name in ("prepare", "prepare_model", "prepare_data_loader", "setup", "setup_module", "setup_dataloaders"):
-        if launcher.single:
-            return call.args[0] if len(call.args) == 1 else None
-        prepared = [_prepared(machine, value, call) for value in call.args]
-        if call.open and not call.args:
-            launcher.unseen = TRUE
-        if len(prepared) == 1 and not call.open:
-            return prepared[0]
-        fields = {str(index): value for index, value in enumerate(prepared)}
-        if call.open:
-            fields = {"*": (Opaque("prepared"),)}
-        return (Tuple(call.site, fields),)
-    sharded.launcher_method(machine, launcher, call)
-    if name in ("unwrap_model", "extract_model_from_parallel"):
-        return unwrapped(call.argument(0, "model"))
-    if name == "get_state_dict":
-        return (Opaque("state"),)
-    if name in ("save", "save_model"):
-        return NONE  # writes on the main process only
-    if name == "backward":
-        machine.record(facts.Backward("backward", loss=call.argument(0, "loss")), call.site)
-        return NONE
-    if name in (
-        "no_sync",
-        "accumulate",
-        "autocast",
-        "main_process_first",
-        "local_main_process_first",
-        "no_backward_sync",
-    ):
-        return (Context(call.site, name),)
-    known = vocabulary.ACCELERATE_COLLECTIVES if isinstance(launcher, Accelerator) else vocabulary.FABRIC_COLLECTIVES
-    if name in known:
-        dropped = _lost(machine, name, call)
-        machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
-        return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
-    if name.startswith("register_") and call.args:  # run by save_state and load_state, on the ranks that call those
-        held = List(call.site, {"*": call.args[0]})
-        machine.write(launcher.fields, name, join(launcher.fields.get(name, ()), (held,)))
-        return NONE
-    if name in ("save_state", "load_state"):
-        return _hooked(machine, launcher, call)
-    if name == "launch" and call.args:
-        calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
-        return NONE
-    if name in ("print", "log"):
-        with machine.guarded("zero"):
-            metrics.report(machine, call)
-    if name in ("print", "log", "wait_for_everyone", "free_memory", "end_training", "clear"):
-        return NONE
-    return None
+
+
+def _prepare(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
+    if launcher.single:
+        return call.args[0] if len(call.args) == 1 else None
+    prepared = [_prepared(machine, value, call) for value in call.args]
+    if call.open and not call.args:
+        launcher.unseen = TRUE
+    if len(prepared) == 1 and not call.open:
+        return prepared[0]
+    fields = {str(index): value for index, value in enumerate(prepared)}
+    if call.open:
+        fields = {"*": (Opaque("prepared"),)}
+    return (Tuple(call.site, fields),)
+
+
+def _unwrap(machine: Machine, launcher: Launcher, call: Call) -> Value:
+    return unwrapped(call.value("model"))
+
+
+def _collect(machine: Machine, launcher: Launcher, call: Call) -> Value:
+    name = call.name
+    dropped = _lost(machine, name, call)
+    machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
+    return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
+
+
+def _register(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
+    """A hook: run by save_state and load_state, on the ranks that call those."""
+    if not call.args:
+        return None
+    held = List(call.site, {"*": call.args[0]})
+    machine.write(launcher.fields, call.name, join(launcher.fields.get(call.name, ()), (held,)))
+    return NONE
+
+
+def _launch(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
+    if not call.args:
+        return None
+    calls.spawned(machine, call.args[0], [(launcher,), *call.args[1:]], call.site)
+    return NONE
+
+
+def _print(machine: Machine, launcher: Launcher, call: Call) -> Value:
+    with machine.guarded("zero"):
+        metrics.report(machine, call)
+    return NONE
 
 
 def _hooked(machine: Machine, launcher: Launcher, call: Call) -> Value:
@@ -224,17 +218,39 @@ _ATTRIBUTES: dict[str, Value] = {
 
 
 DECLARED = (
-    api("Accelerator PartialState AcceleratorState", _made(Accelerator), within="accelerate", fact="launch"),
-    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate", fact="collective"),
+    api("Accelerator PartialState AcceleratorState", _made(Accelerator), within="accelerate", fact=facts.Launch),
+    api(vocabulary.ACCELERATE_UTILITIES, _collective, within="accelerate", fact=facts.Collective),
     api(
         "notebook_launcher debug_launcher",
         distributed.launched_in_notebook,
         within="accelerate",
         parameters="function args num_processes",
-        fact="launch",
+        fact=facts.Launch,
     ),
-    api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact="launch"),
-    api("initialize", _deepspeed, within="deepspeed", fact="launch wrap"),
-    Methods(Launcher, launcher_method),
+    api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact=facts.Launch),
+    api("initialize", _deepspeed, within="deepspeed", parameters="args model", fact=(facts.Launch, facts.Wrap)),
+    method(_WORKING, _working, of=Launcher, notes=True, fact=facts.Launch),
+    method(
+        "prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders",
+        _prepare,
+        of=Launcher,
+        fact=facts.Wrap,
+    ),
+    method("unwrap_model extract_model_from_parallel", _unwrap, of=Launcher, parameters="model"),
+    method("get_state_dict", of=Launcher, result=(Opaque("state"),)),
+    method("save save_model", of=Launcher, result=NONE),  # writes on the main process only
+    method("backward", of=Launcher, parameters="loss", fact=facts.Backward, result=NONE),
+    method(
+        "no_sync accumulate autocast main_process_first local_main_process_first no_backward_sync",
+        networks.entered,
+        of=Launcher,
+    ),
+    method(vocabulary.ACCELERATE_COLLECTIVES, _collect, of=Accelerator, fact=facts.Collective),
+    method(vocabulary.FABRIC_COLLECTIVES, _collect, of=Fabric, fact=facts.Collective),
+    method("register_*", _register, of=Launcher),
+    method("save_state load_state", _hooked, of=Launcher),
+    method("launch", _launch, of=Launcher),
+    method("print log", _print, of=Launcher),
+    method("wait_for_everyone free_memory end_training clear", of=Launcher, result=NONE),
     Attributes(Launcher, _ATTRIBUTES),
 )

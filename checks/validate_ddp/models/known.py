@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
-from validate_ddp.interpreter.registry import Declaration, Registry
+from validate_ddp.interpreter.registry import Registry
+from validate_ddp.interpreter.rows import Declaration
 from validate_ddp.models import (
     autograd,
     builtin,
@@ -52,13 +53,18 @@ def rows() -> Iterator[Declaration]:
         yield from file.DECLARED
 
 
-@cache
-def registry() -> Registry:
-    """What the walk asks."""
+def registry_of(declared: Iterable[Declaration]) -> Registry:
+    """A registry of these rows, with what is done where none of them is meant."""
     return Registry(
-        rows(),
+        declared,
         unresolved=unknown.unresolved,
         unknown=methods.call_unknown,
         forward=networks.forward,
         annotated=unknown.annotated,
     )
+
+
+@cache
+def registry() -> Registry:
+    """What the walk asks."""
+    return registry_of(rows())

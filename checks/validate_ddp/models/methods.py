@@ -7,10 +7,9 @@ from typing import Any
 from validate_ddp.interpreter import attributes, calls, configuration, facts, iteration, metrics, roles, sameness
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import Context, Super, one_more
-from validate_ddp.interpreter.registry import Method, Methods
+from validate_ddp.interpreter.objects import Super, one_more
+from validate_ddp.interpreter.rows import method
 from validate_ddp.interpreter.training import (
-    FSDP,
     Engine,
     Handler,
     Loaded,
@@ -45,7 +44,6 @@ from validate_ddp.models import (
     files,
     networks,
     randomness,
-    sharded,
     unknown,
 )
 
@@ -56,18 +54,14 @@ _SELF = frozenset(
 _PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclasses"})
 
 
-def _scheduler(machine: Machine, scheduler: Scheduler, called: Call) -> Value | None:
-    if called.name == "step":
-        scheduler.stepped = one_more(scheduler.stepped)
-        if called.args:
-            metrics.report(machine, called, called.args[0])
-    return None
+def _schedule(machine: Machine, scheduler: Scheduler, called: Call) -> None:
+    scheduler.stepped = one_more(scheduler.stepped)
+    if called.args:
+        metrics.report(machine, called, called.args[0])
 
 
-def _handler(machine: Machine, handler: Handler, called: Call) -> Value | None:
-    if called.name != "setLevel":
-        return None
-    level = called.argument(0, "level")
+def _set_level(machine: Machine, handler: Handler, called: Call) -> Value:
+    level = called.value("level")
     if any(isinstance(atom, OnRanks) for atom in level) or any(isinstance(a, Rank) for a in reaching(level)):
         handler.quiet = (Const(True),)  # the other ranks log errors only
     return NONE
@@ -104,38 +98,34 @@ def _super(machine: Machine, resource: Super, called: Call) -> Value:
     return call_unknown(machine, instance, called)
 
 
-def _wrapper(machine: Machine, resource: Shell, called: Call) -> Value:
+def _moved_shell(machine: Machine, shell: Shell, called: Call) -> Value:
+    _moved(machine, called)
+    machine.record(facts.Rework(called.name, wrapper=(shell,), device=called.argument(0, "device")), called.site)
+    return (shell,)
+
+
+def _same_shell(machine: Machine, shell: Shell, called: Call) -> Value:
+    _note_mode(machine, called)
+    return (shell,)
+
+
+def _forward_inside(machine: Machine, shell: Shell, called: Call) -> Value:
+    """``ddp.module(x)``: the inner module's forward."""
+    result: Value = ()
+    for inner in bare(shell.inner):
+        if isinstance(inner, Opaque):
+            result = join(result, networks.unknown_forward(machine, inner, called))
+        else:
+            result = join(result, calls.call_atom(machine, inner, called))
+    return result or UNKNOWN
+
+
+def _parts(machine: Machine, shell: Shell, called: Call) -> Value:
+    return (Opaque(called.name, (shell,)),)
+
+
+def _other(machine: Machine, resource: Shell, called: Call) -> Value:
     name = called.name
-    if isinstance(resource, (FSDP, Engine)):
-        sharded.wrapper_method(machine, resource, called)
-    if name in ("to", "cuda"):
-        _moved(machine, called)
-        machine.record(facts.Rework(name, wrapper=(resource,), device=called.argument(0, "device")), called.site)
-        return (resource,)
-    if name in _SELF:
-        _note_mode(machine, called)
-        return (resource,)
-    if name == "module":  # `ddp.module(x)`: the inner module's forward
-        result: Value = ()
-        for inner in bare(resource.inner):
-            if isinstance(inner, Opaque):
-                result = join(result, networks.unknown_forward(machine, inner, called))
-            else:
-                result = join(result, calls.call_atom(machine, inner, called))
-        return result or UNKNOWN
-    if name == "state_dict":
-        return (State(called.site, of=(resource,)),)
-    if name == "load_state_dict":
-        return _load_state(machine, (resource,), called)
-    if name in ("forward", "__call__"):
-        return networks.forward(machine, resource, called)
-    if name in ("no_sync", "join"):
-        return (Context(called.site, name),)
-    if isinstance(resource, Engine) and name == "backward":
-        machine.record(facts.Backward("engine", loss=called.argument(0)), called.site)
-        return NONE
-    if name in ("parameters", "named_parameters", "modules", "children"):
-        return (Opaque(name, (resource,)),)
     handler = machine.registry.method(name) if name in ("set_epoch", "step", "zero_grad") else None
     if handler is not None:
         return handler(machine, resource, called) or UNKNOWN
@@ -163,13 +153,13 @@ def _moved(machine: Machine, called: Call) -> None:
             return
 
 
-def _load_state(machine: Machine, target: Value, called: Call) -> Value:
+def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value:
     state = called.argument(0, "state_dict")
     for part in reaching(state):
         if isinstance(part, Loaded):
             part.consumed = one_more(part.consumed)
     assign = called.argument(-1, "assign")
-    machine.record(facts.LoadState("load_state_dict", target=target, state=state, assign=assign), called.site)
+    machine.record(facts.LoadState("load_state_dict", target=(atom,), state=state, assign=assign), called.site)
     return UNKNOWN
 
 
@@ -222,34 +212,10 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
 
 
-def _backward(machine: Machine, atom: Any, called: Call) -> Value | None:
-    loss: Value = (atom,)
-    machine.record(facts.Backward("backward", loss=loss), called.site)
-    return NONE
-
-
-def _state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return (State(called.site, of=(atom,)),)
-
-
-def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value | None:
-    return _load_state(machine, (atom,), called)
-
-
-def _set_epoch(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record(facts.SetEpoch("set_epoch", target=(atom,), epoch=called.argument(0, "epoch")), called.site)
-    return NONE
-
-
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
     if called.args and constant(called.args[0]) not in ("r", "rb", "w", "wb", "a", "ab", "wt", "x", "r+", "a+", "w+"):
         return None
     return files.opened(machine, (atom,), called.argument(0, "mode"), called)
-
-
-def _write_text(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record(facts.Save(called.name, path=(atom,), role="file"), called.site)
-    return NONE
 
 
 def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -261,11 +227,6 @@ def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     )
     path = called.argument(0, "save_directory")
     machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)
-    return NONE
-
-
-def _export(machine: Machine, atom: Any, called: Call) -> Value | None:
-    machine.record(facts.Save(called.name, path=called.argument(1), role="checkpoint"), called.site)
     return NONE
 
 
@@ -292,20 +253,34 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 DECLARED = (
-    Methods(Super, _super),
-    Methods(Scheduler, _scheduler),
-    Methods(Shell, _wrapper),
-    Methods(Handler, _handler),
-    Methods(Writer, _writer),
-    Method("backward", _backward, fact="backward"),
-    Method("state_dict", _state_dict),
-    Method("load_state_dict", _load_state_dict, fact="load_state"),
-    Method("set_epoch", _set_epoch, fact="set_epoch"),
-    Method("open", _open_path, fact="save"),
-    Method("write_text write_bytes", _write_text, fact="save"),
-    Method("save_pretrained", _save_pretrained, fact="save"),
-    Method("format joinpath", _format),
-    Method("export_to_onnx export_onnx", _export, fact="save"),
-    Method("wait_for_everyone barrier", _barrier, fact="collective"),
-    Method("submit", _submit),
+    method("*", _super, of=Super),
+    method("step", _schedule, of=Scheduler, notes=True),
+    method(
+        "setLevel",
+        _set_level,
+        of=Handler,
+        parameters="level",
+    ),
+    method("*", _writer, of=Writer),
+    method("to cuda", _moved_shell, of=Shell, fact=(facts.Rework, facts.Device)),
+    method(_SELF, _same_shell, of=Shell, fact=facts.Mode),
+    method("module", _forward_inside, of=Shell, fact=facts.Forward),
+    method("state_dict", of=Shell, on="of", makes=State),
+    method("load_state_dict", _load_state_dict, of=Shell, fact=facts.LoadState),
+    method("forward __call__", networks.forward, of=Shell, fact=facts.Forward),
+    method("no_sync join", networks.entered, of=Shell),
+    method("backward", of=Engine, parameters="loss=", fact=facts.Backward, called="engine", result=NONE),
+    method("parameters named_parameters modules children", _parts, of=Shell),
+    method("*", _other, of=Shell),
+    method("backward", on="loss", fact=facts.Backward, result=NONE),
+    method("state_dict", on="of", makes=State),
+    method("load_state_dict", _load_state_dict, fact=facts.LoadState),
+    method("set_epoch", on="target", parameters="epoch", fact=facts.SetEpoch, result=NONE),
+    method("open", _open_path, fact=facts.Save),
+    method("write_text write_bytes", on="path", fact=facts.Save, role="file", result=NONE),
+    method("save_pretrained", _save_pretrained, fact=facts.Save),
+    method("format joinpath", _format),
+    method("export_to_onnx export_onnx", parameters="args= path=", fact=facts.Save, role="checkpoint", result=NONE),
+    method("wait_for_everyone barrier", _barrier, fact=facts.Collective),
+    method("submit", _submit),
 )

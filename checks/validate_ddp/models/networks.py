@@ -8,7 +8,7 @@ from validate_ddp.interpreter import attributes, calls, facts, gradients
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Batch, Container, Context, Dict, List, Output, Tuple
-from validate_ddp.interpreter.registry import Model, api
+from validate_ddp.interpreter.rows import Model, api
 from validate_ddp.interpreter.training import DDP, DP, FSDP, Device, Shell, State, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -31,6 +31,11 @@ _SAME = frozenset(
     """convert_sync_batchnorm convert_syncbn_model deepcopy copy compile script freeze_bn network_to_half
     prepare_model_for_kbit_training optimize_for_inference convert_sync_batchnorm_model get_peft_model""".split()
 )
+
+
+def entered(machine: Machine, atom: Any, call: Call) -> Value:
+    """A method that makes a context, known by the method's name."""
+    return (Context(call.site, call.name),)
 
 
 def _context(name: str) -> Model:
@@ -184,15 +189,17 @@ DECLARED = (
         _wrap(DDP),
         within="*",
         parameters=_INNER,
-        fact="wrap collective",
+        fact=(facts.Wrap, facts.Collective),
     ),
-    api("DDP", _wrap(DDP), within="torch apex", parameters=_INNER, fact="wrap collective"),
-    api("FullyShardedDataParallel FSDP", _wrap(FSDP), within="*", parameters=_INNER, fact="wrap collective"),
-    api("DataParallel", _wrap(DP), within="torch", parameters=_INNER, fact="wrap data_parallel"),
-    api("fully_shard", _fully_shard, within="torch", parameters="module", fact="shard"),
-    api(_SAME, _first, within="torch copy apex peft", parameters="module=", fact="rework"),
+    api("DDP", _wrap(DDP), within="torch apex", parameters=_INNER, fact=(facts.Wrap, facts.Collective)),
+    api(
+        "FullyShardedDataParallel FSDP", _wrap(FSDP), within="*", parameters=_INNER, fact=(facts.Wrap, facts.Collective)
+    ),
+    api("DataParallel", _wrap(DP), within="torch", parameters=_INNER, fact=(facts.Wrap, facts.DataParallel)),
+    api("fully_shard", _fully_shard, within="torch", parameters="module", fact=facts.Shard),
+    api(_SAME, _first, within="torch copy apex peft", parameters="module=", fact=facts.Rework),
     api("initialize", _amp_initialize, within="apex", parameters="models optimizers"),
-    api("device", _device, within="torch", parameters="device index", fact="device"),
+    api("device", _device, within="torch", parameters="device index", fact=facts.Device),
     api("no_grad inference_mode", _context("no_grad"), within="torch"),
     api("Join", _context("join"), within="torch.distributed.algorithms"),
     api(gradients.CUTTING_FUNCTIONS, _cut, within="torch"),

@@ -8,7 +8,7 @@ from validate_ddp.interpreter import binding, facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Container, Open
-from validate_ddp.interpreter.registry import Base, Method, api
+from validate_ddp.interpreter.rows import Base, api, method
 from validate_ddp.interpreter.training import Layer, Optimizer, Prepared, Shell
 from validate_ddp.interpreter.values import (
     NONE,
@@ -39,18 +39,6 @@ _LAYERS = frozenset(
 """Modules of torch.nn that have parameters, or may hold such modules."""
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 _PARAMETRISED = _LAYERS - _HOLDERS
-
-
-def _optimizer(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return (made(machine, symbol, call),)
-
-
-def made(machine: Machine, symbol: Symbol, call: Call) -> Optimizer:
-    """An optimizer over the parameters that its first argument gives."""
-    parameters = call.argument(0, "params")
-    optimizer = Optimizer(call.site, parameters=parameters)
-    machine.record(facts.Optimizer(symbol.last, optimizer=(optimizer,), parameters=parameters), call.site)
-    return optimizer
 
 
 def _layer(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -167,17 +155,20 @@ def _makes_layers(cls: Class) -> bool:
 def _derived(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> Resource | None:
     """The optimizer that an instance of a class of the program is."""
     place, _, last = base.name.rpartition(".")
-    if base.name in ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"):
-        return made(machine, base, call)
     is_one = last in _OPTIMIZERS and f"{place}.".startswith("torch.optim.")
-    return made(machine, base, call) if is_one else None
+    if not is_one and base.name not in ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer"):
+        return None
+    made = _OPTIMIZER.call(machine, base, call)[0]
+    return made if isinstance(made, Optimizer) else None
 
+
+_OPTIMIZER = api(_OPTIMIZERS, within="*", parameters="parameters=params", makes=Optimizer, fact=facts.Optimizer)
 
 DECLARED = (
-    api(_OPTIMIZERS, _optimizer, within="*", fact="optimizer"),
+    _OPTIMIZER,
     api(_LAYERS, _layer, within="torch.nn"),
     Base(_derived),
-    Method("step", step, fact="step"),
-    Method("zero_grad", zero_grad, fact="zero_grad"),
-    Method("append extend insert update add_module register_module", holding),
+    method("step", step, fact=facts.Step),
+    method("zero_grad", zero_grad, fact=facts.ZeroGrad),
+    method("append extend insert update add_module register_module", holding),
 )

@@ -9,7 +9,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Asked, Augmented, Batch, Sequence, Worker
-from validate_ddp.interpreter.registry import Guess, Method, Model, api
+from validate_ddp.interpreter.rows import api, made_of_arguments, method
 from validate_ddp.interpreter.training import RNG
 from validate_ddp.interpreter.values import (
     NONE,
@@ -58,7 +58,7 @@ def _says_random(name: str) -> bool:
 
 def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     library = "torch.cuda" if symbol.name.startswith("torch.cuda.") else symbol.name.partition(".")[0]
-    seed, device_specific = call.argument(0), call.argument(1, "device_specific")
+    seed, device_specific = call.value("seed"), call.value("device_specific")
     machine.record(facts.Seed(symbol.last, seed=seed, library=library, device_specific=device_specific), call.site)
     return NONE
 
@@ -93,11 +93,6 @@ def _is_single(call: Call) -> bool:
         if isinstance(atom, Sequence):
             return all(constant(part) == 1 for part in atom.fields.values())
     return all(constant(value) == 1 for value in call.args)
-
-
-def _transform(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    machine.record(facts.Draw(symbol.last, transform=True), call.site)
-    return (Opaque(f"{symbol.name}()", carried_by(call.given)),)
 
 
 def _named(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -141,19 +136,21 @@ def seed_workers(machine: Machine, call: Call) -> None:
 _SEEDS = SEEDING | {"seed", "manual_seed"}
 
 
-def _find(name: str) -> Model | None:
-    """Of what lies out of sight, the name may say that it is random."""
+def _is_named_random(name: str) -> bool:
+    """Whether, of what lies out of sight, the name says that it is random."""
     root, _, _ = name.partition(".")
-    return _named if root not in vocabulary.LIBRARIES and _says_random(name.rpartition(".")[2]) else None
+    return root not in vocabulary.LIBRARIES and _says_random(name.rpartition(".")[2])
 
+
+_OF_SEED = "seed= device_specific"
 
 DECLARED = (
-    api("manual_seed manual_seed_all seed", _seed, within="torch", fact="seed"),
-    api("seed", _seed, within="random numpy", fact="seed"),
-    api(SEEDING, _seed, within="*", fact="seed"),
-    api((f"torch.{name}" for name in _DRAWS), _draw, fact="draw"),
+    api("manual_seed manual_seed_all seed", _seed, within="torch", parameters=_OF_SEED, fact=facts.Seed),
+    api("seed", _seed, within="random numpy", parameters=_OF_SEED, fact=facts.Seed),
+    api(SEEDING, _seed, within="*", parameters=_OF_SEED, fact=facts.Seed),
+    api((f"torch.{name}" for name in _DRAWS), _draw, fact=facts.Draw),
     api("torch.Generator", _generator),
-    api(_TRANSFORMS, _transform, within="torchvision", fact="draw"),
-    Guess(_find),
-    Method("manual_seed", generator_seeded, fact="seed"),
+    api(_TRANSFORMS, within="torchvision", fact=facts.Draw, transform=True, result=made_of_arguments),
+    api(model=_named, where=_is_named_random),
+    method("manual_seed", generator_seeded, fact=facts.Seed),
 )

@@ -5,20 +5,18 @@ from __future__ import annotations
 from validate_ddp.interpreter import lengths
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.registry import Guess, Model
+from validate_ddp.interpreter.rows import api
 from validate_ddp.interpreter.training import Scheduler
 from validate_ddp.interpreter.values import Function, Opaque, Symbol, Value, bare, join
 
 
-def _find(name: str) -> Model | None:
-    """The model of a learning rate schedule of a library."""
+def _is_schedule(name: str) -> bool:
+    """Whether it is a learning rate schedule of a library."""
     root, _, _ = name.partition(".")
     last = name.rpartition(".")[2]
-    if root == "torch" and ".lr_scheduler." in name and last[:1].isupper():
-        return _schedule
-    if root in ("transformers", "diffusers") and (last == "get_scheduler" or "_schedule" in last):
-        return _schedule
-    return None
+    if root == "torch":
+        return ".lr_scheduler." in name and last[:1].isupper()
+    return root in ("transformers", "diffusers") and (last == "get_scheduler" or "_schedule" in last)
 
 
 def _schedule(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -39,4 +37,4 @@ def _told_by(machine: Machine, value: Value) -> Value:
     return found
 
 
-DECLARED = (Guess(_find),)
+DECLARED = (api(model=_schedule, where=_is_schedule),)

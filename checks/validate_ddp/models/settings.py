@@ -6,7 +6,7 @@ from validate_ddp.interpreter import configuration
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Settings
-from validate_ddp.interpreter.registry import Guess, Model, api
+from validate_ddp.interpreter.rows import api
 from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
 from validate_ddp.interpreter.training import File
 from validate_ddp.interpreter.values import NONE, Const, Opaque, Resource, Symbol, Value, bare, carried_by, reaching
@@ -34,14 +34,14 @@ def _executed(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return NONE
 
 
-def _find(name: str) -> Model | None:
+def _makes_settings(name: str) -> bool:
     if name.startswith("builtins."):  # a name of which nobody knows where it is from
-        return None
-    return _made if ".OmegaConf." in name or name.endswith(_MADE_BY) else None
+        return False
+    return ".OmegaConf." in name or name.endswith(_MADE_BY)
 
 
 DECLARED = (
     api(_READ_BY, _made),
     api("builtins.exec", _executed),
-    Guess(_find),
+    api(model=_made, where=_makes_settings),
 )

@@ -7,8 +7,8 @@ from typing import Any
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.registry import Method, api
-from validate_ddp.interpreter.training import FSDP, Engine, Fabric, Launcher, State, StateOptions
+from validate_ddp.interpreter.rows import api, method, named
+from validate_ddp.interpreter.training import FSDP, Accelerator, Engine, Fabric, Launcher, State, StateOptions, Wrapper
 from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, constant
 from validate_ddp.models import unknown
 
@@ -21,18 +21,7 @@ _OF_FSDP = frozenset(
     """full_optim_state_dict sharded_optim_state_dict scatter_full_optim_state_dict shard_full_optim_state_dict
     optim_state_dict optim_state_dict_to_load summon_full_params""".split()
 )
-_OF_ENGINE = frozenset("save_checkpoint load_checkpoint save_16bit_model save_fp16_model".split())
-_OF_LAUNCHER = {"accelerator": ("save_state", "load_state", "get_state_dict"), "fabric": ("save", "load")}
-
-
-_PARTING = frozenset("parallelize_module distribute_tensor distribute_module PipelineStage pipeline".split())
-
-
-def _partition(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    """Tensor and pipeline parallelism: from here on each rank holds a part of the model."""
-    machine.record(facts.Partition(symbol.last), call.site)
-    first = call.value("module")
-    return (first if symbol.last == "parallelize_module" else ()) or (Opaque(symbol.name + "()"),)
+_PARTING = frozenset("distribute_tensor distribute_module PipelineStage pipeline".split())
 
 
 def _record(machine: Machine, call: Call, name: str, receiver: Value, sure: bool) -> None:
@@ -73,24 +62,13 @@ def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (StateOptions(call.site, dict(call.keywords)),)
 
 
-def _of_fsdp(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    _record(machine, call, symbol.last, call.value("model"), sure=True)
-    return (Opaque(symbol.last + "()"),)
+def _of_wrapper(machine: Machine, wrapper: Wrapper, call: Call) -> None:
+    _record(machine, call, call.name, call.receiver, sure=True)
 
 
-def wrapper_method(machine: Machine, wrapper: FSDP | Engine, call: Call) -> None:
-    """Note a method of an FSDP wrapper or a DeepSpeed engine that every rank must call."""
-    name = call.name
-    wanted = _OF_ENGINE if isinstance(wrapper, Engine) else ("state_dict", "summon_full_params")
-    if name in wanted:
-        _record(machine, call, name, call.receiver, sure=True)
-
-
-def launcher_method(machine: Machine, launcher: Launcher, call: Call) -> None:
-    """Note a method of an Accelerator or a Fabric that shares the state's shards between the ranks."""
-    if call.name in _OF_LAUNCHER[launcher.called] and not launcher.single:
-        sure = isinstance(launcher, Fabric) or bool(launcher.sharded)
-        _record(machine, call, call.name, call.receiver, sure)
+def _of_launcher(machine: Machine, launcher: Launcher, call: Call) -> None:
+    if not launcher.single:
+        _record(machine, call, call.name, call.receiver, isinstance(launcher, Fabric) or bool(launcher.sharded))
 
 
 def note_plugins(launcher: Launcher, call: Call) -> None:
@@ -101,25 +79,37 @@ def note_plugins(launcher: Launcher, call: Call) -> None:
             launcher.sharded = TRUE
 
 
-def consolidate(machine: Machine, atom: Any, call: Call) -> Value:
-    """``ZeroRedundancyOptimizer.consolidate_state_dict()``: every rank sends its shard."""
-    _record(machine, call, call.name, (), sure=True)
-    return NONE
-
-
 _PARALLEL = "torch.distributed.tensor torch.distributed._tensor torch.distributed.pipelining"
 
 DECLARED = (
     api("StateDictOptions", _options, within="torch.distributed"),
-    api(_PARTING, _partition, within=_PARALLEL, parameters="module", fact="partition"),
+    api("parallelize_module", within=_PARALLEL, parameters="module", fact=facts.Partition, result="module"),
+    api(_PARTING, within=_PARALLEL, fact=facts.Partition, result=named),
     api(
         _CHECKPOINT,
         _checkpoint,
         within="torch.distributed.checkpoint",
         parameters="* no_dist process_group",
-        fact="sharded_state",
+        fact=facts.ShardedState,
     ),
-    api(_STATES, _states, within="torch.distributed.checkpoint", parameters="model * options", fact="sharded_state"),
-    api(_OF_FSDP, _of_fsdp, within="torch.distributed.fsdp", parameters="model=model=module", fact="sharded_state"),
-    Method("consolidate_state_dict", consolidate, fact="sharded_state"),
+    api(_STATES, _states, within="torch.distributed.checkpoint", parameters="model * options", fact=facts.ShardedState),
+    api(
+        _OF_FSDP,
+        within="torch.distributed.fsdp",
+        parameters="receiver=model=module",
+        fact=facts.ShardedState,
+        sure=True,
+        result=lambda name, call: (Opaque(name.rpartition(".")[2] + "()"),),
+    ),
+    method("state_dict summon_full_params", _of_wrapper, of=FSDP, notes=True, fact=facts.ShardedState),
+    method(
+        "save_checkpoint load_checkpoint save_16bit_model save_fp16_model",
+        _of_wrapper,
+        of=Engine,
+        notes=True,
+        fact=facts.ShardedState,
+    ),
+    method("save_state load_state get_state_dict", _of_launcher, of=Accelerator, notes=True, fact=facts.ShardedState),
+    method("save load", _of_launcher, of=Fabric, notes=True, fact=facts.ShardedState),
+    method("consolidate_state_dict", fact=facts.ShardedState, receiver=(), sure=True, result=NONE),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import gradients
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.registry import Method
+from validate_ddp.interpreter.rows import method
 from validate_ddp.interpreter.values import Opaque, Resource, Value, carried_by
 
 
@@ -26,4 +26,4 @@ def _clone(machine: Machine, atom: Any, called: Call) -> Value | None:
     return (Opaque(atom.name, atom.carries),) if isinstance(atom, Opaque) and gradients.live((atom,)) else None
 
 
-DECLARED = (Method(" ".join(gradients.CUTTING_METHODS), _cut), Method("clone", _clone))
+DECLARED = (method(" ".join(gradients.CUTTING_METHODS), _cut), method("clone", _clone))
