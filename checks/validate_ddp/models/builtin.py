@@ -253,8 +253,8 @@ def _set_default(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A variable with a default is a setting of the job; one that must be there may be the launcher's or the node's."""
-    default = call.argument(1, "default")
-    return attributes.environment(machine, call.argument(0), constant(default) not in (..., None))
+    default = call.value("default")
+    return attributes.environment(machine, call.value("key"), constant(default) not in (..., None))
 
 
 def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -295,7 +295,7 @@ DECLARED = (
     api(_named("type"), _type),
     api([*_named("vars"), "functools.partial"], parameters="object=", result="object"),
     api(_named("any all"), _any_all),
-    api("os.getenv os.environ.get os.environ.pop", _getenv),
+    api("os.getenv os.environ.get os.environ.pop", _getenv, parameters="key= default"),
     api("os.environ.setdefault", _set_default),
     api("functools.wraps", result=(Symbol("functools.wrapper"),)),
     api("argparse.Namespace types.SimpleNamespace", _namespace),

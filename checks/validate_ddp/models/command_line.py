@@ -37,8 +37,8 @@ def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
                 facts.Option(
                     destination,
                     option=value,
-                    default=call.argument(-1, "default"),
-                    required=call.argument(-1, "required"),
+                    default=call.value("default"),
+                    required=call.value("required"),
                     parser=parser,
                 ),
                 call.site,
@@ -49,8 +49,8 @@ def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
 
 def _note_rank(machine: Machine, call: Call) -> None:
     """Remember an option that is the launcher's rank by default: that is more than its name."""
-    ranks = tuple(atom for atom in bare(call.argument(-1, "default")) if isinstance(atom, Rank) and not atom.named)
-    names = [constant(call.argument(-1, "dest")), *(constant(value) for value in call.args)]
+    ranks = tuple(atom for atom in bare(call.value("default")) if isinstance(atom, Rank) and not atom.named)
+    names = [constant(call.value("dest")), *(constant(value) for value in call.args)]
     long = [name for name in names if isinstance(name, str) and not (name.startswith("-") and name[1:2] != "-")]
     if ranks and long:
         machine.switches[long[0].lstrip("-").replace("-", "_")] = ranks
@@ -83,4 +83,4 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     return namespace
 
 
-DECLARED = (method("add_argument", _declared, fact=facts.Option),)
+DECLARED = (method("add_argument", _declared, parameters="* default required dest", fact=facts.Option),)

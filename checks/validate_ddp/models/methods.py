@@ -154,11 +154,11 @@ def _moved(machine: Machine, called: Call) -> None:
 
 
 def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value:
-    state = called.argument(0, "state_dict")
+    state = called.value("state_dict")
     for part in reaching(state):
         if isinstance(part, Loaded):
             part.consumed = one_more(part.consumed)
-    assign = called.argument(-1, "assign")
+    assign = called.value("assign")
     machine.record(facts.LoadState("load_state_dict", target=(atom,), state=state, assign=assign), called.site)
     return UNKNOWN
 
@@ -215,17 +215,17 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
     if called.args and constant(called.args[0]) not in ("r", "rb", "w", "wb", "a", "ab", "wt", "x", "r+", "a+", "w+"):
         return None
-    return files.opened(machine, (atom,), called.argument(0, "mode"), called)
+    return files.opened(machine, (atom,), called.value("mode"), called)
 
 
 def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
-    if constant(called.argument(-1, "is_main_process")) is ... and "is_main_process" in called.keywords:
+    if constant(called.value("is_main_process")) is ... and "is_main_process" in called.keywords:
         return NONE
     name = atom.name.lower() if isinstance(atom, Opaque) else ""
     role: facts.Role = (
         "file" if any(word in name for word in ("token", "processor", "config", "extractor")) else "checkpoint"
     )
-    path = called.argument(0, "save_directory")
+    path = called.value("save_directory")
     machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)
     return NONE
 
@@ -252,6 +252,8 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
     return UNKNOWN
 
 
+_OF_LOADING = "state_dict * assign"
+
 DECLARED = (
     method("*", _super, of=Super),
     method("step", _schedule, of=Scheduler, notes=True),
@@ -266,7 +268,7 @@ DECLARED = (
     method(_SELF, _same_shell, of=Shell, fact=facts.Mode),
     method("module", _forward_inside, of=Shell, fact=facts.Forward),
     method("state_dict", of=Shell, on="of", makes=State),
-    method("load_state_dict", _load_state_dict, of=Shell, fact=facts.LoadState),
+    method("load_state_dict", _load_state_dict, of=Shell, parameters=_OF_LOADING, fact=facts.LoadState),
     method("forward __call__", networks.forward, of=Shell, fact=facts.Forward),
     method("no_sync join", networks.entered, of=Shell),
     method("backward", of=Engine, parameters="loss=", fact=facts.Backward, called="engine", result=NONE),
@@ -274,11 +276,11 @@ DECLARED = (
     method("*", _other, of=Shell),
     method("backward", on="loss", fact=facts.Backward, result=NONE),
     method("state_dict", on="of", makes=State),
-    method("load_state_dict", _load_state_dict, fact=facts.LoadState),
+    method("load_state_dict", _load_state_dict, parameters=_OF_LOADING, fact=facts.LoadState),
     method("set_epoch", on="target", parameters="epoch", fact=facts.SetEpoch, result=NONE),
-    method("open", _open_path, fact=facts.Save),
+    method("open", _open_path, parameters="mode", fact=facts.Save),
     method("write_text write_bytes", on="path", fact=facts.Save, role="file", result=NONE),
-    method("save_pretrained", _save_pretrained, fact=facts.Save),
+    method("save_pretrained", _save_pretrained, parameters="save_directory * is_main_process", fact=facts.Save),
     method("format joinpath", _format),
     method("export_to_onnx export_onnx", parameters="args= path=", fact=facts.Save, role="checkpoint", result=NONE),
     method("wait_for_everyone barrier", _barrier, fact=facts.Collective),

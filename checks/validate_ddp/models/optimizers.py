@@ -60,7 +60,7 @@ def holding(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 def step(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``optimizer.step()``, or the step of a gradient scaler which is given the optimizer."""
-    for closure in bare(called.argument(0, "closure")):  # LBFGS runs forward and backward itself
+    for closure in bare(called.value("closure")):  # LBFGS runs forward and backward itself
         if isinstance(closure, Function):
             machine.call(closure)
     target = _target(atom, called) or next((part for part in bare(called.argument(0)) if _is_optimizer(part)), None)
@@ -168,7 +168,7 @@ DECLARED = (
     _OPTIMIZER,
     api(_LAYERS, _layer, within="torch.nn"),
     Base(_derived),
-    method("step", step, fact=facts.Step),
+    method("step", step, parameters="closure", fact=facts.Step),
     method("zero_grad", zero_grad, fact=facts.ZeroGrad),
     method("append extend insert update add_module register_module", holding),
 )

@@ -81,7 +81,7 @@ def _draw(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """Noise, time steps and latents: what is drawn outside of loops initialises something."""
     if machine.loops and Flag.NO_GRAD not in machine.flags and not _is_single(call):
         sized = tuple(part for part in carried_by(call.given) if isinstance(part, Batch))
-        machine.record(facts.Draw(symbol.last, generator=call.argument(-1, "generator"), sized=sized), call.site)
+        machine.record(facts.Draw(symbol.last, generator=call.value("generator"), sized=sized), call.site)
     value: Value = (Opaque(f"torch.{symbol.last}()", carried_by(call.given)),)
     return gradients.cut(value) if machine.gathers else value
 
@@ -148,7 +148,7 @@ DECLARED = (
     api("manual_seed manual_seed_all seed", _seed, within="torch", parameters=_OF_SEED, fact=facts.Seed),
     api("seed", _seed, within="random numpy", parameters=_OF_SEED, fact=facts.Seed),
     api(SEEDING, _seed, within="*", parameters=_OF_SEED, fact=facts.Seed),
-    api((f"torch.{name}" for name in _DRAWS), _draw, fact=facts.Draw),
+    api((f"torch.{name}" for name in _DRAWS), _draw, parameters="* generator", fact=facts.Draw),
     api("torch.Generator", _generator),
     api(_TRANSFORMS, within="torchvision", fact=facts.Draw, transform=True, result=made_of_arguments),
     api(model=_named, where=_is_named_random),
