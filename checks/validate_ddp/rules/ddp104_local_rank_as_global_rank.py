@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.names import GLOBAL_RANK, NODE, OF_NODE, OF_ONE_NODE
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare
 from validate_ddp.rehearse.run import Run
@@ -101,12 +102,6 @@ INVALID = (
     dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ["WORLD_SIZE"]))  # expect
     """,
 )
-_OF_NODES = (
-    b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
-    b"SLURM_JOB_NODELIST", b"SLURM_NODELIST",
-)  # fmt: skip
-
-_ENDS = (b" ", b"\n", b"\r", b"'", b'"', b"`", b"\\", b"]", b")", b",")
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -122,7 +117,7 @@ def check(program: Program) -> Iterator[Proposal]:
         message = _mixed(program, fact, fact.rank, size)
         if message is None:
             continue
-        severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if _of_several_nodes(program) else WARNING
+        severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if program.speaks_of(NODE) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
         yield propose(program, fact, severity, message)
@@ -133,21 +128,12 @@ def _is_guessed(*values: Value) -> bool:
     return any(isinstance(atom, (Rank, WorldSize)) and atom.named for value in values for atom in bare(value))
 
 
-def _of_several_nodes(program: Program) -> bool:
-    """Whether the files speak of nodes; a usage line with `--nnodes=1` does not."""
-    if program.mentions(*(word for word in _OF_NODES if word != b"nnodes")):
-        return True
-    single = [b"nnodes" + between + b"1" + after for between in (b"=", b" ") for after in _ENDS]
-    return program.times(b"nnodes") > program.times(*single)
-
-
 def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Value, size: Value) -> str | None:
     """What is wrong with this rank beside this world size; None where both are of one kind, or one is not known."""
     known = isinstance(fact, facts.ProcessGroup) and _has_global_rank_beside(fact)
     scopes = {atom.scope if atom.sure or atom.option or known else "" for atom in bare(rank) if isinstance(atom, Rank)}
     sizes = {atom.local for atom in bare(size) if isinstance(atom, WorldSize)}
-    text = fact.world_size_text.lower() if isinstance(fact, facts.ProcessGroup) else ""
-    if any(word in text for word in ("gpu", "device", "local", "nproc")):
+    if isinstance(fact, facts.ProcessGroup) and OF_ONE_NODE.matches(fact.world_size_text):
         return None  # a world of one node, as it seems
     whole = sizes == {False} if size else True  # the default is the world of the launcher, or of the group
     if scopes == {"local"} and whole:
@@ -159,7 +145,7 @@ def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Val
         return (
             "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
         )
-    if isinstance(fact, facts.ProcessGroup) and scopes == {"global"} and sizes == {True} and _of_several_nodes(program):
+    if isinstance(fact, facts.ProcessGroup) and scopes == {"global"} and sizes == {True} and program.speaks_of(NODE):
         return "`device_count()` is passed as `world_size` beside a global rank: the second node's ranks are too high"
     return None
 
@@ -170,16 +156,13 @@ def _has_global_rank_beside(fact: facts.ProcessGroup) -> bool:
     `args.local_rank, args.rank = get_envs()`: then the two are not one number, wherever they come from.
     """
     holder, _, last = fact.rank_text.rpartition(".")
-    if "local" not in last.lower():
+    if not OF_NODE.matches(last):
         return False
     for names in _names_at(fact, holder):
-        for name in _GLOBAL:
+        for name in GLOBAL_RANK.words:
             if any(isinstance(atom, Rank) and atom.scope == "global" for atom in bare(names.get(name, ()))):
                 return True
     return False
-
-
-_GLOBAL = ("rank", "global_rank", "world_rank")
 
 
 def _names_at(fact: Fact, holder: str) -> Iterator[dict[str, Value]]:
