@@ -118,6 +118,13 @@ SEVERAL_NODES = Mention(
     case='rank = int(os.environ["RANK"])',
     otherwise="a save on every node is only an advice",
 )
+_MORE_THAN_ONE = ("$", "{", "<", "N", "1:", *"23456789", *(f"1{digit}" for digit in range(10)))
+SEVERAL_STARTED = Mention(
+    "a usage line starts the script on several nodes",
+    *(f"nnodes{sign}{number}" for sign in "= " for number in _MORE_THAN_ONE),
+    case="# torchrun --nnodes=2 --nproc_per_node=8 train.py",
+    otherwise="a local rank for a rank in a script for several nodes counts as one that may work",
+)
 EACH_NODE = Mention(
     "each node is to have a checkpoint of its own",
     "save_on_each_node",

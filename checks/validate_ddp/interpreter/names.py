@@ -256,7 +256,7 @@ OF_ONE_NODE = Guess(
 NODE = Guess(
     "how many nodes there are, or which of them this is",
     "value",
-    holds="""nnodes node_rank group_rank slurm_nodeid slurm_job_num_nodes slurm_job_nodelist slurm_nodelist""",
+    ends="nnodes node_rank group_rank slurm_nodeid slurm_job_num_nodes slurm_job_nodelist slurm_nodelist",
     case='node = int(os.environ["SLURM_NODEID"])',
     otherwise="a script for several nodes counts as one for a single node, where the local rank is the rank",
 )

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.names import GLOBAL_RANK, NODE, OF_NODE, OF_ONE_NODE
 from validate_ddp.interpreter.trace import Program
@@ -117,7 +117,7 @@ def check(program: Program) -> Iterator[Proposal]:
         message = _mixed(program, fact, fact.rank, size)
         if message is None:
             continue
-        severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if program.speaks_of(NODE) else WARNING
+        severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if _of_several_nodes(program) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
         yield propose(program, fact, severity, message)
@@ -126,6 +126,11 @@ def check(program: Program) -> Iterator[Proposal]:
 def _is_guessed(*values: Value) -> bool:
     """Whether only its name says that one of the two numbers is a rank, or the number of ranks."""
     return any(isinstance(atom, (Rank, WorldSize)) and atom.named for value in values for atom in bare(value))
+
+
+def _of_several_nodes(program: Program) -> bool:
+    """Whether the code deals with nodes, or a usage line starts more than one."""
+    return program.speaks_of(NODE) or program.mentions(mentions.SEVERAL_STARTED)
 
 
 def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Value, size: Value) -> str | None:
@@ -145,7 +150,7 @@ def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Val
         return (
             "the local rank is passed as `rank`: on a second node the same ranks exist again, and the job never starts"
         )
-    if isinstance(fact, facts.ProcessGroup) and scopes == {"global"} and sizes == {True} and program.speaks_of(NODE):
+    if isinstance(fact, facts.ProcessGroup) and scopes == {"global"} and sizes == {True} and _of_several_nodes(program):
         return "`device_count()` is passed as `world_size` beside a global rank: the second node's ranks are too high"
     return None
 

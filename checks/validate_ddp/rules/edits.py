@@ -48,7 +48,8 @@ def _may_be_alone(program: Program) -> bool:
 def _says_alone(node: Node) -> bool:
     if isinstance(node, syntax.Compare):
         sides = [node.left, *node.comparators]
-        if any(isinstance(side, (syntax.Tuple, syntax.List)) and side.elts == [_ALONE, _ZERO] for side in sides):
+        listed = [side.elts for side in sides if isinstance(side, (syntax.Tuple, syntax.List))]
+        if any(elements in ([_ALONE, _ZERO], [_ZERO, _ALONE]) for elements in listed):
             return True
         return _ALONE in sides and any(map(_is_of_rank, sides))
     if isinstance(node, syntax.Assign):
@@ -57,11 +58,9 @@ def _says_alone(node: Node) -> bool:
         return any(SOME_RANK.matches(each.name) and each.default == _ALONE for each in node.args.parameters)
     if not isinstance(node, syntax.Call):
         return False
-    asked = any(_is_of_rank(argument) for argument in node.args)  # `os.environ.get("RANK", -1)`, `--local_rank`
-    given = {keyword.arg: keyword.value for keyword in node.keywords}
-    values = [*node.args, given.get("default")] if asked else []
-    values += [value for name, value in given.items() if name and SOME_RANK.matches(name)]
-    return any(value in (_ALONE, syntax.Constant("-1")) for value in values)
+    given = node.args[1:] if node.args and _is_of_rank(node.args[0]) else []  # `os.environ.get("RANK", -1)`
+    given = [*given, *(keyword.value for keyword in node.keywords if SOME_RANK.matches(keyword.arg or ""))]
+    return any(value in (_ALONE, syntax.Constant("-1")) for value in given)
 
 
 def _is_of_rank(node: Expression) -> bool:
