@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact, Flag, Loop
+from validate_ddp.interpreter.names_of_training import GRADIENT
 from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import DDP
@@ -127,15 +128,8 @@ def seen_from_loop(fact: Fact, loop: Loop) -> Site:
 
 def gradients_reduced_by_hand(program: Program) -> bool:
     """Whether gradients may go through a collective of the script's own."""
-    if program.mentions(
-        b"average_grad", b"sync_grad", b"reduce_grad", b"allreduce_grad", b"grad_sync", b"reduce_param"
-    ):
-        return True
-    return any(
+    return program.mentions(mentions.AVERAGED_BY_HAND) or any(
         fact.name.lstrip("_").startswith(("all_reduce", "allreduce", "reduce"))
-        and any(
-            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads", "grads")
-            for atom in bare(fact.arguments)
-        )
+        and any(GRADIENT.matches(getattr(atom, "name", "")) for atom in bare(fact.arguments))
         for fact in program.facts(facts.Collective)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import configuration, facts, gradients, metrics, roles, vocabulary
+from validate_ddp.interpreter import configuration, facts, gradients, metrics, names, roles, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Container, Dict, Mapping, Options, Settings
 from validate_ddp.interpreter.training import Accelerator, BatchSampler, Loader, Mesh, Wrapper
@@ -169,7 +169,7 @@ def _variable(machine: Machine, key: str, alike: bool) -> Value:
         return (Rank(vocabulary.RANK_VARIABLES[key]),)
     if key in vocabulary.WORLD_VARIABLES:
         return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
-    return (Opaque(key, (), alike and vocabulary.OF_A_PROCESS.isdisjoint(key.lower().split("_"))),)
+    return (Opaque(key, (), alike and not names.OF_A_PROCESS.matches(key)),)
 
 
 def note_world(machine: Machine, key: Value, value: Value) -> None:

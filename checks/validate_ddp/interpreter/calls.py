@@ -20,6 +20,7 @@ from validate_ddp.interpreter import (
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
+from validate_ddp.interpreter.names_of_training import DATASET, REDUCING, SCHEDULE
 from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
 from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import (
@@ -227,7 +228,7 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
     key = id(function.node)
-    if "schedul" in function.name:
+    if SCHEDULE.matches(function.name):
         lengths.note_schedule(machine, function.name, None, call)
     who: ranks.Who = "all"
     if "rank-zero" in function.marks or "local-zero" in function.marks:
@@ -272,7 +273,7 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             machine.leave(names)
     if machine.gathers and "no_grad" in function.marks:
         value = gradients.cut(value)
-    if metrics.may_reduce(function.name):
+    if REDUCING.matches(function.name):
         value = metrics.put_together(call, value)
     machine.results[key] = join(machine.results.get(key, ()), value)
     machine.fruitless[here] = machine.fruitless.get(here, 0) + 1 if len(machine.facts) == known else 0
@@ -348,7 +349,7 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
 
 
 def _is_dataset(base: Any) -> bool:
-    return isinstance(base, Symbol) and base.last.endswith(("Dataset", "Folder"))
+    return isinstance(base, Symbol) and DATASET.matches(base.last)
 
 
 def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from validate_ddp.interpreter import metrics, ranks, roles, sameness, vocabulary
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names import DEVICE_NUMBER
 from validate_ddp.interpreter.objects import Container, Sequence
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import (
@@ -40,7 +41,7 @@ def atom_truth(atom: Any) -> Truth:
     if isinstance(atom, RankTest):
         return atom
     if isinstance(atom, Rank):
-        if atom.named in vocabulary.DEVICE_NUMBER:
+        if atom.named in DEVICE_NUMBER.words:
             return RankTest("unclear", exact=False, sure=False)  # `if args.gpu:`
         if atom.scope == "group":
             return _of_group(atom)
@@ -278,7 +279,7 @@ def _rank_test(rank: Rank, operator: str, other: Value) -> Truth:
     truth = _split_by(rank, operator, other)
     if not rank.named:
         return truth
-    if rank.named in vocabulary.DEVICE_NUMBER and (isinstance(truth, bool) or operator not in _EQUALITIES):
+    if rank.named in DEVICE_NUMBER.words and (isinstance(truth, bool) or operator not in _EQUALITIES):
         return None if isinstance(truth, bool) else RankTest("unclear", exact=False, sure=False)  # `if args.gpu >= 0:`
     return RankTest(truth.who, truth.exact, truth.rest, sure=False) if isinstance(truth, RankTest) else truth
 

@@ -9,6 +9,7 @@ from validate_ddp.interpreter import calls, facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names import FIRST, LOCK
 from validate_ddp.interpreter.objects import Context, Generator
 from validate_ddp.interpreter.values import Const, Instance, Opaque, Value, bare
 
@@ -41,15 +42,15 @@ def entering(machine: Machine, value: Value) -> Iterator[Value]:
         elif isinstance(atom, Generator):
             held = atom.fields.get("*", ())
             function = atom.site.function  # `with torch_distributed_zero_first(rank):`
-            if function.endswith("_first") or _lets_one_go_first(machine, atom.site.path, function):
+            if FIRST.matches(function) or _lets_one_go_first(machine, atom.site.path, function):
                 flags.append(Flag.IN_TURN)
         elif isinstance(atom, Opaque):
             last = atom.name.removesuffix("()").rpartition(".")[2]
             if last in _FLAGS:
                 flags.append(_perhaps(_FLAGS[last]))
-            elif last.endswith("_first"):
+            elif FIRST.matches(last):
                 flags.append(Flag.PROCESS_FIRST)
-            elif "lock" in last.lower():
+            elif LOCK.matches(last):
                 flags.append(Flag.LOCKED)
         elif isinstance(atom, Instance):
             for name in ("__enter__", "__exit__"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.names_of_training import FROZEN, KEEPING
 from validate_ddp.interpreter.objects import Flow, Gathered, List, Output, Rescaled, Term
 from validate_ddp.interpreter.training import DDP, FSDP, Engine, Prepared
 from validate_ddp.interpreter.values import TRUE, Opaque, Resource, Value, WorldSize, bare, constant, merged, reaching
@@ -44,13 +45,7 @@ def is_trained(machine: Machine, wrapper: Resource, call: Call) -> Value:
     """True for the forward of a model that is being trained: a wrapper's, with gradients on, and not a teacher's."""
     if not isinstance(wrapper, TRAINED) or is_off(machine):
         return ()
-    name = last_name(call.node.func).lower() if call.node else ""
-    return () if any(word in name for word in _FROZEN) else TRUE
-
-
-_FROZEN = ("teacher", "ema", "momentum", "target", "frozen", "ref_", "reference", "key_enc", "encoder_k", "_k")
-_KEEPING = ("queue", "bank", "memory", "momentum", "buffer", "center")
-"""In the names of functions that keep gathered features for later steps, where they have no gradient by design."""
+    return () if call.node and FROZEN.matches(last_name(call.node.func)) else TRUE
 
 
 def live(value: Value) -> list[Output]:
@@ -108,8 +103,7 @@ def collect(machine: Machine, call: Call, name: str, tensor: Value, reduces: boo
 
 
 def _is_kept(machine: Machine) -> bool:
-    names = [frame.function.name.lower() for frame in machine.frames if frame.function is not None]
-    return any(word in name for name in names for word in _KEEPING)
+    return any(frame.function is not None and KEEPING.matches(frame.function.name) for frame in machine.frames)
 
 
 def receive(machine: Machine, destination: Value, carried: tuple[Any, ...]) -> None:

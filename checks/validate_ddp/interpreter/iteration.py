@@ -7,6 +7,7 @@ from typing import Any
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names_of_training import COUNTING, PASSING
 from validate_ddp.interpreter.objects import (
     Batch,
     Dict,
@@ -43,8 +44,6 @@ _DEEPEST = 3
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
 _ITEM = Item(_NOWHERE)
 """Carried by what was drawn from something unknown."""
-_COUNTERS = frozenset({"range", "trange", "xrange", "count", "arange", "epoch_range", "cycle"})
-_TRANSPARENT = frozenset({"tqdm", "enumerate", "list", "iter", "track", "progress_bar", "zip", "log_every", "reversed"})
 
 
 def element(value: Value, depth: int = 0) -> Value:
@@ -112,9 +111,9 @@ def counting(node: Expression, value: Value) -> tuple[bool, bool]:
     """Whether a loop over ``node`` counts (epochs, steps), and whether it surely runs only once."""
     if isinstance(node, Call):
         last = last_name(node.func)
-        if last in _COUNTERS:
+        if last in COUNTING.words:
             return True, _runs_once(node.args) or _is_short(value)
-        if last in _TRANSPARENT and node.args:
+        if last in PASSING.words and node.args:
             return counting(node.args[0], value)
     if any(isinstance(atom, Range) for atom in bare(value)):
         return True, False

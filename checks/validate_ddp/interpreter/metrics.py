@@ -8,6 +8,7 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names_of_training import AGGREGATE, MODULE, REPORTS
 from validate_ddp.interpreter.objects import Batch, Container, List, Reduced, Summed
 from validate_ddp.interpreter.values import Instance, Opaque, Site, Symbol, Value, bare, carried_by, join, merged
 from validate_ddp.source.syntax import JoinedStr
@@ -17,17 +18,6 @@ SUMMED = Summed(_NOWHERE)
 """Carried by what was added up over the batches of a loop."""
 REDUCED = Reduced(_NOWHERE)
 """Carried by what a collective, or something that may be one, was applied to."""
-
-_REPORTS = frozenset(
-    """print info warning log add_scalar add_scalars log_metric log_metrics log_dict write report track
-    add_hparams""".split()
-)
-_AGGREGATES = frozenset(
-    """mean sum average nanmean fmean accuracy_score f1_score roc_auc_score average_precision_score
-    mean_squared_error mean_absolute_error r2_score""".split()
-)
-_REDUCING = ("reduce", "gather", "sync", "average_across", "aggregate", "merge", "collect", "bcast", "broadcast")
-_known: dict[str, bool] = {}
 
 
 def _is_of_batches(carries: tuple[Any, ...]) -> bool:
@@ -62,7 +52,7 @@ def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
         return carries
     if call.name == "append":  # of numpy: all batches so far
         return merged(SUMMED, *carries)
-    if call.name in _AGGREGATES and any(isinstance(atom, List) for atom in bare(call.given)):
+    if call.name in AGGREGATE.words and any(isinstance(atom, List) for atom in bare(call.given)):
         return merged(SUMMED, *carries)
     return carries
 
@@ -106,13 +96,6 @@ def _held(value: Value) -> list[Any]:
     return found
 
 
-def may_reduce(name: str) -> bool:
-    """Whether something unknown of that name may put the ranks' values together."""
-    if name not in _known:
-        _known[name] = any(word in name.lower() for word in _REDUCING)
-    return _known[name]
-
-
 def collective_in_method(machine: Machine) -> None:
     """A collective runs: the objects in whose methods it does may hold the numbers of all ranks from here on."""
     for frame in machine.frames:
@@ -125,7 +108,7 @@ def taken_in(machine: Machine, holder: Any, carries: tuple[Any, ...], mark: Summ
     """A method that is not walked was given something of a batch: what its object says afterwards comes from it."""
     if not isinstance(holder, Instance) or not _is_of_batches(carries):
         return
-    if any(isinstance(base, Symbol) and base.last.endswith("Module") for base in holder.cls.lineage()):
+    if any(isinstance(base, Symbol) and MODULE.matches(base.last) for base in holder.cls.lineage()):
         return  # a model forgets
     given = (Opaque("", merged(mark, *carries)),)
     machine.write(holder.fields, "*given", join(holder.fields.get("*given", ()), given))
@@ -140,7 +123,7 @@ def report(machine: Machine, call: Call, value: Value = ()) -> None:
     """Record that a number summed up over batches is printed, logged, or steers a schedule."""
     if value:
         noted(machine, call.name, value, call.site)
-    elif call.name in _REPORTS:
+    elif call.name in REPORTS.words:
         parts = _parts(machine, call) if SUMMED in carried_by(call.given) else ()
         if len(parts) < _SEVERAL:
             noted(machine, call.name, call.given, call.site)

@@ -1,13 +1,13 @@
 """Roles that a name gives to a value which is otherwise unknown, and what decorators make of a function.
 
-All guesses from names are made here, and marked: no finding that rests on one is an error.
+What ``names`` guesses becomes a value here, and is marked: no finding that rests on it is an error.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter import names, vocabulary
 from validate_ddp.interpreter.training import Launcher
 from validate_ddp.interpreter.values import (
     Const,
@@ -28,19 +28,14 @@ from validate_ddp.source.traversal import last_name
 def suggested(name: str, carries: tuple[Any, ...] = (), alike: bool = False) -> Value:
     """An unknown value called ``name``: a rank or world size where the name says so, marked as a guess."""
     last = name.rpartition(".")[2].lower().lstrip("_")
-    return _number(last) or (Opaque(name, carries, alike and vocabulary.OF_A_RANK.isdisjoint(last.split("_"))),)
+    return _number(last) or (Opaque(name, carries, alike and not names.OF_A_RANK.matches(last)),)
 
 
 def _number(last: str) -> Value:
-    if last in vocabulary.GLOBAL_RANK:
-        return (Rank("global", named=last),)
-    if last in vocabulary.LOCAL_RANK:
-        return (Rank("local", named=last),)
-    if last in vocabulary.GROUP_RANK:
-        return (Rank("group", named=last),)
-    if last in vocabulary.WORLD_SIZE:
-        return (WorldSize(named=True),)
-    return ()
+    scope = names.says_rank(last)
+    if scope is not None:
+        return (Rank(scope, named=last),)
+    return (WorldSize(named=True),) if last in names.WORLD_SIZE.words else ()
 
 
 def called(name: str, is_method: bool = False) -> Value:
@@ -49,12 +44,10 @@ def called(name: str, is_method: bool = False) -> Value:
     truth = hinted(last)
     if isinstance(truth, RankTest):
         return (truth,)
-    if last.startswith("get_") and last.endswith("parallel_rank"):
+    if last.startswith("get_") and names.GROUP_RANK_GETTER.matches(last):
         return (Rank("group", named=last),)
     of = last.removeprefix("get_")
-    if of == last and (last in vocabulary.DEVICE_NUMBER or last == "rank_id"):
-        return ()
-    if of == last and last in vocabulary.GLOBAL_RANK and last != "global_rank" and not is_method:
+    if of == last and (last in names.OF_NO_PROCESS.words or (last in names.RANKING.words and not is_method)):
         return ()
     return _number(of)
 
@@ -66,13 +59,13 @@ def hinted(name: str) -> bool | RankTest | None:
     guess, and marked as one.
     """
     last = name.rpartition(".")[2].lower().lstrip("_")
-    if last in vocabulary.ADDRESS:
+    if last in names.ADDRESS.words:
         return RankTest("unclear", exact=False, sure=False)
-    if last in vocabulary.MAIN_PROCESS:
+    if last in names.MAIN_PROCESS.words:
         return RankTest("zero", sure=False)
-    if last in vocabulary.LOCAL_MAIN_PROCESS:
+    if last in names.LOCAL_MAIN_PROCESS.words:
         return RankTest("local-zero", sure=False)
-    return True if last in vocabulary.DISTRIBUTED_FLAG else None
+    return True if last in names.DISTRIBUTED_FLAG.words else None
 
 
 def named(name: str, value: Value, written: bool = True) -> Value:
@@ -111,13 +104,13 @@ def decorated(machine: Any, function: Function, decorators: list[Expression]) ->
         last = last_name(called)
         if last in _TRANSPARENT_CLASS_DECORATORS or (isinstance(called, Attribute) and last in ("setter", "getter")):
             function.marks |= {last}
-        elif last in vocabulary.RANK_ZERO_DECORATORS:
+        elif last in names.RANK_ZERO_DECORATOR.words:
             value = _kept_apart(machine, function, decorator, value, "rank-zero")
         elif last in ("cache", "lru_cache"):
             function.marks |= {"cached"}
         elif last in ("no_grad", "inference_mode"):
             function.marks |= {"no_grad"}
-        elif last in ("on_local_main_process", "local_main_process_only"):
+        elif last in names.LOCAL_ZERO_DECORATOR.words:
             value = _kept_apart(machine, function, decorator, value, "local-zero")
         else:
             value = _applied(machine, decorator, value) if isinstance(called, Name) else value

@@ -11,13 +11,16 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import calls, expressions, facts, statements
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.facts import Iterate, Launch
+from validate_ddp.interpreter.guess import Guess
 from validate_ddp.interpreter.machine import MAIN, BudgetSpent, Machine, Stop
+from validate_ddp.interpreter.mentions import Mention
 from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
 from validate_ddp.interpreter.values import Const, Site
 from validate_ddp.source.syntax import Statement
+from validate_ddp.source.traversal import walk, words_of
 
 _DEEPEST = 8000 if sys.version_info >= (3, 11) else 4000
 """Python frames: an elif takes six. Where they are spent is said (DDP004). Before 3.11 each of them takes its share of
@@ -207,13 +210,13 @@ class Program:
         starts = self._summaries.starts_of_lines(file)
         return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
 
-    def mentions(self, *words: bytes) -> bool:
-        """Whether a file of the program holds one of these bytes."""
-        return any(word in (self._summaries.data(file) or b"") for file in self.files for word in words)
+    def mentions(self, mention: Mention) -> bool:
+        """Whether a file of the program holds one of its words."""
+        return any(word in (self._summaries.data(file) or b"") for file in self.files for word in mention.words)
 
-    def times(self, *words: bytes) -> int:
-        """How often the files of the program hold these bytes."""
-        return sum((self._summaries.data(file) or b"").count(word) for file in self.files for word in words)
+    def speaks_of(self, guess: Guess) -> bool:
+        """Whether a name in the code, or a string that may be one, says this; comments and documentation do not."""
+        return any(map(guess.matches, words_of(node for file in self.files for node in walk(self.body(file)))))
 
     def text(self, site: Site) -> str:
         """The source text at a place, on one line; for a condition or a loop that of its header."""

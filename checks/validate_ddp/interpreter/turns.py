@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from validate_ddp.interpreter.names_of_training import TURNS
 from validate_ddp.interpreter.values import Opaque, bare
 from validate_ddp.source.syntax import BinOp, BoolOp, Compare, Constant, Expression, Name, Not
 from validate_ddp.source.traversal import last_name
@@ -49,5 +50,4 @@ def _counts(node: Expression) -> bool:
     """``accumulate``, ``args.grad_accum_steps - 1``: the number of turns, or how many there have been."""
     if isinstance(node, BinOp):
         return _counts(node.left) or _counts(node.right)
-    name = last_name(node).lower()
-    return "accum" in name and "loss" not in name
+    return TURNS.matches(last_name(node))

@@ -7,6 +7,8 @@ from typing import Any
 from validate_ddp.interpreter import attributes, conditions, configuration, gradients, iteration, lengths
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names import DEVICES
+from validate_ddp.interpreter.names_of_training import WRAPPER
 from validate_ddp.interpreter.objects import Dict, Enumerate, Iterator, List, Namespace, Range, Sequence, Super, Zip
 from validate_ddp.interpreter.presence import completed
 from validate_ddp.interpreter.rows import api
@@ -118,10 +120,10 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _isinstance(machine: Machine, symbol: Symbol, call: Call) -> Value:
     wanted = {atom.last for atom in _flat(call.argument(1)) if isinstance(atom, Symbol)}
     atoms = bare(call.argument(0))
-    if any("Parallel" in name or name in ("DDP", "FSDP") for name in wanted) and atoms:
+    if any(map(WRAPPER.matches, wanted)) and atoms:
         verdicts = [
             isinstance(atom, Wrapper)
-            and any(_CLASSES.get(type(atom), "").endswith("." + w) or w in ("DDP", "FSDP") for w in wanted)
+            and any(_CLASSES.get(type(atom), "").endswith("." + w) or w.lower() in WRAPPER.words for w in wanted)
             for atom in atoms
         ]
         if all(verdicts):
@@ -212,8 +214,7 @@ def _range(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _len(machine: Machine, symbol: Symbol, call: Call) -> Value:
     for atom in bare(call.argument(0)):
         if isinstance(atom, Opaque):
-            last = atom.name.rpartition(".")[2].lower()
-            if any(word in last for word in ("gpu", "device_ids", "devices", "local_ranks")):
+            if DEVICES.matches(atom.name):
                 return (WorldSize(),)
     return gradients.cut(lengths.of(call.argument(0), call.site))
 

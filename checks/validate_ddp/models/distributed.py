@@ -7,6 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names import GROUP, GROUP_GETTER, MESH
 from validate_ddp.interpreter.objects import List, Sequence
 from validate_ddp.interpreter.rows import api, method
 from validate_ddp.interpreter.training import Group, Mesh
@@ -178,10 +179,10 @@ def rank_in(atom: Any, call: Call) -> Value:
     holder = {"local_rank": "mesh", "rank": "group"}.get(last, "")
     if (holder == "mesh" and isinstance(atom, Mesh)) or (holder == "group" and isinstance(atom, Group)):
         return (Rank("group"),)
-    if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and "mesh" in atom.name)):
+    if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and MESH.matches(atom.name))):
         return (Rank("group", named=last),)
     if holder == "group" and isinstance(atom, Opaque):
-        if atom.name.rpartition(".")[2].endswith(("group", "_pg")) or "get_group" in atom.name:
+        if GROUP.matches(atom.name) or GROUP_GETTER.matches(atom.name):
             return (Rank("group", named=last),)
     return ()
 

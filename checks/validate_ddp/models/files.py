@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from validate_ddp.interpreter import facts, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names_of_training import WRITES
 from validate_ddp.interpreter.objects import Unique
 from validate_ddp.interpreter.rows import Api, api
 from validate_ddp.interpreter.sameness import is_alike
@@ -29,8 +30,6 @@ from validate_ddp.interpreter.values import (
 
 _UNIQUE = """tempfile.mkdtemp tempfile.mktemp tempfile.mkstemp tempfile.NamedTemporaryFile tempfile.TemporaryDirectory
     tempfile.TemporaryFile os.getpid builtins.hash random.random random.randint random.choice secrets.token_hex"""
-_NAMED_WRITERS = frozenset("yaml_save save_yaml dump_yaml write_yaml save_json dump_json write_json".split())
-"""Helpers of files that are not there, whose names say that they write a file and nothing else."""
 
 
 def _named_writer(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -126,5 +125,5 @@ DECLARED = (
     api("logging.basicConfig", _logging, parameters="* filename level", fact=facts.Save),
     api("logging.FileHandler", _logging, parameters="filename * level", fact=facts.Save),
     api(_SUMMARY_WRITERS, parameters="path=log_dir=logdir", makes=Writer, fact=facts.Save, role="log"),
-    api(_NAMED_WRITERS, _named_writer, within="*", fact=facts.Save),
+    api(WRITES.words, _named_writer, within="*", fact=facts.Save),
 )

@@ -7,6 +7,8 @@ from typing import Any
 from validate_ddp.interpreter import attributes, calls, configuration, facts, iteration, metrics, roles, sameness
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names import LAUNCHER
+from validate_ddp.interpreter.names_of_training import RANDOM_OPTION, REDUCING, TOKENIZER
 from validate_ddp.interpreter.objects import Super, one_more
 from validate_ddp.interpreter.rows import method
 from validate_ddp.interpreter.training import (
@@ -204,10 +206,10 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
         carries = tuple(part for part in carries if not isinstance(part, Loader))
     if carries:
-        if metrics.may_reduce(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
+        if REDUCING.matches(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
             carries = metrics.reduced(called, carries)
         metrics.report(machine, called)
-    if called.keywords and not randomness.AUGMENTING.isdisjoint(called.keywords):
+    if called.keywords and not RANDOM_OPTION.words.isdisjoint(called.keywords):
         carries = randomness.noted(called, carries)
     return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
 
@@ -221,10 +223,8 @@ def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
 def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     if constant(called.value("is_main_process")) is ... and "is_main_process" in called.keywords:
         return NONE
-    name = atom.name.lower() if isinstance(atom, Opaque) else ""
-    role: facts.Role = (
-        "file" if any(word in name for word in ("token", "processor", "config", "extractor")) else "checkpoint"
-    )
+    small = isinstance(atom, Opaque) and TOKENIZER.matches(atom.name)
+    role: facts.Role = "file" if small else "checkpoint"
     path = called.value("save_directory")
     machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)
     return NONE
@@ -238,7 +238,7 @@ def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
 
 
 def _barrier(machine: Machine, atom: Any, called: Call) -> Value | None:
-    if isinstance(atom, Opaque) and atom.name.rpartition(".")[2] in ("accelerator", "fabric", "strategy"):
+    if isinstance(atom, Opaque) and LAUNCHER.matches(atom.name):
         machine.record(facts.Collective(called.name, arguments=called.given), called.site)
         return UNKNOWN
     return None

@@ -7,6 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import binding, facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names_of_training import OPTIMIZER
 from validate_ddp.interpreter.objects import Container, Open
 from validate_ddp.interpreter.rows import Base, api, method
 from validate_ddp.interpreter.training import Layer, Optimizer, Prepared, Shell
@@ -86,21 +87,15 @@ def spelled(called: Call) -> str:
 def _target(atom: Any, called: Call) -> Any:
     if _is_optimizer(atom):
         return atom
-    return atom if isinstance(atom, Opaque) and named_like_one(spelled(called)) else None
+    return atom if isinstance(atom, Opaque) and OPTIMIZER.matches(spelled(called)) else None
 
 
 def _is_optimizer(atom: Any) -> bool:
     if isinstance(atom, Instance):
         atom = atom.base
     if isinstance(atom, Opaque):
-        return named_like_one(atom.name.rpartition(".")[2])
+        return OPTIMIZER.matches(atom.name)
     return isinstance(atom, Optimizer) or (isinstance(atom, Prepared) and any(map(_is_optimizer, bare(atom.inner))))
-
-
-def named_like_one(name: str) -> bool:
-    """Whether a name says that it is an optimizer's."""
-    last = name.lower().lstrip("_").removesuffix("()")
-    return "optim" in last or last in ("opt", "opt_g", "opt_d", "g_opt", "d_opt", "opt_ae", "opt_disc")
 
 
 def parts_of(value: Value) -> list[Any]:

@@ -8,6 +8,7 @@ from validate_ddp.interpreter import calls, facts, gradients, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names_of_training import RANDOM_CLASS, RANDOM_OPTION, SEEDING
 from validate_ddp.interpreter.objects import Asked, Augmented, Batch, Sequence, Worker
 from validate_ddp.interpreter.rows import api, made_of_arguments, method
 from validate_ddp.interpreter.training import RNG
@@ -27,33 +28,13 @@ from validate_ddp.interpreter.values import (
 from validate_ddp.source import syntax
 from validate_ddp.source.traversal import is_name, keywords_of
 
-SEEDING = frozenset("seed_everything set_seed set_random_seed seed_torch random_seed".split())
 _DRAWS = frozenset("randn randn_like rand rand_like randint randint_like normal".split())
 _TRANSFORMS = frozenset(
     """RandomResizedCrop RandomCrop RandomHorizontalFlip RandomAffine RandomRotation RandomErasing ColorJitter
     AutoAugment RandAugment TrivialAugmentWide""".split()
 )
-AUGMENTING = frozenset(
-    """flip hflip vflip horizontal_flip vertical_flip random_flip flip_prob hflip_prob vflip_prob random_crop rand_crop
-    crop_scale multi_scale augment augmentation augmentations data_augmentation do_augment use_augmentation aug
-    color_jitter color_distortion colorjitter gaussian_blur random_erase random_erase_prob random_erasing reprob
-    re_prob auto_augment auto_augment_policy aa rand_augment randaugment autoaugment augmix_severity random_rotation
-    random_rotate random_scale random_mirror cutout horizontal_flip_prob local_crops_number local_crops_scale
-    global_crops_scale""".split()
-)
-"""Names of parameters by which data sets and their transforms are told to change samples at random."""
-_SAYING = tuple(
-    """randomcrop randomresize randomflip randomhorizontal randomrot randomscale randomaffine randomeras randaug
-    randomaug multicrop autoaugment trivialaugment augmix colorjitter dataaugment trainaugment""".split()
-)
-"""What the name of a transform or data set holds that does."""
 _SURE = 2
 """So many parameters of that kind leave no doubt."""
-
-
-def _says_random(name: str) -> bool:
-    plain = name.lower().replace("_", "")
-    return any(word in plain for word in _SAYING)
 
 
 def _seed(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -102,11 +83,11 @@ def _named(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def noted(call: Call, carries: Value) -> Value:
-    """What the result of something out of sight carries which was given a parameter of AUGMENTING, or several.
+    """What the result of something out of sight carries which was given a parameter of RANDOM_OPTION, or several.
 
     One that is off says nothing; one of unknown value does, but not for sure.
     """
-    named = [name for name in call.keywords if name in AUGMENTING and _may_be_on(call.keywords[name])]
+    named = [name for name in call.keywords if name in RANDOM_OPTION.words and _may_be_on(call.keywords[name])]
     if not named:
         return carries
     sure = len(named) >= _SURE or constant(call.keywords[named[0]]) is not ...
@@ -133,13 +114,13 @@ def seed_workers(machine: Machine, call: Call) -> None:
                 calls.call_atom(machine, atom, Call("", [(Const(1),)], keywords, call.site))
 
 
-_SEEDS = SEEDING | {"seed", "manual_seed"}
+_SEEDS = SEEDING.words | {"seed", "manual_seed"}
 
 
 def _is_named_random(name: str) -> bool:
     """Whether, of what lies out of sight, the name says that it is random."""
     root, _, _ = name.partition(".")
-    return root not in vocabulary.LIBRARIES and _says_random(name.rpartition(".")[2])
+    return root not in vocabulary.LIBRARIES and RANDOM_CLASS.matches(name.replace("_", ""))
 
 
 _OF_SEED = "seed= device_specific"
@@ -147,7 +128,7 @@ _OF_SEED = "seed= device_specific"
 DECLARED = (
     api("manual_seed manual_seed_all seed", _seed, within="torch", parameters=_OF_SEED, fact=facts.Seed),
     api("seed", _seed, within="random numpy", parameters=_OF_SEED, fact=facts.Seed),
-    api(SEEDING, _seed, within="*", parameters=_OF_SEED, fact=facts.Seed),
+    api(SEEDING.words, _seed, within="*", parameters=_OF_SEED, fact=facts.Seed),
     api((f"torch.{name}" for name in _DRAWS), _draw, parameters="* generator", fact=facts.Draw),
     api("torch.Generator", _generator),
     api(_TRANSFORMS, within="torchvision", fact=facts.Draw, transform=True, result=made_of_arguments),

@@ -7,6 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names_of_training import PLUGIN
 from validate_ddp.interpreter.rows import api, method, named
 from validate_ddp.interpreter.training import FSDP, Accelerator, Engine, Fabric, Launcher, State, StateOptions, Wrapper
 from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, constant
@@ -75,7 +76,7 @@ def note_plugins(launcher: Launcher, call: Call) -> None:
     """Remember that the script itself asks its Accelerator for DeepSpeed or FSDP."""
     for option in ("deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin"):
         value = bare(call.argument(-1, option))
-        if value and all(isinstance(atom, Opaque) and atom.name.endswith("Plugin()") for atom in value):
+        if value and all(isinstance(atom, Opaque) and PLUGIN.matches(atom.name) for atom in value):
             launcher.sharded = TRUE
 
 

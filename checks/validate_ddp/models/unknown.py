@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import calls, facts, metrics, roles, sameness, vocabulary
+from validate_ddp.interpreter import calls, facts, metrics, roles, sameness
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.names import DISTRIBUTED_FLAG
+from validate_ddp.interpreter.names_of_training import KEEPS_FUNCTION, RANDOM_OPTION, REDUCING, SAVES
 from validate_ddp.interpreter.objects import Sequence
 from validate_ddp.interpreter.training import Accelerator, Fabric
 from validate_ddp.interpreter.values import (
@@ -33,17 +35,17 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         if isinstance(guessed[0], Rank) and guessed[0].scope == "group":
             machine.record(facts.GroupRank(symbol.last), call.site)
         return guessed
-    if last in vocabulary.DISTRIBUTED_FLAG:
+    if last in DISTRIBUTED_FLAG.words:
         return (Opaque(symbol.name),)
-    if "save" in last:  # it may guard itself: what is saved is known, who saves it is not
+    if SAVES.matches(last):  # it may guard itself: what is saved is known, who saves it is not
         machine.record(facts.Save(symbol.last, object=call.given, role="unresolved"), call.site)
     called_back(machine, call, root)
     carries = metrics.aggregated(call, carried_by(call.given))
-    if call.keywords and not randomness.AUGMENTING.isdisjoint(call.keywords):
+    if call.keywords and not RANDOM_OPTION.words.isdisjoint(call.keywords):
         carries = randomness.noted(call, carries)
     if carries:
         if root not in ("torch", "einops", "numpy", "math"):
-            if metrics.may_reduce(symbol.last):
+            if REDUCING.matches(symbol.last):
                 carries = metrics.reduced(call, carries)
             metrics.report(machine, call)
     alike = sameness.made_of_arguments(symbol.name) and sameness.are_alike(*call.args, *call.keywords.values())
@@ -55,7 +57,7 @@ def called_back(machine: Machine, call: Call, root: str) -> None:
 
     Not by what only looks at them, and not by what keeps them for later: nobody knows then on which ranks.
     """
-    if root in _LOOK_ONLY or "register" in call.name or "hook" in call.name or "callback" in call.name:
+    if root in _LOOK_ONLY or KEEPS_FUNCTION.matches(call.name):
         return
 
     for value in (*call.args, *call.keywords.values()):

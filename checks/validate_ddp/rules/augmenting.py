@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from validate_ddp.findings import Place, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.names_of_training import SEED
 from validate_ddp.interpreter.objects import Augmented
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loader, Subset
@@ -16,10 +17,6 @@ from validate_ddp.interpreter.vocabulary import LIBRARIES
 from validate_ddp.rules.proposing import place
 from validate_ddp.source.syntax import FunctionDef
 
-_SEED_NAMES = frozenset(
-    "seed manual_seed manualseed random_seed rng_seed rand_seed train_seed global_seed _global_seed".split()
-)
-"""Options and constants of these names are the same on every rank."""
 _DRAWN = frozenset("randint uniform choice choices randrange sample randn rand normal random shuffle".split())
 _DEEPEST = 3
 
@@ -80,7 +77,7 @@ def is_alike(seed: Value) -> bool:
 
 def _is_told(name: str) -> bool:
     """Whether a value's name is that of an option for seeds; what is computed from one has a name such as `seed1`."""
-    return name.strip("0123456789").rpartition(".")[2].lower() in _SEED_NAMES
+    return SEED.matches(name.strip("0123456789"))
 
 
 def _trained_on(program: Program) -> Iterator[Loader]:

@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.ranks import PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.record.run import Run
@@ -132,7 +132,7 @@ def check(program: Program) -> Iterator[Proposal]:
     destroyed = [fact for fact in groups if fact.name == "destroy"]
     if not started or not program.complete:
         return
-    if program.is_tool and program.mentions(b"destroy_process_group"):
+    if program.is_tool and program.mentions(mentions.GROUP_DESTROYED):
         return  # the trainers that it shares its set-up with clean up
     if any(fact.who not in PARTIAL or fact.who == started[0].who for fact in destroyed):
         return

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Device
@@ -120,17 +120,12 @@ _CHOSEN = ("set_device", "set_device_index")
 _ON_CURRENT_DEVICE = frozenset(
     "barrier all_gather_object broadcast_object_list gather_object scatter_object_list".split()
 )
-_ELSEWHERE = (b"CUDA_VISIBLE_DEVICES", b"cuda.device(", b"deepspeed", b"accelerat", b"HfArgumentParser")
-_PER_RANK = (
-    b"set_device", b"device_id", b"local_rank", b"LOCAL_RANK", b"localrank", b"SLURM_LOCALID", b"local_process",
-    b'"cuda:', b"'cuda:", b"cuda:{", b"cuda:%", b"gpu_id", b"ightning", b"index=",
-)  # fmt: skip
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each collective that comes too early; or one where no device is ever chosen."""
     started = [fact for fact in program.facts(facts.ProcessGroup) if fact.name == "init" and _is_nccl(program, fact)]
-    if not started or any(fact.device_id for fact in started) or program.mentions(*_ELSEWHERE):
+    if not started or any(fact.device_id for fact in started) or program.mentions(mentions.DEVICE_BY_OTHERS):
         return
     chosen = [fact for fact in program.facts(facts.Device) if fact.name in _CHOSEN]
     if chosen:
@@ -194,7 +189,6 @@ def _is_never_chosen(program: Program) -> bool:
     wrapped = [fact for fact in program.facts(facts.Wrap) if fact.name in ("ddp", "fsdp")]
     values = [atom for fact in devices for atom in bare(fact.device)]
     given = [atom for fact in wrapped for atom in bare(fact.device_id)]
-    words = [word for word in _PER_RANK if not given or word != b"device_id"]
     return (
         program.complete
         and bool(wrapped)
@@ -203,7 +197,8 @@ def _is_never_chosen(program: Program) -> bool:
         and all(isinstance(atom, Const) and atom.value in ("cuda", "cpu", None) for atom in values)
         and all(isinstance(atom, Device) and constant(atom.index) == "cuda" for atom in given)
         and not program.facts(facts.Launch)
-        and not program.mentions(*words)
+        and not program.mentions(mentions.DEVICE_PER_RANK)
+        and (bool(given) or not program.mentions(mentions.DEVICE_ID))
     )
 
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, WorldSize, bare, reaching
 from validate_ddp.record.run import Run
@@ -131,7 +131,7 @@ def _fix(program: Program, uses: list[facts.Device]) -> Fix | None:
     local = next(held_by_names(body, uses[0], is_local_rank), None)
     imports: tuple[Edit, ...] = ()
     if local is None:
-        if program.mentions(b"SLURM_", b"OMPI_", b"PMI_", b"horovod", b"mpi4py"):
+        if program.mentions(mentions.NO_LOCAL_RANK):
             return None  # these launchers set no LOCAL_RANK
         environ = written(body, "os.environ", place)
         if environ is None:

@@ -31,8 +31,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.names import GLOBAL_RANK, NODE, OF_NODE, OF_ONE_NODE
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare
 from validate_ddp.record.run import Run
@@ -102,12 +103,6 @@ INVALID = (
     dist.init_process_group("nccl", rank=args.local_rank, world_size=int(os.environ["WORLD_SIZE"]))  # expect
     """,
 )
-_OF_NODES = (
-    b"NNODES", b"nnodes", b"NODE_RANK", b"GROUP_RANK", b"SLURM_NODEID", b"SLURM_JOB_NUM_NODES", b"node_rank",
-    b"SLURM_JOB_NODELIST", b"SLURM_NODELIST",
-)  # fmt: skip
-
-_ENDS = (b" ", b"\n", b"\r", b"'", b'"', b"`", b"\\", b"]", b")", b",")
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -135,11 +130,8 @@ def _is_guessed(*values: Value) -> bool:
 
 
 def _of_several_nodes(program: Program) -> bool:
-    """Whether the files speak of nodes; a usage line with `--nnodes=1` does not."""
-    if program.mentions(*(word for word in _OF_NODES if word != b"nnodes")):
-        return True
-    single = [b"nnodes" + between + b"1" + after for between in (b"=", b" ") for after in _ENDS]
-    return program.times(b"nnodes") > program.times(*single)
+    """Whether the code deals with nodes, or a usage line starts more than one."""
+    return program.speaks_of(NODE) or program.mentions(mentions.SEVERAL_STARTED)
 
 
 def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Value, size: Value) -> str | None:
@@ -147,8 +139,7 @@ def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Val
     known = isinstance(fact, facts.ProcessGroup) and _has_global_rank_beside(fact)
     scopes = {atom.scope if atom.sure or atom.option or known else "" for atom in bare(rank) if isinstance(atom, Rank)}
     sizes = {atom.local for atom in bare(size) if isinstance(atom, WorldSize)}
-    text = fact.world_size_text.lower() if isinstance(fact, facts.ProcessGroup) else ""
-    if any(word in text for word in ("gpu", "device", "local", "nproc")):
+    if isinstance(fact, facts.ProcessGroup) and OF_ONE_NODE.matches(fact.world_size_text):
         return None  # a world of one node, as it seems
     whole = sizes == {False} if size else True  # the default is the world of the launcher, or of the group
     if scopes == {"local"} and whole:
@@ -171,16 +162,13 @@ def _has_global_rank_beside(fact: facts.ProcessGroup) -> bool:
     `args.local_rank, args.rank = get_envs()`: then the two are not one number, wherever they come from.
     """
     holder, _, last = fact.rank_text.rpartition(".")
-    if "local" not in last.lower():
+    if not OF_NODE.matches(last):
         return False
     for names in _names_at(fact, holder):
-        for name in _GLOBAL:
+        for name in GLOBAL_RANK.words:
             if any(isinstance(atom, Rank) and atom.scope == "global" for atom in bare(names.get(name, ()))):
                 return True
     return False
-
-
-_GLOBAL = ("rank", "global_rank", "world_rank")
 
 
 def _names_at(fact: Fact, holder: str) -> Iterator[dict[str, Value]]:

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Rank, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
@@ -129,21 +129,13 @@ INVALID = (
     device = torch.device(f"cuda:{args.local_rank}")
     """,
 )
-_OTHER_SOURCES = (
-    b"LOCAL_RANK",
-    b"SLURM_LOCALID",
-    b"LOCALRANKID",
-    b"get_node_local_rank",
-    b"deepspeed",
-    b"HfArgumentParser",
-)
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding, at the option's declaration."""
     options = [fact for fact in program.facts(facts.Option) if fact.name == "local_rank"]
     devices = [fact for fact in program.facts(facts.Device) if _is_from_option(fact)]
-    if not options or not devices or not program.is_distributed or program.mentions(*_OTHER_SOURCES):
+    if not options or not devices or not program.is_distributed or program.mentions(mentions.LOCAL_RANK_ELSEWHERE):
         return
     if program.facts(facts.Launch):
         return

@@ -38,6 +38,7 @@ from typing import Any
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.names_of_training import ITERABLE, STREAM
 from validate_ddp.interpreter.sameness import differs_by_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
@@ -250,12 +251,12 @@ def _whole(dataset: Any) -> bool:
     """Whether a data set is surely the same on every rank."""
     if isinstance(dataset, Instance):
         bases = {getattr(base, "last", getattr(base, "name", "")) for base in dataset.cls.lineage()}
-        iterable = any("Iterable" in base for base in bases)
+        iterable = any(map(ITERABLE.matches, bases))
         return not iterable and all(_same(value) for value in dataset.fields.values())
     if isinstance(dataset, Subset):
         return _same(dataset.indices) and _same(dataset.dataset) and all(_whole(atom) for atom in bare(dataset.dataset))
     if isinstance(dataset, Opaque):
-        return not any(word in dataset.name.lower() for word in ("iterable", "web", "shard", "stream"))
+        return not STREAM.matches(dataset.name)
     return True
 
 

@@ -45,6 +45,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.names import SETS_SEED
 from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import RNG
@@ -326,7 +327,7 @@ def _asked_for(fact: Fact) -> Fact:
     """The fact where the script asks for it: at the call of the helper that only seeds."""
     site = fact.site
     for call in reversed(fact.chain):
-        if "seed" not in site.function.lower() and "determinis" not in site.function.lower():
+        if not SETS_SEED.matches(site.function):
             break
         site = call
     return fact.moved(site)

@@ -35,8 +35,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, Edit, Fix, Proposal, Span
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.names_of_training import GRADIENT
 from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Wrapper
@@ -115,7 +116,7 @@ def check(program: Program) -> Iterator[Proposal]:
     backwards = program.facts(facts.Backward)
     if not backwards or _reduced_by_hand(program):
         return
-    if not program.facts(facts.Step) and program.mentions(b".grad = None"):
+    if not program.facts(facts.Step) and program.mentions(mentions.THROWN_AWAY):
         return  # a benchmark: its gradients are thrown away
     forwards = program.facts(facts.Forward)
     outputs = {id(model) for fact in backwards for model in _models_behind(fact)}
@@ -180,9 +181,7 @@ def _reduced_by_hand(program: Program) -> bool:
     return any(
         fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce"))
         for fact in program.facts(facts.Collective)
-        if any(
-            getattr(atom, "name", "").rpartition(".")[2] in ("grad", "data", "flat_grads") for atom in fact.arguments
-        )
+        if any(GRADIENT.matches(getattr(atom, "name", "")) for atom in fact.arguments)
     )
 
 

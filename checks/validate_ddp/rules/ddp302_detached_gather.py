@@ -50,6 +50,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts, gradients
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.names_of_training import GATHERS
 from validate_ddp.interpreter.objects import Gathered, Output
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Shell
@@ -248,14 +249,11 @@ def _hides_gradients(output: Output) -> bool:
     return False
 
 
-_HELPING = ("gather", "reduce", "sync", "average")
-
-
 def _place(fact: Fact) -> Site:
     """The call of the helper around the collective, where the code says what it gathers; else the collective."""
     site = fact.site
     for call in reversed(fact.chain):
-        if not any(word in site.function for word in _HELPING):
+        if not GATHERS.matches(site.function):
             break
         site = call
     return site

@@ -37,11 +37,12 @@ from typing import Any
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
+from validate_ddp.interpreter.names import GLOBAL_RANK
 from validate_ddp.interpreter.objects import Open
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Layer
 from validate_ddp.interpreter.values import Class, Instance, Opaque, Value, bare, reaching
-from validate_ddp.interpreter.vocabulary import COLLECTIVES, GLOBAL_RANK
+from validate_ddp.interpreter.vocabulary import COLLECTIVES
 from validate_ddp.models.optimizers import has_parameters, parts_of
 from validate_ddp.record.events import Site
 from validate_ddp.record.run import Run
@@ -203,7 +204,7 @@ def _is_outside(module: Any, wrapped: set[int]) -> bool:
     parts = parts_of((module,))
     if any(id(part) in wrapped for part in parts) or not has_parameters(module):
         return False
-    words = COLLECTIVES | GLOBAL_RANK | {"world_size", "get_world_size", "get_rank"}
+    words = COLLECTIVES | GLOBAL_RANK.words | {"world_size", "get_world_size", "get_rank"}
     return not any(
         isinstance(base, Class) and not words.isdisjoint(base.node.words)
         for part in parts

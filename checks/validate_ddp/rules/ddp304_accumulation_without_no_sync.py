@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.accumulation import (
     accumulations,
     seen_from_loop,
@@ -157,21 +157,13 @@ INVALID = (
     """,
 )
 
-_BY_HAND = (
-    b".no_sync",
-    b"require_backward_grad_sync",
-    b"set_requires_gradient_sync",
-    b"no_backward_sync",
-    b"delay_allreduce",
-    b"disable_allreduce",
-)
 _MARKS = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC, Flag.ACCUMULATE})
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such loop, told from the function with the loop."""
     found = accumulations(program)
-    if not found or program.mentions(*_BY_HAND):
+    if not found or program.mentions(mentions.SYNC_BY_HAND):
         return
     reported = set()
     for row in found:

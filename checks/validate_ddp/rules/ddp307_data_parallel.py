@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.objects import Sequence
 from validate_ddp.interpreter.trace import Program
@@ -102,22 +102,11 @@ INVALID = (
     """,
 )
 
-_OTHERS = (
-    b"DistributedDataParallel",
-    b"FullyShardedDataParallel",
-    b"fully_shard",
-    b"Accelerator",
-    b"deepspeed",
-    b"horovod",
-    b"ightning",
-)
-"""Signs of another way to several GPUs: then this one is the fallback of a single process."""
-
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each place where a model that is trained is wrapped."""
     backwards = program.facts(facts.Backward)
-    if not backwards or program.mentions(*_OTHERS):
+    if not backwards or program.mentions(mentions.OTHER_WAYS):
         return
     reported = set()
     for fact in program.facts(facts.DataParallel):

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
@@ -158,9 +158,7 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _is_started_by_torchrun(program: Program) -> bool:
     """Whether torch's launcher starts the ranks, of which each is then alone in the world of MPI."""
-    return program.mentions(b"LOCAL_RANK") and not program.mentions(
-        b'environ["RANK"]', b"environ['RANK']", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MPI_LOCALRANKID"
-    )
+    return program.mentions(mentions.TORCHRUN) and not program.mentions(mentions.MPIRUN)
 
 
 def _in_subgroup(fact: facts.Collective) -> bool:

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
@@ -101,21 +101,6 @@ INVALID = (
     """,
 )
 
-_WITH_BUFFERS = (
-    b"Norm1d",
-    b"Norm2d",
-    b"Norm3d",
-    b"BatchNorm",
-    b"register_buffer",
-    b"Buffer(",
-    b"torchvision.models",
-    b"models.",
-    b"timm",
-    b"create_model",
-    b"from_pretrained",
-    b"hub.load",
-)
-
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such forward."""
@@ -151,7 +136,7 @@ def _seems_bufferless(program: Program, wrapper: Shell) -> bool:
     """Whether the model's class is in sight, and no file of the program names what brings buffers along."""
     inner = bare(wrapper.inner)
     in_sight = bool(inner) and all(isinstance(atom, Instance) for atom in inner)
-    return in_sight and not program.mentions(*_WITH_BUFFERS)
+    return in_sight and not program.mentions(mentions.BUFFERS)
 
 
 def _follows_evaluation(fact: facts.Forward, other: facts.Forward) -> bool:

@@ -42,6 +42,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Guard
+from validate_ddp.interpreter.names import ASKS_FOR_RANK, MAY_ASK_FOR_RANK
 from validate_ddp.interpreter.ranks import phrase
 from validate_ddp.interpreter.surroundings import statement_at
 from validate_ddp.interpreter.trace import Program
@@ -195,7 +196,7 @@ def _doubt(program: Program, fact: facts.Absence) -> str:
     said = fact.said
     texts = [program.text(guard.site) for guard in fact.guards if _is_unknown(guard)]
     name = said.rpartition(".")[2]
-    if any(name in text or "rank" in text or "main" in text for text in texts):
+    if any(name in text or ASKS_FOR_RANK.matches(text) for text in texts):
         return "settled"
     return "open" if not all(_compares(text) for text in texts) else ""
 
@@ -206,9 +207,8 @@ def _is_unknown(guard: Guard) -> bool:
 
 def _compares(text: str) -> bool:
     """Whether a condition compares with a constant or counts steps, which no condition on the rank in disguise does."""
-    return any(sign in text for sign in ("==", "!=", "<", ">", "%")) and not any(
-        word in text for word in ("rank", "main", "master", "local", "proc", "is None", "is not None")
-    )
+    compares = any(sign in text for sign in ("==", "!=", "<", ">", "%"))
+    return compares and not MAY_ASK_FOR_RANK.matches(text) and "is None" not in text and "is not None" not in text
 
 
 def _fix(program: Program, fact: facts.Absence, said: str) -> Fix | None:

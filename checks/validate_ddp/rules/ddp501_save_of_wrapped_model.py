@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal, Span
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import DDP
 from validate_ddp.interpreter.values import bare
@@ -150,7 +150,7 @@ def _is_deliberate(program: Program, fact: facts.Save, wrapper: DDP) -> bool:
     for load in program.facts(facts.LoadState):
         if any(isinstance(atom, DDP) for atom in bare(load.target)):
             return True
-    return program.mentions(b'"module.', b"'module.", b"consume_prefix_in_state_dict_if_present")
+    return program.mentions(mentions.PREFIX_HANDLED)
 
 
 def observe(run: Run) -> Seen:

@@ -36,8 +36,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Flag
+from validate_ddp.interpreter.names import HOSTNAME, LOCAL_MAIN, LOCAL_PLACE, OF_NODE
+from validate_ddp.interpreter.names_of_training import TRAINED_STATE
 from validate_ddp.interpreter.objects import Unique, contents
 from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.trace import Program
@@ -129,7 +131,7 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         if not _holds_state(fact) or not program.runs_on_many(fact) or fact.flags & {Flag.PROCESS_FIRST, Flag.LOCKED}:
             continue
-        if _is_apart(fact) or "local_" in program.text(fact.site):
+        if _is_apart(fact) or LOCAL_PLACE.matches(program.text(fact.site)):
             continue
         reported.add(reach)
         guards = [guard.site for guard in fact.guards if guard.who == "local-zero"]
@@ -144,15 +146,12 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-_SEVERAL = (b'"RANK"', b"'RANK'", b"global_rank", b"nnodes", b"num_nodes", b"node_rank", b"NODE_RANK", b"GROUP_RANK")
-
-
 def _is_for_several_nodes(program: Program, guards: list[Site]) -> bool:
     """Whether the script is meant for more than one node, and its guard does not choose one rank of each on purpose."""
-    texts = [program.text(site).lower() for site in guards]
-    if not all("local" in text for text in texts):
+    texts = [program.text(site) for site in guards]
+    if not all(map(OF_NODE.matches, texts)):
         return False  # such as `rank % devices == 0`, or a function of the script's own: it may mean more than a node
-    return any("local_main" in text for text in texts) or program.mentions(*_SEVERAL, b"SLURM_")
+    return any(map(LOCAL_MAIN.matches, texts)) or program.mentions(mentions.SEVERAL_NODES)
 
 
 def _is_of_one_node(program: Program) -> bool:
@@ -163,7 +162,7 @@ def _is_of_one_node(program: Program) -> bool:
             return True
         if any(isinstance(atom, Rank) and atom.scope in ("local", "spawn") for atom in bare(fact.rank)):
             return True
-    return program.mentions(b"save_on_each_node")
+    return program.mentions(mentions.EACH_NODE)
 
 
 def _holds_state(fact: facts.Save) -> bool:
@@ -172,7 +171,7 @@ def _holds_state(fact: facts.Save) -> bool:
     for part in (*bare(held), *reaching(held), *contents(held)):
         if isinstance(part, (Instance, State, Shell)):
             return True
-        if isinstance(part, Opaque) and any(word in part.name.lower() for word in ("state_dict", "model", "ckpt")):
+        if isinstance(part, Opaque) and TRAINED_STATE.matches(part.name):
             return True
     return not held and fact.name != "save"
 
@@ -186,7 +185,7 @@ def _is_apart(fact: facts.Save) -> bool:
         if isinstance(part, (Buffer, Unique, File)):
             return True
         name = part.value if isinstance(part, Const) else part.name if isinstance(part, Opaque) else ""
-        if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or "hostname" in name):
+        if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or HOSTNAME.matches(name)):
             return True
     return False
 

@@ -31,7 +31,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import WARNING, Edit, Fix, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
+from validate_ddp.interpreter.names_of_training import WITHOUT_TENSORS
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loaded
 from validate_ddp.interpreter.values import Opaque, Rank, bare, constant, reaching
@@ -82,7 +83,7 @@ INVALID = (
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such load."""
-    if not program.is_distributed or program.is_tool or program.mentions(b"dcp_to_torch_save", b"merge_fsdp_weights"):
+    if not program.is_distributed or program.is_tool or program.mentions(mentions.ON_CPU):
         return  # consolidated checkpoints hold CPU tensors
     used = _uses(program)
     reported = set()
@@ -111,9 +112,6 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
-_WITHOUT_TENSORS = ("sched", "sampler", "scaler", "loader")
-
-
 def _name(fact: facts.LoadState) -> str:
     return " ".join(atom.name for atom in bare(fact.target) if isinstance(atom, Opaque))
 
@@ -130,7 +128,7 @@ def _uses(program: Program) -> dict[Any, facts.LoadState]:
     """Where loaded files go into a model or optimizer, by the place of the load."""
     found: dict[Any, facts.LoadState] = {}
     for fact in program.facts(facts.LoadState):
-        if any(word in _name(fact).lower() for word in _WITHOUT_TENSORS):
+        if WITHOUT_TENSORS.matches(_name(fact)):
             continue
         for part in reaching(fact.state):
             if isinstance(part, Loaded):

@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import DDP, DP, FSDP, Engine
@@ -142,7 +142,7 @@ def check(program: Program) -> Iterator[Proposal]:
     reported = set()
     for fact in calls:
         reach = fact.under_split
-        if fact.who not in PARTIAL or reach in reported or program.mentions(b"LOCAL_STATE_DICT"):
+        if fact.who not in PARTIAL or reach in reported or program.mentions(mentions.OWN_SHARD):
             continue
         if any(
             other.name == fact.name and complementary(fact.who, other.who) and fact.same_fork(other)

@@ -39,6 +39,7 @@ from typing import Any
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.names import SPREAD
 from validate_ddp.interpreter.objects import Length
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Accelerator, Loader
@@ -273,16 +274,13 @@ def _measured(length: Length, prepared: bool, trained: list[facts.Iterate]) -> I
                     yield loader
 
 
-_SPREAD = ("gpu", "world", "node", "rank", "process", "device", "total", "global", "effective", "replica", "worker")
-
-
 def _is_plain(length: Length) -> bool:
     """Whether nothing that may stand for the number of ranks was divided or multiplied by."""
     for operator, operand in length.steps:
         if operator in ("Div", "FloorDiv", "Mult", "into"):
             for atom in bare(operand):
                 known = isinstance(atom, Const) or (isinstance(atom, Opaque) and atom.name)
-                if not known or any(word in str(getattr(atom, "name", "")).lower() for word in _SPREAD):
+                if not known or SPREAD.matches(getattr(atom, "name", "")):
                     return False
     return True
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 from validate_ddp.findings import Edit, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.names import SOME_RANK
 from validate_ddp.interpreter.surroundings import held_by_names, levels, returns_within, written
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Accelerator
 from validate_ddp.interpreter.values import Const, Rank, RankTest, Value, bare
-from validate_ddp.source.syntax import FunctionDef
+from validate_ddp.source import syntax
+from validate_ddp.source.syntax import Expression, FunctionDef, Node
+from validate_ddp.source.traversal import last_name, walk
 
 _NOWHERE = Span(1, 0, 1, 0)
-_ALONE = (
-    *(b"RANK" + quote + b", " + default for quote in (b'"', b"'") for default in (b"-1", b'"-1"', b"'-1'")),
-    *(b"ank " + operator + b" -1" for operator in (b"==", b"!=", b"=", b">")),
-    *(b"ANK " + operator + b" -1" for operator in (b"==", b"!=", b"=", b">")),
-    b"ank=-1",
-    b"{-1, 0}",
-    b"[-1, 0]",
-    b"(-1, 0)",
-)
-"""How scripts write that the rank of a single process is -1."""
+_ALONE, _ZERO = syntax.Constant(-1), syntax.Constant(0)
 
 
 def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | None:
@@ -33,7 +27,7 @@ def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | No
     for name in held_by_names(body, fact, _is_flag):
         return name, ()
     for name in held_by_names(body, fact, _is_rank):
-        return f"{name} in (-1, 0)" if program.mentions(*_ALONE) else f"{name} == 0", ()
+        return f"{name} in (-1, 0)" if _may_be_alone(program) else f"{name} == 0", ()
     for name in held_by_names(body, fact, _is_accelerator):
         return f"{name}.is_main_process", ()
     before = [other for other in program.facts(facts.ProcessGroup) if other.name == "init" and other.order < fact.order]
@@ -44,6 +38,33 @@ def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | No
         return None
     test = f"{dist}.get_rank() == 0"
     return (test if always_initialised(program) else f"not {dist}.is_initialized() or {test}"), imports
+
+
+def _may_be_alone(program: Program) -> bool:
+    """Whether the program says -1 for the rank of a single process: it compares one with that, or has it by default."""
+    return any(_says_alone(node) for file in program.files for node in walk(program.body(file)))
+
+
+def _says_alone(node: Node) -> bool:
+    if isinstance(node, syntax.Compare):
+        sides = [node.left, *node.comparators]
+        listed = [side.elts for side in sides if isinstance(side, (syntax.Tuple, syntax.List))]
+        if any(elements in ([_ALONE, _ZERO], [_ZERO, _ALONE]) for elements in listed):
+            return True
+        return _ALONE in sides and any(map(_is_of_rank, sides))
+    if isinstance(node, syntax.Assign):
+        return node.value == _ALONE and any(map(_is_of_rank, node.targets))
+    if isinstance(node, FunctionDef):
+        return any(SOME_RANK.matches(each.name) and each.default == _ALONE for each in node.args.parameters)
+    if not isinstance(node, syntax.Call):
+        return False
+    given = node.args[1:] if node.args and _is_of_rank(node.args[0]) else []  # `os.environ.get("RANK", -1)`
+    given = [*given, *(keyword.value for keyword in node.keywords if SOME_RANK.matches(keyword.arg or ""))]
+    return any(value in (_ALONE, syntax.Constant("-1")) for value in given)
+
+
+def _is_of_rank(node: Expression) -> bool:
+    return SOME_RANK.matches(str(node.value) if isinstance(node, syntax.Constant) else last_name(node))
 
 
 def _is_flag(value: Value) -> bool:

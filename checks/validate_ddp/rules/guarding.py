@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.guess import Guess
+from validate_ddp.interpreter.names import WAITS
+from validate_ddp.interpreter.names_of_training import ASKS_FOR_FILE, FINDS_FILES, TELLING
 from validate_ddp.interpreter.surroundings import call_at, end_of, levels, statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Expression, Node, Statement
 from validate_ddp.source.traversal import bodies_of, children, is_same, last_name, statement_call, walk
 
-_SILENT = ("print", "info", "debug", "warning", "log", "write")
-_FINDERS = (b"glob", b"listdir", b"scandir", b"iterdir", b"subprocess", b"os.system", b"rename", b"os.replace")
-"""What a program does with files that were written, by names which are not known here."""
 _PASSED_ON = ("copy", "copy2", "copyfile", "copytree", "move")
 
 
@@ -53,17 +53,17 @@ def comes_after_a_wait(program: Program, fact: Fact) -> bool:
             if waiting and isinstance(node.body[-1], syntax.Return) and isinstance(node.test, syntax.Call):
                 if _asks_for_a_file(node.test):
                     return True
-            waiting = waiting or any(_calls(statement_call(inner), ("barrier",)) for inner in node.body)
+            waiting = waiting or any(_calls(statement_call(inner), WAITS) for inner in node.body)
     return False
 
 
 def _asks_for_a_file(test: Expression) -> bool:
-    return any(_calls(node, ("exists", "isfile", "is_file")) for node in walk(test))
+    return any(_calls(node, ASKS_FOR_FILE) for node in walk(test))
 
 
-def _calls(node: Node | None, names: tuple[str, ...]) -> bool:
-    """Whether it is a call of a function whose name ends with one of ``names``."""
-    return isinstance(node, syntax.Call) and last_name(node.func).endswith(names)
+def _calls(node: Node | None, guess: Guess) -> bool:
+    """Whether it is a call of a function whose name says this."""
+    return isinstance(node, syntax.Call) and guess.matches(last_name(node.func))
 
 
 def goes_unnoticed(program: Program, fact: facts.Save) -> bool:
@@ -75,7 +75,7 @@ def goes_unnoticed(program: Program, fact: facts.Save) -> bool:
     return not (
         _reaches_a_collective(program, fact, node)
         or any(_comes_again(load, fact) and load.who != "zero" for load in program.facts(facts.Load))
-        or program.mentions(*_FINDERS)
+        or program.speaks_of(FINDS_FILES)
         or any(save.order > fact.order and save.name in _PASSED_ON for save in program.facts(facts.Save))
         or _is_used_again(body, fact)
     )
@@ -118,6 +118,6 @@ _FILE = ("f", "filename", "file")
 
 
 def _names(node: Node, path: Expression) -> bool:
-    if isinstance(node, syntax.Call) and last_name(node.func) in _SILENT:
+    if _calls(node, TELLING):
         return False
     return is_same(node, path) or any(_names(part, path) for part in children(node))

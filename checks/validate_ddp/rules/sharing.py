@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.names_of_training import STATE
 from validate_ddp.interpreter.objects import Batch, Dict, Item, Unique, contents
 from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
 from validate_ddp.interpreter.trace import Program
@@ -23,11 +24,6 @@ from validate_ddp.interpreter.training import (
 )
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Symbol, Value, bare, constant, reaching
 
-_WORDS = frozenset(
-    """state model net network generator discriminator ema student teacher backbone encoder decoder lora adapter weights
-    optimizer optim ckpt checkpoint""".split()
-)
-"""Words of the names of what a checkpoint holds, where nothing else tells: a parameter `model`, a key `"optimizer"`."""
 _MODELS = ("Module", "LightningModule", "PreTrainedModel", "ModelMixin")
 _OF_SOME_RANKS = ("new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh")
 
@@ -91,17 +87,14 @@ def _is_state(part: Any) -> bool:
         return True
     if isinstance(part, Instance):
         return _is_model(part)
-    return isinstance(part, Opaque) and _is_telling(part.name)
-
-
-def _is_telling(name: str) -> bool:
-    return not _WORDS.isdisjoint(name.rpartition(".")[2].removesuffix("()").lower().split("_"))
+    return isinstance(part, Opaque) and STATE.matches(part.name)
 
 
 def _has_telling_key(held: Value) -> bool:
     """Whether it is a dictionary with such keys: `{"model": ..., "optimizer": ...}`."""
     return any(
-        isinstance(atom, Dict) and any(_is_telling(key) and not _is_plain(value) for key, value in atom.fields.items())
+        isinstance(atom, Dict)
+        and any(STATE.matches(key) and not _is_plain(value) for key, value in atom.fields.items())
         for atom in (*bare(held), *contents(held))
     )
 

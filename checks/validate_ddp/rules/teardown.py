@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact, Flag
+from validate_ddp.interpreter.names_of_training import COMMAND, NOT_RETURNING
 from validate_ddp.interpreter.surroundings import (
     Level,
     imported_as,
@@ -60,7 +61,7 @@ def ending(program: Program, started: Fact) -> Ending | None:
 
 def _works_on(program: Program) -> bool:
     """Whether the program starts what may outlive its last statement."""
-    return program.mentions(b"Thread", b"atexit", b"async_save", b"concurrent.futures")
+    return program.mentions(mentions.OUTLIVES)
 
 
 def _of_worker(program: Program, started: Fact) -> Ending | None:
@@ -124,8 +125,8 @@ def _returns(body: list[Statement], statement: Statement) -> bool:
         return False
     for node in body:
         if isinstance(node, FunctionDef) and node.name == name:
-            return not any(word in _text(node.decorator_list) for word in ("click", "command", "typer", "app"))
-    return name.rpartition(".")[2] not in ("run", "start", "Typer", "exit")
+            return not COMMAND.matches(_text(node.decorator_list))
+    return not NOT_RETURNING.matches(name)
 
 
 def _text(expressions: list[Expression]) -> str:

@@ -92,3 +92,20 @@ def keywords_of(call: syntax.Call) -> dict[str | None, Expression]:
 def statement_call(node: Statement) -> syntax.Call | None:
     """The call that a statement is, and nothing more; None for any other statement."""
     return node.value if isinstance(node, syntax.Expr) and isinstance(node.value, syntax.Call) else None
+
+
+def words_of(nodes: Iterable[Node]) -> Iterator[str]:
+    """The names in nodes, dotted where they are, those of imports and parameters, and strings of a single word."""
+    for node in nodes:
+        if isinstance(node, (Name, Attribute)):
+            yield dotted(node) or last_name(node)
+        elif isinstance(node, syntax.Constant):
+            if isinstance(node.value, str) and len(node.value.split()) == 1:
+                yield node.value.lstrip("-")
+        elif isinstance(node, syntax.Call):
+            yield from (keyword.arg for keyword in node.keywords if keyword.arg is not None)
+        elif isinstance(node, syntax.FunctionDef):
+            yield from (node.name, *(parameter.name for parameter in node.args.parameters))
+        elif isinstance(node, (syntax.Import, syntax.ImportFrom)):
+            origin = f"{node.module}." if isinstance(node, syntax.ImportFrom) else ""
+            yield from (origin + alias.name for alias in node.names)

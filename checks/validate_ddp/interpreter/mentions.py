@@ -1,0 +1,155 @@
+"""All questions to the bytes of a program's files: what a word anywhere in them says, each with its case."""
+
+from __future__ import annotations
+
+
+class Mention:
+    """What any of the ``words`` says, wherever it stands in the program's files, comments included.
+
+    case: a line of the script that asked for it, as it is met. otherwise: what goes wrong without it.
+    """
+
+    __slots__ = ("case", "otherwise", "says", "words")
+
+    def __init__(self, says: str, *words: str, case: str, otherwise: str) -> None:
+        self.says, self.case, self.otherwise = says, case, otherwise
+        self.words = tuple(word.encode() for word in words)
+
+
+GROUP_DESTROYED = Mention(
+    "a file that is shared with trainers destroys the group",
+    "destroy_process_group",
+    case="    dist.destroy_process_group()",
+    otherwise="a tool for one process counts as one that leaves its group behind",
+)
+DEVICE_BY_OTHERS = Mention(
+    "somebody else gives each rank its device",
+    "CUDA_VISIBLE_DEVICES",
+    "cuda.device(",
+    "deepspeed",
+    "accelerat",
+    "HfArgumentParser",
+    case='os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)',
+    otherwise="a process that sees one device only is told to choose it",
+)
+DEVICE_PER_RANK = Mention(
+    "each rank may choose its device, in a way that is not followed",
+    *"set_device local_rank LOCAL_RANK localrank SLURM_LOCALID local_process gpu_id ightning index=".split(),
+    *('"cuda:', "'cuda:", "cuda:{", "cuda:%"),
+    case='device = f"cuda:{rank}"',
+    otherwise="a script that chooses the device in code out of sight counts as one that never does",
+)
+DEVICE_ID = Mention(
+    "each rank may be given its device",
+    "device_id",
+    case="Trainer(device_id=rank)",
+    otherwise="a script that chooses the device in code out of sight counts as one that never does",
+)
+NO_LOCAL_RANK = Mention(
+    "another launcher than torch's starts the ranks, which sets no LOCAL_RANK",
+    *"SLURM_ OMPI_ PMI_ horovod mpi4py".split(),
+    case='rank = int(os.environ["SLURM_PROCID"])',
+    otherwise="a fix reads a variable that is not set",
+)
+LOCAL_RANK_ELSEWHERE = Mention(
+    "the local rank comes from elsewhere too",
+    *"LOCAL_RANK SLURM_LOCALID LOCALRANKID get_node_local_rank deepspeed HfArgumentParser".split(),
+    case='args.local_rank = int(os.environ["LOCAL_RANK"])',
+    otherwise="an option that is only a fallback counts as the only source",
+)
+THROWN_AWAY = Mention(
+    "gradients are thrown away, as in a benchmark",
+    ".grad = None",
+    case="    parameter.grad = None",
+    otherwise="a benchmark counts as a training that forgets to average",
+)
+SYNC_BY_HAND = Mention(
+    "the program says itself when gradients are sent",
+    *".no_sync require_backward_grad_sync set_requires_gradient_sync no_backward_sync".split(),
+    *"delay_allreduce disable_allreduce".split(),
+    case="    model.require_backward_grad_sync = last",
+    otherwise="an accumulation that sends once counts as one that sends each time",
+)
+AVERAGED_BY_HAND = Mention(
+    "gradients may go through a collective of the script's own",
+    *"average_grad sync_grad reduce_grad allreduce_grad grad_sync reduce_param".split(),
+    case="average_gradients(model)",
+    otherwise="gradients that a helper averages count as never averaged",
+)
+OTHER_WAYS = Mention(
+    "there is another way to several GPUs, and this one is the fallback of a single process",
+    *"DistributedDataParallel FullyShardedDataParallel fully_shard Accelerator deepspeed horovod ightning".split(),
+    case="    model = DistributedDataParallel(model)",
+    otherwise="the fallback for one process is told to be what stands beside it",
+)
+TORCHRUN = Mention(
+    "torch's launcher starts the ranks, each of which is then alone in the world of MPI",
+    "LOCAL_RANK",
+    case='local_rank = int(os.environ["LOCAL_RANK"])',
+    otherwise="a leftover of MPI, where each rank is alone, counts as a collective of some ranks",
+)
+MPIRUN = Mention(
+    "MPI's launcher starts the ranks",
+    'environ["RANK"]',
+    "environ['RANK']",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    case='os.environ["RANK"] = str(comm.Get_rank())',
+    otherwise="a collective of MPI on some ranks counts as one on a rank that is alone",
+)
+BUFFERS = Mention(
+    "something brings buffers along, which a wrapper's forward broadcasts",
+    *"Norm1d Norm2d Norm3d BatchNorm register_buffer Buffer( torchvision.models models. timm create_model".split(),
+    *"from_pretrained hub.load".split(),
+    case="    self.norm = nn.BatchNorm2d(64)",
+    otherwise="a forward that hangs is only an advice",
+)
+PREFIX_HANDLED = Mention(
+    "the program takes the wrapper's prefix off the names where it loads",
+    '"module.',
+    "'module.",
+    "consume_prefix_in_state_dict_if_present",
+    case='state = {key.replace("module.", ""): value for key, value in state.items()}',
+    otherwise="a state that is saved with the prefix on purpose counts as one that cannot be loaded",
+)
+SEVERAL_NODES = Mention(
+    "the script is meant for several nodes",
+    *('"RANK"', "'RANK'", "global_rank", "nnodes", "num_nodes", "node_rank", "NODE_RANK", "GROUP_RANK", "SLURM_"),
+    case='rank = int(os.environ["RANK"])',
+    otherwise="a save on every node is only an advice",
+)
+_MORE_THAN_ONE = ("$", "{", "<", "N", "1:", *"23456789", *(f"1{digit}" for digit in range(10)))
+SEVERAL_STARTED = Mention(
+    "a usage line starts the script on several nodes",
+    *(f"nnodes{sign}{number}" for sign in "= " for number in _MORE_THAN_ONE),
+    case="# torchrun --nnodes=2 --nproc_per_node=8 train.py",
+    otherwise="a local rank for a rank in a script for several nodes counts as one that may work",
+)
+EACH_NODE = Mention(
+    "each node is to have a checkpoint of its own",
+    "save_on_each_node",
+    case="if args.save_on_each_node:",
+    otherwise="saves for each node's own disk count as a collision",
+)
+ON_CPU = Mention(
+    "the checkpoint is put together from shards, and holds CPU tensors",
+    "dcp_to_torch_save",
+    "merge_fsdp_weights",
+    case="dcp_to_torch_save(folder, path)",
+    otherwise="a load of CPU tensors counts as one that fills GPU 0",
+)
+OWN_SHARD = Mention(
+    "each rank saves its own shard",
+    "LOCAL_STATE_DICT",
+    case="with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):",
+    otherwise="a state which no rank waits for counts as a collective of some ranks",
+)
+OUTLIVES = Mention(
+    "something may outlive the last statement",
+    "Thread",
+    "atexit",
+    "async_save",
+    "concurrent.futures",
+    case="    atexit.register(close)",
+    otherwise="a fix destroys the group under the feet of a thread that still uses it",
+)
