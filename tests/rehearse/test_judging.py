@@ -118,7 +118,7 @@ def test_ranks_that_part_are_told_of_by_the_rule_that_tells_most(judge: Any) -> 
     since = ((0, 1.0), (1, 1.0))
     verdicts = judge(
         A=(Telling(), (wrong(3, "A", *since),)),
-        B=(Telling(parts_before=("A",)), (wrong(4, "B", *since),)),
+        B=(Telling(diverges_before=("A",)), (wrong(4, "B", *since),)),
         S=(Telling(step_by_step=True), (wrong(5, "S"), Well(at(6)))),
     )
     assert [verdicts[code].word for code in "ABS"] == ["not observed", "violated", "not observed"]

@@ -86,7 +86,7 @@ def test_the_page_is_one_file_that_loads_nothing(hung: Any) -> None:
 
 def test_the_page_tells_where_ranks_part_and_what_supports_it(hung: Any) -> None:
     page = Page(as_html(hung.judged()))
-    assert "The ranks wait" in page.text and "the ranks part at call 1" in page.text
+    assert "The ranks wait" in page.text and "the ranks diverge at call 1" in page.text
     assert "barrier" in page.text and "float32 2x3 SUM" in page.text
     assert "by reading the script and by the run" in page.text
     assert [attributes for tag, attributes in page.elements if tag == "tr" and attributes.get("class") == "apart"]
@@ -112,7 +112,7 @@ def test_long_sequences_are_cut_to_where_they_part(recorded: Any) -> None:
         for number in range(500):
             recorded.call(rank, "all_reduce" if (rank, number) != (1, 300) else "broadcast", 20)
     page = as_html(recorded.judged())
-    assert "the ranks part at call 301" in Page(page).text and len(page) < 100_000
+    assert "the ranks diverge at call 301" in Page(page).text and len(page) < 100_000
 
 
 @pytest.mark.parametrize("of", ["hung", "recorded"])

@@ -1,4 +1,4 @@
-"""Which call of two ranks that part is the one to blame, and of what kind it is."""
+"""Which call of two ranks that diverge is the one to blame, and of what kind it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from validate_ddp.findings import ERROR
 from validate_ddp.record.run import Run, Site, once
-from validate_ddp.record.sequences import Parting, partings
+from validate_ddp.record.sequences import Divergence, divergences
 from validate_ddp.record.source_lines import conditional, is_in_handler
 from validate_ddp.record.verdict import Note, Observation
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
@@ -39,17 +39,19 @@ class Culprit(NamedTuple):
 def culprits(run: Run) -> list[Culprit]:
     """Calls that some ranks make and others do not, one for each pair of ranks and group."""
     found = []
-    for parting in partings(run):
-        rank = _blamed(run, parting)
+    for divergence in divergences(run):
+        rank = _blamed(run, divergence)
         if rank is None:
             continue
-        call, peer = (parting.mine, parting.theirs) if rank == parting.rank else (parting.theirs, parting.mine)
+        call, peer = (
+            (divergence.mine, divergence.theirs) if rank == divergence.rank else (divergence.theirs, divergence.mine)
+        )
         if call is not None:
-            other = parting.other if rank == parting.rank else parting.rank
+            other = divergence.other if rank == divergence.rank else divergence.rank
             unseen = _in_unseen_call(run, other) if peer is None else None
             if unseen is not None:
                 rank, other, call, peer = other, rank, unseen, call
-            found.append(Culprit(_kind(call), rank, call, other, peer, since(parting)))
+            found.append(Culprit(_kind(call), rank, call, other, peer, since(divergence)))
     return found
 
 
@@ -62,17 +64,17 @@ def _in_unseen_call(run: Run, rank: int) -> protocol.Collective | None:
     return protocol.Collective(n=0, op=where.via, site=where)
 
 
-def _blamed(run: Run, parting: Parting) -> int | None:
-    if parting.what not in ("operation", "call", "missing"):
+def _blamed(run: Run, divergence: Divergence) -> int | None:
+    if divergence.what not in ("operation", "call", "missing"):
         return None
-    if parting.mine is None or parting.theirs is None:
-        return parting.extra
-    mine, theirs = (conditional(call.site) is not None for call in (parting.mine, parting.theirs))
+    if divergence.mine is None or divergence.theirs is None:
+        return divergence.extra
+    mine, theirs = (conditional(call.site) is not None for call in (divergence.mine, divergence.theirs))
     if mine != theirs:
-        return parting.rank if mine else parting.other
+        return divergence.rank if mine else divergence.other
     # A run that hung has not come to what both would have called: there the counts of calls say little.
-    told = not mine and (parting.what == "call" or run.stop is None)
-    return parting.extra if told else None
+    told = not mine and (divergence.what == "call" or run.stop is None)
+    return divergence.extra if told else None
 
 
 def _kind(call: protocol.GroupCall) -> str:
@@ -83,9 +85,9 @@ def _kind(call: protocol.GroupCall) -> str:
     return IN_HANDLER if is_in_handler(call.site) else PLAIN
 
 
-def since(parting: Parting) -> tuple[tuple[int, float], ...]:
+def since(divergence: Divergence) -> tuple[tuple[int, float], ...]:
     """From when on each of the two ranks does something else; ``inf`` for one that calls nothing more."""
-    sides = ((parting.rank, parting.mine), (parting.other, parting.theirs))
+    sides = ((divergence.rank, divergence.mine), (divergence.other, divergence.theirs))
     return tuple((rank, event.time if event is not None else inf) for rank, event in sides)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from validate_ddp.record.culprits import named, short
 from validate_ddp.record.iterations import Batch, Turn, consumed_turns
 from validate_ddp.record.run import PEER_GONE, Frame, Run, Site
-from validate_ddp.record.sequences import partings
+from validate_ddp.record.sequences import divergences
 from validate_ddp.record.source_lines import conditional, departure, left_loop, only_break
 from validate_ddp.record.verdict import Note
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
@@ -46,11 +46,11 @@ def by_batches(run: Run) -> Iterator[Leaving | None]:
 
 def gone(run: Run) -> Leaving | None:
     """A rank that has broken out of a loop, under a condition on the rank, and calls what comes after it."""
-    for parting in partings(run):
-        if parting.mine is None or parting.theirs is None:
+    for divergence in divergences(run):
+        if divergence.mine is None or divergence.theirs is None:
             continue
         for (rank, call), (other, peer) in permutations(
-            ((parting.rank, parting.mine), (parting.other, parting.theirs)), 2
+            ((divergence.rank, divergence.mine), (divergence.other, divergence.theirs)), 2
         ):
             line = left_loop(call.site.own, peer.site.own)
             if line is not None:

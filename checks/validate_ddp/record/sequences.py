@@ -1,4 +1,4 @@
-"""What ranks called of each group, in order, and where their sequences part."""
+"""What ranks called of each group, in order, and where their sequences diverge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = {"dtype": "dtype", "shape": "shape", "ReduceOp": "reduce", "root rank":
 Calls = list[protocol.GroupCall]
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """The first position at which two ranks differ.
 
     mine, theirs: what each called there, None for a rank that called nothing more. extra: the rank whose call the other
@@ -48,21 +48,21 @@ def sequences(run: Run) -> dict[str, dict[int, Calls]]:
 
 
 @once
-def partings(run: Run) -> list[Parting]:
-    """Where each rank first parts from the lowest rank of the group; at most one of each group and pair."""
+def divergences(run: Run) -> list[Divergence]:
+    """Where each rank first diverges from the lowest rank of the group; at most one of each group and pair."""
     found = []
     for group, calls in sequences(run).items():
         first, *others = sorted(calls)
         for other in others:
-            parting = _parting(run, group, first, calls[first], other, calls[other])
-            if parting is not None:
-                found.append(parting)
+            divergence = _divergence(run, group, first, calls[first], other, calls[other])
+            if divergence is not None:
+                found.append(divergence)
     return found
 
 
 def all_met(run: Run) -> bool:
     """Whether every rank was seen to call the same, in a run that came to where it was to end."""
-    return run.outcome in ("finished", "stopped") and bool(sequences(run)) and not partings(run)
+    return run.outcome in ("finished", "stopped") and bool(sequences(run)) and not divergences(run)
 
 
 def met(run: Run, kind: type[protocol.GroupCall], looked: bool = True) -> Seen:
@@ -75,7 +75,7 @@ def met(run: Run, kind: type[protocol.GroupCall], looked: bool = True) -> Seen:
 
 @once
 def _by_lines(run: Run, kind: type[protocol.GroupCall]) -> list[tuple[Site, bool]]:
-    if run.outcome != "finished" or partings(run):
+    if run.outcome != "finished" or divergences(run):
         return []
     sites = {rank: [event.site for event in run.of(rank, kind)] for rank in run.ranks}
     calls: dict[tuple[tuple[str, int], ...], Site] = {}
@@ -85,12 +85,12 @@ def _by_lines(run: Run, kind: type[protocol.GroupCall]) -> list[tuple[Site, bool
     return [(site, len({each[lines] for each in counts}) == 1) for lines, site in calls.items()]
 
 
-def _parting(run: Run, group: str, rank: int, mine: Calls, other: int, theirs: Calls) -> Parting | None:
+def _divergence(run: Run, group: str, rank: int, mine: Calls, other: int, theirs: Calls) -> Divergence | None:
     counts = (_sites(mine), _sites(theirs))
     for position, (one, two) in enumerate(zip(mine, theirs, strict=False)):
         what = _difference(one, two, counts)
         if what:
-            return Parting(group, position, rank, other, one, two, _extra(rank, one, other, two, counts), what)
+            return Divergence(group, position, rank, other, one, two, _extra(rank, one, other, two, counts), what)
     if len(mine) == len(theirs) or run.outcome == "stopped":
         return None
     position = min(len(mine), len(theirs))
@@ -101,8 +101,8 @@ def _parting(run: Run, group: str, rank: int, mine: Calls, other: int, theirs: C
     if not ended_well and run.outcome not in ("hang", "timeout"):
         return None  # it failed, or was ended, before it came there
     if longer == rank:
-        return Parting(group, position, rank, other, call, None, rank, "missing")
-    return Parting(group, position, rank, other, None, call, other, "missing")
+        return Divergence(group, position, rank, other, call, None, rank, "missing")
+    return Divergence(group, position, rank, other, None, call, other, "missing")
 
 
 def _failed(run: Run, rank: int) -> bool:

@@ -16,11 +16,7 @@ class Note(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """A defect that a run has shown. ranks: those that show it. call: what was called, where ``site`` is a line on the
-    way to it. partial: the run shows the circumstances of a defect, not that there is one: how bad it is, reading knows
-    better. since: of a defect by which ranks part, from when on each of them does something else; ``inf`` where it does
-    nothing more. parts: whether what they call no longer matches from then on. consequences: findings of other rules
-    that come of this one, which its notes tell."""
+    """A defect that a run has shown."""
 
     code: str
     severity: str
@@ -28,11 +24,17 @@ class Observation(NamedTuple):
     message: str
     notes: tuple[Note, ...] = ()
     ranks: tuple[int, ...] = ()
+    """Those that show it."""
     call: Site | None = None
+    """What was called, where ``site`` is a line on the way to it."""
     partial: bool = False
+    """The run shows the circumstances of a defect, not that there is one: how bad it is, reading knows better."""
     since: tuple[tuple[int, float], ...] = ()
-    parts: bool = True
+    """Of ranks that diverge: from when on each of them does something else; ``inf`` where it does nothing more."""
+    diverges: bool = True
+    """Of such: whether what they call no longer matches from then on."""
     consequences: tuple[Observation, ...] = ()
+    """Findings of other rules that come of this one, which its notes tell."""
 
     @property
     def frame(self) -> Frame:
@@ -61,31 +63,31 @@ Seen = Iterator[Observation | Well | Unclear]
 
 
 class Telling(NamedTuple):
-    """How a rule is told of beside others, and beside what reading says: ``TELLING`` of its module. Codes name others.
-
-    well: what a run has seen where it contradicts reading. once: one finding tells it all, the first. outranks: what
-    these see at the line of a finding comes of it. silences: these are not judged where there is a finding.
-    parts_before: of ranks that part, a finding tells more than those of these, and of those that these come before.
-    step_by_step: it compares ranks step by step, which says nothing any more where they have parted. clears_beside: it
-    contradicts reading only where one of these has held. crashes: exceptions that are the defect where they come from
-    its line. of_the_script: the defect has no line of its own; reading tells of it at one of several calls, a run at
-    the one that it saw.
-    """
+    """How a rule is told of beside others, and beside what reading says: ``TELLING`` of its module. Codes name others."""
 
     well: str = "nothing wrong"
+    """What a run has seen where it contradicts reading."""
     once: bool = False
+    """One finding tells it all, the first."""
     outranks: tuple[str, ...] = ()
+    """What these see at the line of a finding comes of it."""
     silences: tuple[str, ...] = ()
-    parts_before: tuple[str, ...] = ()
+    """These are not judged where there is a finding."""
+    diverges_before: tuple[str, ...] = ()
+    """Of ranks that diverge, a finding tells more than those of these, and of those that these come before."""
     step_by_step: bool = False
+    """It compares ranks step by step, which says nothing any more where they have diverged."""
     clears_beside: tuple[str, ...] = ()
+    """It contradicts reading only where one of these has held."""
     crashes: tuple[str, ...] = ()
+    """Exceptions that are the defect where they come from its line."""
     of_the_script: bool = False
+    """The defect has no line of its own: reading tells of it at one of several calls, a run at the one that it saw."""
 
     @property
     def others(self) -> tuple[str, ...]:
         """The codes of all rules that it names."""
-        return (*self.outranks, *self.silences, *self.parts_before, *self.clears_beside)
+        return (*self.outranks, *self.silences, *self.diverges_before, *self.clears_beside)
 
 
 Line = tuple[str, int]
@@ -117,7 +119,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(seen: Seen, once: bool) -> Verdict:
-    """The verdict of what a rule has seen: a finding for each line, and each parting; ``once``: for the whole run."""
+    """The verdict of what a rule has seen: a finding for each line and each divergence; ``once``: for the whole run."""
     findings: dict[tuple[Line, object], Observation] = {}
     held = unclear = False
     well, wrong = set[Line](), set[Line]()

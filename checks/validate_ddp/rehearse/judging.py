@@ -97,9 +97,9 @@ def _cause_alone(verdicts: Verdicts, told: Tellings) -> Verdicts:
 
 
 def _one_a_parting(verdicts: Verdicts, told: Tellings) -> Verdicts:
-    """Ranks that part show it at several places: the most telling of the rules speaks, and what the others say of the
-    same parting becomes its notes. What was before it, or of other ranks, is another defect."""
-    order = ranked({code: telling.parts_before for code, telling in told.items() if telling.parts_before})
+    """Ranks that diverge show it at several places: the most telling of the rules speaks, and what the others say of
+    the same divergence becomes its notes. What was before it, or of other ranks, is another defect."""
+    order = ranked({code: telling.diverges_before for code, telling in told.items() if telling.diverges_before})
     found = [each for code in order for each in verdicts[code].findings]
     kept: list[Observation] = []
     for each in _causes_first(found):
@@ -109,27 +109,27 @@ def _one_a_parting(verdicts: Verdicts, told: Tellings) -> Verdicts:
         else:
             kept[at] = _with(kept[at], each)
     for code in order if found else ():
-        # Where ranks have parted, what comes after says nothing.
+        # Where ranks have diverged, what comes after says nothing.
         verdicts[code] = verdicts[code].left_with(tuple(each for each in kept if each.code == code))
     for code in (code for code in verdicts if kept and told[code].step_by_step):
         verdicts[code] = _before_all(verdicts[code], kept)
     return verdicts
 
 
-def _before_all(verdict: Verdict, partings: list[Observation]) -> Verdict:
+def _before_all(verdict: Verdict, divergences: list[Observation]) -> Verdict:
     """What compares ranks step by step, without the steps that are not of the same batches any more."""
-    if any(each.parts for each in partings):
+    if any(each.diverges for each in divergences):
         return verdict.left_with(())
     if not verdict.findings:
         return verdict
-    return verdict.left_with(tuple(each for each in verdict.findings if not _after_any(each, partings)))
+    return verdict.left_with(tuple(each for each in verdict.findings if not _after_any(each, divergences)))
 
 
 def _causes_first(found: list[Observation]) -> Iterable[Observation]:
-    """What comes before others by which ranks part; else the more telling rule, as they are given."""
+    """What comes before others by which ranks diverge; else the more telling rule, as they are given."""
     return sorted(
         found,
-        key=lambda each: any(other.parts and not _follows(other, each) and _follows(each, other) for other in found),
+        key=lambda each: any(other.diverges and not _follows(other, each) and _follows(each, other) for other in found),
     )
 
 
@@ -139,7 +139,7 @@ def _after_any(each: Observation, causes: list[Observation]) -> bool:
 
 def _follows(each: Observation, cause: Observation) -> bool:
     """Whether one comes of the other: not before it on the ranks that both are of."""
-    return cause.parts and _after(each, cause)
+    return cause.diverges and _after(each, cause)
 
 
 def _after(each: Observation, cause: Observation) -> bool:

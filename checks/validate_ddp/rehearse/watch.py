@@ -36,7 +36,7 @@ class Watch:
             if event.sequence and event.group is not None:
                 state.history.setdefault(event.group, []).append(meeting(event))
         elif isinstance(event, protocol.Forward) and event.rebuilds:
-            state.waiting.append(event)  # it waits, but it is no call of the script's that ranks could part at
+            state.waiting.append(event)  # it waits, but it is no call of the script's that ranks could diverge at
         elif isinstance(event, protocol.Done):
             state.waiting = [each for each in state.waiting if each.n != event.n]
 

@@ -51,7 +51,7 @@ TRIGGER = facts.Collective
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
-TELLING = Telling("every rank call it, equally often", parts_before=("DDP407",))
+TELLING = Telling("every rank call it, equally often", diverges_before=("DDP407",))
 
 HEAD = """
     dist.init_process_group("gloo")

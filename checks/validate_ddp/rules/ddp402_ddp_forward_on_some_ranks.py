@@ -50,7 +50,7 @@ TRIGGER = facts.Forward
 SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
 EVIDENCE = "SR"
 FIX = "-"
-TELLING = Telling("every rank call it, equally often", parts_before=("DDP404",))
+TELLING = Telling("every rank call it, equally often", diverges_before=("DDP404",))
 
 HEAD = """
     dist.init_process_group("gloo")

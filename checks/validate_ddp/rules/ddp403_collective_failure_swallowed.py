@@ -1,4 +1,4 @@
-"""One rank's failure in or before a collective is swallowed, and the ranks part.
+"""One rank's failure in or before a collective is swallowed, and the ranks diverge.
 
 ## What it does
 Looks for collectives of data inside a `try` whose handler catches any error and goes on, for the backward of a wrapped
@@ -51,7 +51,7 @@ TRIGGER = facts.Collective
 SEVERITIES = (WARNING, INFO, ERROR)  # error: a rehearsal has hung on it
 EVIDENCE = "SR"
 FIX = "-"
-TELLING = Telling("every rank call it, equally often", parts_before=("DDP402",))
+TELLING = Telling("every rank call it, equally often", diverges_before=("DDP402",))
 
 HEAD = """
     dist.init_process_group("gloo")

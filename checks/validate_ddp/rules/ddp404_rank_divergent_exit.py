@@ -50,7 +50,7 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
 from validate_ddp.record.leaving import by_batches, ended, gone
 from validate_ddp.record.run import Run
-from validate_ddp.record.sequences import partings
+from validate_ddp.record.sequences import divergences
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
@@ -58,7 +58,7 @@ TRIGGER = facts.Exit
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
-TELLING = Telling(parts_before=("DDP408",))
+TELLING = Telling(diverges_before=("DDP408",))
 
 HEAD = """
     dist.init_process_group("gloo")
@@ -313,5 +313,5 @@ def observe(run: Run) -> Seen:
     if left is not None:
         since = ((left.rank, left.since),)
         yield Observation("DDP404", ERROR, left.site, left.message, left.notes, (left.rank,), left.call, since=since)
-    elif compared and not partings(run):
+    elif compared and not divergences(run):
         yield Well()

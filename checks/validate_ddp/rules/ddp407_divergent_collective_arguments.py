@@ -29,7 +29,7 @@ from __future__ import annotations
 from validate_ddp.findings import ERROR
 from validate_ddp.record.culprits import culprits, named, short, since
 from validate_ddp.record.run import Run, Site
-from validate_ddp.record.sequences import FIELDS, Parting, all_met, partings
+from validate_ddp.record.sequences import FIELDS, Divergence, all_met, divergences
 from validate_ddp.record.verdict import Note, Observation, Seen, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
@@ -41,38 +41,39 @@ FIX = "-"
 def observe(run: Run) -> Seen:
     """What one rank calls and the other never does is DDP401's and its neighbours'."""
     blamed = {(culprit.rank, culprit.other) for culprit in culprits(run)}
-    for parting in partings(run):
-        if {(parting.rank, parting.other), (parting.other, parting.rank)}.isdisjoint(blamed):
-            yield _observation(parting)
+    for divergence in divergences(run):
+        if {(divergence.rank, divergence.other), (divergence.other, divergence.rank)}.isdisjoint(blamed):
+            yield _observation(divergence)
     if all_met(run):
         yield Well()
 
 
-def _observation(parting: Parting) -> Observation:
-    one, two = parting.mine, parting.theirs
+def _observation(divergence: Divergence) -> Observation:
+    one, two = divergence.mine, divergence.theirs
     call = one or two
-    assert call is not None  # a parting has at least one side
+    assert call is not None  # a divergence has at least one side
     if one is None or two is None:
-        rank = parting.other if one is None else parting.rank
+        rank = divergence.other if one is None else divergence.rank
         text = f"rank {rank} calls {named(call)}, which the other rank never comes to"
-        ranks = (parting.rank, parting.other)
-        return Observation("DDP407", ERROR, call.site, text, (), ranks, since=since(parting))
-    if parting.what == "operation" and _comes_before(two.site, one.site):
+        ranks = (divergence.rank, divergence.other)
+        return Observation("DDP407", ERROR, call.site, text, (), ranks, since=since(divergence))
+    if divergence.what == "operation" and _comes_before(two.site, one.site):
         one, two = two, one
-        parting = parting._replace(rank=parting.other, other=parting.rank)
-    if parting.what in ("operation", "order", "call"):
-        text = f"ranks call different things as number {parting.position + 1} of this group: " + "; ".join(
+        divergence = divergence._replace(rank=divergence.other, other=divergence.rank)
+    if divergence.what in ("operation", "order", "call"):
+        text = f"ranks call different things as number {divergence.position + 1} of this group: " + "; ".join(
             f"rank {rank} {named(event)} at {short(event.site)}"
-            for rank, event in ((parting.rank, one), (parting.other, two))
+            for rank, event in ((divergence.rank, one), (divergence.other, two))
         )
     else:
-        text = f"ranks call {named(one)} with another {parting.what}: " + ", ".join(
-            f"rank {rank} {_value(event, parting.what)}" for rank, event in ((parting.rank, one), (parting.other, two))
+        text = f"ranks call {named(one)} with another {divergence.what}: " + ", ".join(
+            f"rank {rank} {_value(event, divergence.what)}"
+            for rank, event in ((divergence.rank, one), (divergence.other, two))
         )
-    notes = (Note(two.site, f"the call of rank {parting.other}"),)
-    ranks = (parting.rank, parting.other)
-    parts = parting.what not in FIELDS
-    return Observation("DDP407", ERROR, one.site, text, notes, ranks, since=since(parting), parts=parts)
+    notes = (Note(two.site, f"the call of rank {divergence.other}"),)
+    ranks = (divergence.rank, divergence.other)
+    diverges = divergence.what not in FIELDS
+    return Observation("DDP407", ERROR, one.site, text, notes, ranks, since=since(divergence), diverges=diverges)
 
 
 def _comes_before(one: Site, other: Site) -> bool:

@@ -33,7 +33,7 @@ from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
 SEVERITIES = (ERROR,)
 EVIDENCE = "R"
 FIX = "-"
-TELLING = Telling(once=True, parts_before=("DDP401",))
+TELLING = Telling(once=True, diverges_before=("DDP401",))
 
 
 def observe(run: Run) -> Seen:

@@ -55,7 +55,7 @@ TRIGGER = facts.ShardedState
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
-TELLING = Telling("every rank call it, equally often", parts_before=("DDP403",))
+TELLING = Telling("every rank call it, equally often", diverges_before=("DDP403",))
 
 HEAD = """
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

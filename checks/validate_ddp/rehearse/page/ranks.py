@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from validate_ddp.record.run import Run
-from validate_ddp.record.sequences import Calls, partings, sequences
+from validate_ddp.record.sequences import Calls, divergences, sequences
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.outcome import Judged, shown_path
 from validate_ddp.rehearse.page.markup import element, text
@@ -13,7 +13,7 @@ from validate_ddp.rehearse.page.style import SWATCHES
 
 _WIDTH, _LEFT, _LANE = 1000, 70, 26
 _FIRST, _BEFORE, _AFTER = 6, 4, 8
-"""Positions of a sequence that are shown: the first, and those round where ranks part."""
+"""Positions of a sequence that are shown: the first, and those round where ranks diverge."""
 
 
 _WORK = (protocol.Forward, protocol.InnerForward, protocol.Backward, protocol.Step, protocol.Batch)
@@ -112,8 +112,8 @@ def calls(judged: Judged) -> str:
     """For each group a table of what its ranks called; cut to where it matters."""
     run = judged.run
     apart: dict[str, int] = {}
-    for parting in partings(run):
-        apart[parting.group] = min(parting.position, apart.get(parting.group, parting.position))
+    for divergence in divergences(run):
+        apart[divergence.group] = min(divergence.position, apart.get(divergence.group, divergence.position))
     tables = [_table(run, group, ranks, apart.get(group)) for group, ranks in sequences(run).items()]
     return "".join(tables) or element("p", "No collective was called.", "quiet")
 
@@ -132,7 +132,7 @@ def _table(run: Run, group: str, ranks: dict[int, Calls], apart: int | None) -> 
         last = position
     if last < count - 1:
         rows.append(f'<tr class="gap"><td></td><td colspan="{len(ranks)}">{count - 1 - last} more</td></tr>')
-    told = f"the ranks part at call {apart + 1}" if apart is not None else f"all {count} calls agree"
+    told = f"the ranks diverge at call {apart + 1}" if apart is not None else f"all {count} calls agree"
     return (
         f"<h3>Calls of group {text(group)}: {told}</h3>"
         f'<div class="scroll"><table class="sequence"><thead><tr><th scope="col">call</th>{head}</tr></thead>'
