@@ -63,7 +63,7 @@ Seen = Iterator[Observation | Well | Unclear]
 
 
 class Telling(NamedTuple):
-    """How a rule is told of beside others and beside what reading says: ``TELLING`` of its module. Codes name others."""
+    """How a rule is told of beside others, and beside what reading says: its ``TELLING``. Codes name other rules."""
 
     well: str = "nothing wrong"
     """What a run has seen where it contradicts reading."""
