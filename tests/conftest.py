@@ -23,8 +23,9 @@ from validate_ddp.lint import check
 # As a shell starts what runs in its background, or nohup anything; tests that send a signal would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for number in (getattr(signal, name, None) for name in ("SIGHUP", "SIGQUIT")):
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 
 # A deadline is a time asserted in a test: it fails where two other jobs have the cores.
