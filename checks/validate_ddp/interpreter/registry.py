@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import calls
+from validate_ddp.interpreter import calls, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.rows import Api, Attributes, Base, Declaration, Method, MethodModel, Model, api
 from validate_ddp.interpreter.values import UNKNOWN, Class, Resource, Symbol, Value, bare, join
@@ -47,8 +47,14 @@ class Registry:
         self._attributes: list[Attributes] = []
         self._bases: list[Callable[[Machine, Symbol, Call, Class | None], Resource | None]] = []
         self._class_methods: dict[str, Callable[[Machine, Class, Call], Value]] = {}
+        words = set(vocabulary.KEYS)
         for row in declared:
             self._add(row)
+            if isinstance(row, (Api, Method)) and row.facts:
+                words.update(name.rpartition(".")[2] for name in row.names)
+        words -= vocabulary.EVERYDAY
+        self.words = frozenset(words | {'"' + word for word in words | vocabulary.OPTIONS})
+        """A function with none of these among its ``words``, and which uses none that has one, cannot matter."""
 
     def _add(self, row: Declaration) -> None:
         if isinstance(row, Api):

@@ -91,5 +91,10 @@ KEYS = (
 )
 """A function none of whose identifiers is one of these, and which uses no function that has one, cannot matter."""
 
-OPTIONS = KEYS | frozenset("local-rank backend dist_backend dist-backend".split())
+OPTIONS = frozenset("local-rank backend dist_backend dist-backend".split())
 """The same of short strings, such as the names of options, without their hyphens in front."""
+
+EVERYDAY = frozenset(
+    """to cuda cpu device step forward __call__ train eval apply bfloat16 clone contiguous detach double float half npu
+    requires_grad_ share_memory share_memory_ type xpu copy compile deepcopy script * get""".split()
+)
