@@ -117,8 +117,8 @@ class Fact(_Declared):
     order: how many facts were recorded before it.
     scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
 
-    Made with its roles alone; all but them is known once the walk has recorded it. A class names behind ``untold`` those
-    of its roles that are for rules only: whoever asks how a finding was derived does not hear of them.
+    Made with its roles alone; all but them is known once the walk has recorded it. A class names behind ``untold``
+    those of its roles that are for rules only: whoever asks how a finding was derived does not hear of them.
     """
 
     __slots__ = ("chain", "flags", "guards", "loops", "name", "order", "scope", "site", "who")

@@ -51,10 +51,11 @@ class Registry:
         for row in declared:
             self._add(row)
             if isinstance(row, (Api, Method)) and row.facts:
-                words.update(name.rpartition(".")[2] for name in row.names)
+                words.update(name.rpartition(".")[2] for name in row.names if "*" not in name)
         words -= vocabulary.EVERYDAY
         self.words = frozenset(words | {'"' + word for word in words | vocabulary.OPTIONS})
-        """A function with none of these among its ``words``, and which uses none that has one, cannot matter."""
+        """A function of a program that has none of these, and uses none that has one, cannot matter. A short string
+        counts too, behind a quotation mark."""
 
     def _add(self, row: Declaration) -> None:
         if isinstance(row, Api):
