@@ -46,12 +46,30 @@ def test_a_rule_that_reads_has_a_kind_of_fact_as_its_trigger_and_others_have_non
         assert not declared or facts.BY_NAME[declared] is module.TRIGGER, stub
 
 
+CHECK = "\n\ndef check(program):\n    return []\n"
+OBSERVE = "\n\ndef observe(run):\n    return []\n"
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
-@pytest.mark.parametrize("trigger", ["facts.Sav", '"save"', "Save"])
-def test_a_rule_with_an_unknown_trigger_is_refused_by_name(
-    trigger: str, jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (f'TRIGGER = {trigger}\nEVIDENCE = "S"\n{CHECK}', f"the trigger `{trigger}`, which is no kind of fact")
+        for trigger in ("facts.Sav", '"save"', "Save")
+    ]
+    + [
+        (f'EVIDENCE = "S"\n{CHECK}', "`check`, but no TRIGGER"),
+        ('TRIGGER = facts.Save\nEVIDENCE = "R"\n' + OBSERVE, "a TRIGGER, but no `check`"),
+        (f'TRIGGER = facts.Save\nEVIDENCE = "R"\n{CHECK}{OBSERVE}', '`check`, but no "S" in EVIDENCE'),
+        (f'EVIDENCE = "SR"\n{OBSERVE}', '"S" in EVIDENCE, but no `check`'),
+        (f'TRIGGER = facts.Save\nEVIDENCE = "S"\n{CHECK}{OBSERVE}', '`observe`, but no "R" in EVIDENCE'),
+        (f'TRIGGER = facts.Save\nEVIDENCE = "SR"\n{CHECK}', '"R" in EVIDENCE, but no `observe`'),
+    ],
+)
+def test_a_rule_that_can_never_run_is_refused_by_name(
+    rule: str, said: str, jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "ddp999_my_rule.py").write_text(f'"""Mine."""\n\nTRIGGER = {trigger}\n')
+    (tmp_path / "ddp999_my_rule.py").write_text(f'"""Mine."""\n\n{rule}')
     monkeypatch.setattr(catalogue, "_RULES", str(tmp_path))
     monkeypatch.setattr(catalogue, "_stubs", None)
     monkeypatch.setattr(catalogue, "_triggers", {})
@@ -60,8 +78,7 @@ def test_a_rule_with_an_unknown_trigger_is_refused_by_name(
     for number in range(60):  # from 48 on there may be several processes
         (scripts / f"train{number}.py").write_text("import torch.distributed as dist\ndist.init_process_group()\n")
     assert cli.main(["--no-cache", "--jobs", jobs, str(scripts)]) == 2
-    told = f"validate-ddp: error: rule DDP999 (my-rule) has the trigger `{trigger}`, which is no kind of fact\n"
-    assert capfd.readouterr() == ("", told)
+    assert capfd.readouterr() == ("", f"validate-ddp: error: rule DDP999 (my-rule) has {said}\n")
 
 
 def test_only_well_named_files_are_rules() -> None:

@@ -119,6 +119,10 @@ def test_a_rule_that_fails_is_told_and_costs_only_its_script(lint: Any, monkeypa
 
     monkeypatch.setattr(scripts, "load", failing)
     lint.write(train=BUGGY, broken=BUGGY)
+    with pytest.raises(KeyError, match="x") as raised:
+        lint.run("broken.py")  # in the project's own tests
+    assert raised.traceback[-1].name == "check"
+    monkeypatch.setattr(scripts, "own_fault", lint.own_fault)
     found = lint.run("train.py", "broken.py")
     assert set(found.places) == {("DDP101", "train.py"), ("DDP001", "broken.py")}
     assert "please report" in found.of("DDP001")[0].message

@@ -62,13 +62,35 @@ def every() -> tuple[Stub, ...]:
 def trigger(stub: Stub) -> str:
     """The kind of fact without which the rule has nothing to say, as it declares it; empty for one that reads no facts.
 
-    Read from the file: to import all rules takes longer than to check a clean script.
+    Read from the file: to import all rules takes longer than to check a clean script. Raises BrokenRule where what the
+    file declares and what it defines do not fit, so that it would never run.
     """
     if stub not in _triggers:
         with open(os.path.join(_RULES, stub.module.rpartition(".")[2] + ".py"), encoding="utf-8") as file:
-            declared = file.read().partition("\nTRIGGER = ")[2]
-        _triggers[stub] = declared.partition("\n")[0]
+            text = file.read()
+        declared = text.partition("\nTRIGGER = ")[2].partition("\n")[0]
+        misfit = "" if stub.code < "DDP1" else _misfit(text, declared)
+        if misfit:
+            raise BrokenRule(f"rule {stub.code} ({stub.name}) has {misfit}")
+        _triggers[stub] = declared
     return _triggers[stub]
+
+
+def _misfit(text: str, trigger: str) -> str:
+    """What a rule's file has, and what it lacks with that; empty where all of it fits."""
+    evidence = text.partition("\nEVIDENCE = ")[2].partition("\n")[0]
+    checks, observes = "\ndef check(" in text, "\ndef observe(" in text
+    for has, needed, told in (
+        (checks, trigger, "`check`, but no TRIGGER"),
+        (trigger, checks, "a TRIGGER, but no `check`"),
+        (checks, "S" in evidence, '`check`, but no "S" in EVIDENCE'),
+        ("S" in evidence, checks, '"S" in EVIDENCE, but no `check`'),
+        (observes, "R" in evidence, '`observe`, but no "R" in EVIDENCE'),
+        ("R" in evidence, observes, '"R" in EVIDENCE, but no `observe`'),
+    ):
+        if has and not needed:
+            return told
+    return ""
 
 
 def _is_rule(file: str) -> bool:

@@ -232,7 +232,7 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     except BrokenRule:
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
-        summaries.problems[script] = _own_fault(summaries.shown(script), error)
+        summaries.problems[script] = own_fault(summaries.shown(script), error)
         return found, files
     _remember(script, summaries, enabled, found, files)
     return found, files
@@ -265,7 +265,8 @@ def _of_part(program: Program, found: list[Proposal], enabled: frozenset[str]) -
     return [*found, note] if note is not None and CODE in enabled else found
 
 
-def _own_fault(path: str, error: Exception) -> Problem:
+def own_fault(path: str, error: Exception) -> Problem:
+    """What is told of a script on which we failed; the project's tests put a function here that raises the error."""
     trail = error.__traceback__
     while trail is not None and trail.tb_next is not None:
         trail = trail.tb_next

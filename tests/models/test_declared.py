@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import facts, vocabulary
+from validate_ddp.interpreter import facts, rows, vocabulary
 from validate_ddp.interpreter.call import Call, parameters
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.registry import Registry
-from validate_ddp.interpreter.rows import Api, Declaration, Method, api, method
+from validate_ddp.interpreter.rows import Api, Declaration, Method, api, method, unasked
+from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import DDP, Accelerator, Writer
 from validate_ddp.interpreter.values import NONE, Const, Site, Symbol, Value
 from validate_ddp.models import known
@@ -22,54 +26,43 @@ from validate_ddp.source.prefilter import may_matter
 
 HERE = Site("train.py", Span(1, 0, 1, 1), Span(1, 0, 1, 1), "")
 Kinds = frozenset[type[Fact]]
-SEVERAL: Kinds = frozenset(
+
+
+def starts(kind: type[Fact]) -> bool:
+    """Whether a fact of this kind makes a program one of several ranks, or is enough for a rule without them."""
+    fact = kind("new")
+    fact.order, fact.guards = 0, ()
+    return Program("train.py", [fact], None, None, []).is_distributed or kind is facts.DataParallel
+
+
+STARTING: Kinds = frozenset(kind for kind in facts.BY_NAME.values() if starts(kind))
+OF_ONE_PROCESS: Kinds = frozenset(
     (
-        facts.ProcessGroup,
-        facts.Wrap,
-        facts.DataParallel,
-        facts.Shard,
-        facts.Sampler,
-        facts.Collective,
-        facts.ShardedState,
+        facts.Backward,
+        facts.Device,
+        facts.Draw,
+        facts.Forward,
+        facts.Load,
+        facts.LoadState,
+        facts.Loader,
+        facts.Mode,
+        facts.Optimizer,
+        facts.Option,
+        facts.Rework,
+        facts.Save,
+        facts.Seed,
+        facts.SetEpoch,
+        facts.Step,
+        facts.ZeroGrad,
     )
 )
-"""Kinds of facts by which a program has to do with several ranks."""
-STARTING: Kinds = frozenset((facts.ProcessGroup, facts.Wrap, facts.Launch, facts.Sampler))
-"""Kinds of facts without one of which no second rank comes into being."""
-SOUGHT: Kinds = SEVERAL | {
-    facts.Launch,
-    facts.Loader,
-    facts.Partition,
-    facts.Save,
-    facts.Load,
-    facts.LoadState,
-    facts.SetEpoch,
-    facts.Backward,
-    facts.ZeroGrad,
-}
-"""Kinds of facts for whose sake a function is walked."""
+"""Kinds of facts that a script of one process has too: for them alone no file need be read."""
 NO_START = frozenset("destroy_process_group register notebook_launcher debug_launcher".split())
 """What they start has another word of these, as the Accelerator that a notebook's function makes."""
-BY_NAME_ALONE = frozenset("DistributedSampler destroy_process_group DDP FSDP fully_shard register".split())
-"""Their names do not say it, but what they are imported from does."""
-PASSED_OVER = frozenset(
-    """Allgather Allreduce Alltoall Barrier Bcast Gather Reduce Scatter bcast mesh_reduce rendezvous
-    all_gather_into_tensor_coalesced all_gather_single all_gather_single_autograd all_gather_single_coalesced
-    all_gather_tensor all_gather_tensor_autograd all_to_all_single_autograd permute_tensor reduce_scatter_single
-    reduce_scatter_single_autograd reduce_scatter_single_coalesced reduce_scatter_tensor_autograd
-    reduce_scatter_tensor_coalesced gather_for_metrics pad_across_processes wait_for_everyone
-    StatefulDataLoader DataLoaderX FastDataLoader MultiEpochsDataLoader
-    start_processes notebook_launcher debug_launcher PartialState AcceleratorState initialize size local_size register
-    FullyShardedDataParallel DistributedDataParallelCPU LegacyDistributedDataParallel
-    accumulate launch load_checkpoint load_state local_main_process_first prepare_data_loader prepare_model
-    save_fp16_model setup setup_dataloaders setup_module split_between_processes
-    PipelineStage distribute_module distribute_tensor parallelize_module pipeline
-    async_save save_state_dict get_state_dict set_model_state_dict set_optimizer_state_dict set_state_dict
-    optim_state_dict_to_load scatter_full_optim_state_dict shard_full_optim_state_dict sharded_optim_state_dict
-    save_file savez_compressed savetxt copy copytree export export_onnx export_to_onnx
-    dump_json dump_yaml save_json save_yaml write_json write_yaml""".split()
+BY_NAME_ALONE = frozenset(
+    """DistributedSampler destroy_process_group DDP FSDP fully_shard register spawn start_processes Process""".split()
 )
-"""A function is not walked for one of these alone: a list that may only get shorter."""
+"""Their names do not say it, but what they are imported from does, or, of processes, what the ranks do in them."""
 
 
 def dotted(row: Api) -> Iterator[str]:
@@ -89,41 +82,96 @@ def last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def test_every_start_is_held_to_the_words() -> None:
+    assert {facts.ProcessGroup, facts.Wrap, facts.Launch, facts.Sampler, facts.DataParallel} == STARTING
+    assert STARTING.isdisjoint(OF_ONE_PROCESS)
+
+
 def test_a_file_that_uses_what_is_of_several_ranks_is_not_passed_over() -> None:
-    missed = {name for row in declared(SEVERAL) for name in dotted(row) if not may_matter(name.encode())}
-    assert {last(name) for name in missed} <= BY_NAME_ALONE
+    kinds = frozenset(facts.BY_NAME.values()) - OF_ONE_PROCESS
+    missed = {name for row in declared(kinds) for name in dotted(row) if not may_matter(name.encode())}
+    unlisted = {name for name in missed if last(name) not in BY_NAME_ALONE}
+    assert not unlisted, f"_SIGNS in source/prefilter.py has no word of {', '.join(sorted(unlisted))}"
+    assert {last(name) for name in missed} == BY_NAME_ALONE
 
 
 def test_a_script_that_starts_a_second_rank_is_not_passed_over() -> None:
     names = {name for row in declared(STARTING) for name in dotted(row)}
     missed = {name for name in names if not any(word in name.encode() for word in summaries._STARTS)}
+    unlisted = {name for name in missed if last(name) not in NO_START}
+    assert not unlisted, f"_STARTS in source/summaries.py has no word of {', '.join(sorted(unlisted))}"
     assert {last(name) for name in missed} == NO_START
     idle = {word for word in summaries._STARTS if not any(word in name.encode() for name in names)}
     assert idle == {b"hvd"}  # as which Horovod is imported
 
 
-def test_a_function_is_walked_for_what_is_declared_but_for_those_that_are_listed() -> None:
-    names = {last(name) for row in declared(SOUGHT) for name in row.names}
+def test_a_function_is_walked_for_whatever_is_declared_to_record_a_fact() -> None:
+    names = {last(name) for row in known.rows() if isinstance(row, (Api, Method)) and row.facts for name in row.names}
+    assert names - known.registry().words == vocabulary.EVERYDAY
+
+
+def test_a_new_function_is_found_where_nothing_else_in_the_programs_function_matters(
+    lint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """
+import exporting
+
+def export(weights):
+    exporting.put(weights, "exported.pt2")
+
+dist.init_process_group("gloo")
+export(DDP(torch.nn.Linear(4, 2)).module)
+"""
+    also(monkeypatch, api("exporting.put", parameters="object= path=", fact=facts.Save, role="checkpoint"))
+    assert lint.body(script, "DDP502").told == [("DDP502", "warning")]
+
+
+def asks(row: Api | Method) -> set[str]:
+    """What the file of the row's function asks for by its role."""
+    return set(re.findall(r'\.value\("(\w+)"\)', inspect.getsource(sys.modules[row.model.__module__])))
+
+
+def test_a_parameter_that_is_declared_is_asked_for() -> None:
     for row in known.rows():
-        if isinstance(row, Method) and not SOUGHT.isdisjoint(row.facts):
-            names.update(row.names)
-    assert names - vocabulary.KEYS == PASSED_OVER
+        if isinstance(row, (Api, Method)) and row.model.__module__ != rows.__name__:
+            roles = {role for kind in row.facts for role in kind.roles}
+            assert unasked(row.parameters, roles | asks(row)) == [], row.names
 
 
-@pytest.mark.parametrize(
-    "name",
-    """json.dump pickle.dump shutil.copy shutil.copy2 shutil.copyfile shutil.copytree io.open logging.FileHandler
-    torch.load torch.onnx.export torch.multiprocessing.spawn torch.distributed.get_rank numpy.save numpy.savetxt
-    torch.nn.parallel.DistributedDataParallel torch.nn.DataParallel torch.distributed.fsdp.fully_shard""".split(),
-)
-def test_parameters_are_those_of_the_library(name: str) -> None:
+HOMES = """torch.utils.data torch.utils.data.distributed torch.nn torch.nn.parallel torch.optim torch.distributed.fsdp
+torch.distributed.tensor.parallel torch.distributed.checkpoint torch.distributed.checkpoint.state_dict""".split()
+
+
+def homes(row: Api) -> Iterator[str]:
+    """The names under which the library may really have it."""
+    yield from dotted(row)
+    for home in HOMES:
+        if any(place == "*" or home == place or home.startswith(f"{place}.") for place in row.within):
+            yield from (f"{home}.{name}" for name in row.names)
+
+
+def real(name: str) -> list[inspect.Parameter] | None:
+    """The parameters of the function or class of that name; None where it is not installed or does not tell."""
     module, _, function = name.rpartition(".")
-    real = list(inspect.signature(getattr(pytest.importorskip(module), function)).parameters)
-    roles = known.registry().find(name).parameters
-    assert roles
-    for position, names in roles.values():
-        if position >= 0:
-            assert real[position] in names, (name, position)
+    try:
+        return list(inspect.signature(getattr(importlib.import_module(module), function)).parameters.values())
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return None
+
+
+def test_parameters_are_those_of_the_library() -> None:
+    checked = set()
+    for row in known.rows():
+        for name in homes(row) if isinstance(row, Api) and row.parameters else ():
+            signature = real(name)
+            if signature is None or any(each.kind == each.VAR_POSITIONAL for each in signature):
+                continue
+            checked.add(name)
+            for role, (position, names) in row.parameters.items():
+                if position >= 0 and names != ("",) and signature[position].kind != inspect.Parameter.POSITIONAL_ONLY:
+                    assert signature[position].name in names, (name, role)
+    told = "json.dump pickle.dump shutil.copy shutil.copy2 shutil.copyfile shutil.copytree io.open torch.load".split()
+    assert checked >= {*told, "torch.optim.AdamW", "torch.utils.data.DataLoader"}
 
 
 def call(*args: Value, **keywords: Value) -> Call:
@@ -213,6 +261,21 @@ if accelerator.is_main_process:
 def test_a_row_that_does_not_fit_its_fact_is_an_error(roles: dict[str, Any], said: str) -> None:
     with pytest.raises(TypeError, match=f"a row on Save {said}"):
         api("torch.export.save", parameters="object=ep path=f", fact=facts.Save, **roles)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "object=ep path=f wroker=name",
+        "object=ep path=f * level",
+        "wroker=name object=ep path=f",
+        "object=ep path=f name",
+    ],
+)
+def test_a_row_with_a_parameter_that_nothing_asks_for_is_an_error(parameters: str) -> None:
+    with pytest.raises(TypeError, match=r"nothing asks for: (wroker|level|name)$"):
+        api("torch.export.save", parameters=parameters, fact=facts.Save, role="file")
+    api("torch.export.save", parameters="name object=ep path=f", fact=facts.Save, role="file")
 
 
 def test_a_row_records_what_it_says_and_gives_the_object_that_it_makes() -> None:

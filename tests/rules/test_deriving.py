@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from validate_ddp.interpreter.fact import Fact
+
 HEAD = """import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -60,3 +63,25 @@ mp.spawn(worker, args=("model.pt",), nprocs=2)
     assert steps[1].endswith("nprocs=2)` starts a process for each rank")
     assert "is reached on every rank, and taken as a write" in steps[2]
     assert steps[-1] == "its path is 'model.pt'"
+
+
+def test_what_a_finding_rests_on_is_told_in_words_and_without_what_is_for_rules_only(lint: Any) -> None:
+    script = """
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for micro in range(8):
+    model(torch.ones(2, 2)).sum().backward()
+    if micro % 4 == 3:
+        optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+    assert derived(lint, script, "DDP306")[-1] == "its target is an optimizer (train.py:7)"
+
+
+def test_only_a_role_that_a_fact_has_may_be_left_untold() -> None:
+    with pytest.raises(TypeError, match="no role of Export: paths"):
+
+        class Export(Fact, untold="paths"):
+            path: str

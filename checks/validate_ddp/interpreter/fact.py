@@ -117,7 +117,8 @@ class Fact(_Declared):
     order: how many facts were recorded before it.
     scope: the names at the place, as they are at the end of the walk; None for a fact that was moved.
 
-    Made with its roles alone; all but them is known once the walk has recorded it.
+    Made with its roles alone; all but them is known once the walk has recorded it. A class names behind ``untold``
+    those of its roles that are for rules only: whoever asks how a finding was derived does not hear of them.
     """
 
     __slots__ = ("chain", "flags", "guards", "loops", "name", "order", "scope", "site", "who")
@@ -125,9 +126,14 @@ class Fact(_Declared):
     if TYPE_CHECKING:
         name: str = _field(kw_only=False)
     roles: ClassVar[frozenset[str]] = frozenset()
+    told: ClassVar[frozenset[str]] = frozenset()
 
-    def __init_subclass__(cls) -> None:
-        cls.roles = cls.roles.union(cls.__annotations__)
+    def __init_subclass__(cls, untold: str = "") -> None:
+        own, apart = frozenset(cls.__annotations__), frozenset(untold.split())
+        if not apart <= own:
+            raise TypeError(f"no role of {cls.__name__}: {', '.join(sorted(apart - own))}")
+        cls.roles = cls.roles | own
+        cls.told = cls.told | (own - apart)
 
     def __init__(self, name: str, **roles: Any) -> None:
         if not roles.keys() <= self.roles:

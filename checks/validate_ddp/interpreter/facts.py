@@ -16,7 +16,7 @@ from validate_ddp.interpreter.values import Value
 # The start.
 
 
-class ProcessGroup(Fact):
+class ProcessGroup(Fact, untold="deepspeed timeout_text one_node world_size_text rank_text"):
     """The process group is started (named ``init``), or destroyed (``destroy``)."""
 
     rank: Value = ()
@@ -52,7 +52,7 @@ class Device(Fact):
     device: Value
 
 
-class Option(Fact):
+class Option(Fact, untold="parser"):
     """An option of the command line that rules ask about is declared; named by where its value goes."""
 
     option: Value
@@ -90,7 +90,7 @@ class Loader(Fact):
     """There are arguments that are not written out: ``**options``."""
 
 
-class Iterate(Fact):
+class Iterate(Fact, untold="serial"):
     """A loader is iterated over; named ``for`` where a loop does it."""
 
     loader: tuple[training.Loader, ...]
@@ -98,7 +98,7 @@ class Iterate(Fact):
     """The loop's serial, as ``Loop`` has it."""
 
 
-class EpochLoop(Fact):
+class EpochLoop(Fact, untold="body held"):
     """A counting loop in which names hold a loader or a sampler; named by its target."""
 
     body: Span
@@ -124,7 +124,7 @@ class Seed(Fact):
     device_specific: Value = ()
 
 
-class Draw(Fact):
+class Draw(Fact, untold="transform"):
     """Random numbers are drawn in a loop, or a random transform is made."""
 
     generator: Value = ()
@@ -137,7 +137,7 @@ class Draw(Fact):
 # The model.
 
 
-class _Wrapping(Fact):
+class _Wrapping(Fact, untold="flavour"):
     wrapper: tuple[training.Wrapper, ...]
     inner: Value
     """The model that is wrapped."""
@@ -201,7 +201,7 @@ class Step(Fact):
     optimizer: Value
 
 
-class ZeroGrad(Fact):
+class ZeroGrad(Fact, untold="receiver"):
     """Gradients are set to zero."""
 
     target: Value
@@ -217,7 +217,7 @@ class Mode(Fact):
 # Ranks.
 
 
-class Collective(Fact):
+class Collective(Fact, untold="timeout_text dropped"):
     """A function that every rank of its group must call."""
 
     wrapper: Value = ()
@@ -250,7 +250,7 @@ class Gather(Fact):
     result: tuple[objects.Gathered, ...]
 
 
-class Absence(Fact):
+class Absence(Fact, untold="said holder none whole sure"):
     """Something is taken from a value that some of the ranks here do not have; named by what is taken."""
 
     object: Value
@@ -288,7 +288,7 @@ class Scheduler(Fact):
     scheduler: tuple[training.Scheduler, ...]
 
 
-class Report(Fact):
+class Report(Fact, untold="part"):
     """A number summed up over batches is reported."""
 
     value: Value
@@ -309,7 +309,7 @@ class NoGrad(Fact):
 # Files.
 
 
-class Save(Fact):
+class Save(Fact, untold="role"):
     """A file is written."""
 
     object: Value = ()
@@ -344,7 +344,7 @@ class LoadState(Fact):
     assign: Value
 
 
-class ShardedState(Fact):
+class ShardedState(Fact, untold="sure"):
     """A call that gathers, saves or loads shards of all ranks."""
 
     receiver: Value

@@ -12,7 +12,6 @@ from validate_ddp.interpreter.values import Const, Lazy, ModuleRef, Opaque, Symb
 from validate_ddp.source.syntax import ClassDef, FunctionDef, If, Import, ImportFrom, Statement, Try
 
 _ALIASES = {"np": "numpy"}
-_WORDS = vocabulary.KEYS | {'"' + key for key in vocabulary.OPTIONS}
 _RESOLVING: Value = (Opaque("resolving"),)
 
 
@@ -34,14 +33,16 @@ class Module:
 class Library:
     """Finds, reads and walks the modules of one program.
 
-    summaries: gives a file's bytes and statements, see ``source.summaries``. entry: absolute path of the script.
+    summaries: gives a file's bytes and statements, see ``source.summaries``. entry: absolute path of the script. words:
+    those of a function that matter, see ``registry.Registry``.
     """
 
-    def __init__(self, summaries: Any, entry: str) -> None:
+    def __init__(self, summaries: Any, entry: str, words: frozenset[str]) -> None:
         self.summaries = summaries
+        self._words = words
         self.modules: dict[str, Module] = {}
         self.finder = Finder(summaries, entry)
-        self._keys: set[str] = set(_WORDS)
+        self._keys: set[str] = set(words)
         self._known_files: set[str] = set()
 
     def module(self, file: str) -> Module:
@@ -59,12 +60,19 @@ class Library:
         body: list[Statement] = self.summaries.body(module.file) or []
         if module.file not in self._known_files:
             self._known_files.add(module.file)
-            held, pending = self.summaries.once(("defines", module.file), lambda: _sorted_out(_definitions(body)))
+            held, pending = self.summaries.once(("defines", module.file), lambda: self._sorted_out(_definitions(body)))
             self._keys |= held
             self._learn(pending)
             key = ("brings", self.finder.roots[0], module.file)
             self._keys |= self.summaries.once(key, lambda: self._brought(module, body))
         return body
+
+    def _sorted_out(
+        self, definitions: list[tuple[str, list[str]]]
+    ) -> tuple[frozenset[str], list[tuple[str, list[str]]]]:
+        """The names of definitions that matter in every program, and the definitions of which that is still to tell."""
+        held = frozenset(name for name, names in definitions if not self._words.isdisjoint(names))
+        return held, [(name, names) for name, names in definitions if name not in held]
 
     def _brought(self, module: Module, body: list[Statement]) -> frozenset[str]:
         """The names that a module imports from files that can matter."""
@@ -251,12 +259,6 @@ class Library:
 
 def _dotted(module: Module) -> str:
     return "program." + os.path.splitext(os.path.basename(module.file))[0]
-
-
-def _sorted_out(definitions: list[tuple[str, list[str]]]) -> tuple[frozenset[str], list[tuple[str, list[str]]]]:
-    """The names of definitions that matter in every program, and the definitions of which that is still to be told."""
-    held = frozenset(name for name, names in definitions if not _WORDS.isdisjoint(names))
-    return held, [(name, names) for name, names in definitions if name not in held]
 
 
 def _definitions(body: list[Statement]) -> list[tuple[str, list[str]]]:

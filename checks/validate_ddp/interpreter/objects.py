@@ -253,6 +253,7 @@ class Gathered(Flow):
     """
 
     __slots__ = ()
+    phrase = "what was gathered"
     of: tuple[Output, ...] = part()
     restored: Value = part()
     reduced: Value = part()
@@ -287,7 +288,7 @@ class Augmented(Resource):
     """
 
     __slots__ = ("said", "sure")
-    phrase = "a augmentation"
+    phrase = "an augmentation"
 
     def __init__(self, site: Site, said: str, sure: bool) -> None:
         super().__init__(site)

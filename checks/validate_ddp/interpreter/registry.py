@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from validate_ddp.interpreter import calls
+from validate_ddp.interpreter import calls, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.rows import Api, Attributes, Base, Declaration, Method, MethodModel, Model, api
 from validate_ddp.interpreter.values import UNKNOWN, Class, Resource, Symbol, Value, bare, join
@@ -47,8 +47,15 @@ class Registry:
         self._attributes: list[Attributes] = []
         self._bases: list[Callable[[Machine, Symbol, Call, Class | None], Resource | None]] = []
         self._class_methods: dict[str, Callable[[Machine, Class, Call], Value]] = {}
+        words = set(vocabulary.KEYS)
         for row in declared:
             self._add(row)
+            if isinstance(row, (Api, Method)) and row.facts:
+                words.update(name.rpartition(".")[2] for name in row.names if "*" not in name)
+        words -= vocabulary.EVERYDAY
+        self.words = frozenset(words | {'"' + word for word in words | vocabulary.OPTIONS})
+        """A function of a program that has none of these, and uses none that has one, cannot matter. A short string
+        counts too, behind a quotation mark."""
 
     def _add(self, row: Declaration) -> None:
         if isinstance(row, Api):

@@ -125,7 +125,8 @@ def api(
     function is, in which ``roles`` play what they say, and parameters and the object made the roles that are called
     as they are.
 
-    Raises TypeError where the fact has not these roles, or others that nothing plays.
+    Raises TypeError where the fact has not these roles, or others that nothing plays, and where nothing asks for a
+    parameter.
     """
     known = calling.parameters(parameters)
     kinds = _kinds(fact)
@@ -191,6 +192,9 @@ def _said(
     parts = [name for name in given if makes is not None and hasattr(makes, name)]
     itself = makes.__name__.lower() if makes is not None else ""
     played = [_played(kind, {*given, *roles, itself}, roles) for kind in kinds]
+    asked = {*parts, *(role for wanted in played for role in wanted), *([result] if isinstance(result, str) else [])}
+    if unasked(parameters, asked):
+        raise TypeError(f"a row has parameters that nothing asks for: {', '.join(unasked(parameters, asked))}")
 
     def act(machine: Machine, name: str, call: Call, receiving: Value) -> Value:
         def argument(role: str) -> Value:
@@ -210,6 +214,17 @@ def _said(
         return value
 
     return act
+
+
+def unasked(parameters: Parameters, asked: Iterable[str]) -> list[str]:
+    """The parameters that are not asked for, but for those that stand only in the place ahead of one that is."""
+    asked = frozenset(asked)
+    last = max((index for role, (index, _) in parameters.items() if role in asked), default=-1)
+    return [
+        role
+        for role, (index, names) in parameters.items()
+        if role not in asked and not (0 <= index < last and names in ((role,), ("",)))
+    ]
 
 
 def _played(kind: type[Fact], known: set[str], roles: dict[str, Any]) -> list[str]:

@@ -226,7 +226,7 @@ class Program:
 @roomy
 def trace(summaries: Any, entry: str, registry: Registry) -> Program:
     """Walk the script at the absolute path ``entry``, with what the registry knows of libraries."""
-    library = Library(summaries, entry)
+    library = Library(summaries, entry, registry.words)
     machine = Machine(library, registry)
     machine.evaluate = MethodType(expressions.evaluate, machine)
     machine.walk = MethodType(statements.walk, machine)

@@ -76,6 +76,7 @@ class RNG(Object):
     """A ``torch.Generator``: its seeds, and where the last one is set."""
 
     __slots__ = ()
+    phrase = "a random number generator"
     seed: Value = part()
     at: tuple[Asked, ...] = part()
 

@@ -64,9 +64,7 @@ WORLD_VARIABLES = frozenset(
     "WORLD_SIZE SLURM_NTASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE LOCAL_WORLD_SIZE".split()
 )
 KEYS = (
-    COLLECTIVES
-    | HOROVOD_COLLECTIVES
-    | names.GLOBAL_RANK.words
+    names.GLOBAL_RANK.words
     | names.LOCAL_RANK.words
     | names.GROUP_RANK.words
     | frozenset(f"get_{name}" for name in names.GROUP_RANK.words)
@@ -77,19 +75,17 @@ KEYS = (
     | frozenset(RANK_VARIABLES)
     | WORLD_VARIABLES
     | frozenset(
-        """save load load_url dump open write state_dict load_state_dict module backward set_epoch DataLoader
-        DistributedSampler DistributedDataParallel DDP FSDP fully_shard Accelerator prepare
-        init_process_group destroy_process_group init_distributed set_device get_rank get_world_size
-        is_initialized spawn Process cuda_device device_ids distributed save_checkpoint save_state
-        save_pretrained savez save_model basicConfig FileHandler SummaryWriter copyfile copy2 rmtree
-        write_text write_bytes safe_dump yaml_save main_process_first is_avail parse_args parse_known_args lr_scheduler
-        get_scheduler manual_seed seed_everything set_seed fabric Fabric hvd accelerator no_sync unwrap_model
-        randn_like RandomResizedCrop RandomCrop RandomHorizontalFlip DataParallel zero_grad
-        consolidate_state_dict get_model_state_dict get_optimizer_state_dict full_optim_state_dict
-        optim_state_dict summon_full_params save_16bit_model""".split()
+        """accelerator cuda_device device_ids distributed fabric get_scheduler get_world_size hvd is_avail
+        is_initialized load_url lr_scheduler no_sync parse_args parse_known_args rmtree unwrap_model write""".split()
     )
 )
-"""A function none of whose identifiers is one of these, and which uses no function that has one, cannot matter."""
+"""Words of a function that may matter, beside the names of what is declared to record a fact: ``Registry.words``."""
 
-OPTIONS = KEYS | frozenset("local-rank backend dist_backend dist-backend".split())
-"""The same of short strings, such as the names of options, without their hyphens in front."""
+OPTIONS = frozenset("local-rank backend dist_backend dist-backend".split())
+"""More of these that are no identifiers, but options, without their hyphens in front."""
+
+EVERYDAY = frozenset(
+    """__call__ apply bfloat16 clone contiguous cpu cuda detach device double eval float forward half npu requires_grad_
+    share_memory share_memory_ step to train type xpu""".split()
+)
+"""Names that record a fact, but that most functions of a model have: no function matters for one of these alone."""

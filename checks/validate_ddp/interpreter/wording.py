@@ -72,7 +72,8 @@ def _atom(atom: Any, depth: int) -> str:
 
 
 def _resource(atom: Resource, depth: int) -> str:
-    plainly = f"a {_CAPITAL.sub('_', type(atom).__name__).lower()}"
+    plainly = _CAPITAL.sub(" ", type(atom).__name__).lower()
+    plainly = f"{'an' if plainly[0] in 'aeiou' else 'a'} {plainly}"
     if depth >= _DEEPEST:
         return plainly
     if isinstance(atom, State):

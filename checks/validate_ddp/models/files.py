@@ -109,14 +109,16 @@ def _saving(names: str | Iterable[str], parameters: str, role: facts.Role = "fil
 
 
 DECLARED = (
-    _saving(vocabulary.CHECKPOINT_WRITERS, "object=obj path=f=filename", "checkpoint"),
+    _saving(vocabulary.CHECKPOINT_WRITERS, "object=obj=tensors=model path=f=filename", "checkpoint"),
     api("torch.load", _load, parameters="f map_location", fact=facts.Load),
-    api("builtins.open io.open codecs.open", _open, parameters="file mode", fact=facts.Save),
+    api("builtins.open io.open codecs.open", _open, parameters="file=file=filename mode", fact=facts.Save),
     api("os.path.join pathlib.Path pathlib.PurePath", _join),
     api("io.BytesIO io.StringIO", makes=Buffer),
     api("uuid1 uuid4", _unique, within="*"),  # lhotse and others bring their own
     api(_UNIQUE, _unique),
-    api("pickle.dump json.dump yaml.dump yaml.safe_dump", _dump, parameters="obj file=file=stream=fp", fact=facts.Save),
+    api(
+        "pickle.dump json.dump yaml.dump yaml.safe_dump", _dump, parameters="obj= file=file=stream=fp", fact=facts.Save
+    ),
     _saving("joblib.dump", "value path=filename"),
     _saving("numpy.save numpy.savez numpy.savez_compressed", "path=file"),
     _saving("numpy.savetxt", "path=fname"),

@@ -193,7 +193,11 @@ DECLARED = (
     ),
     api("DDP", _wrap(DDP), within="torch apex", parameters=_INNER, fact=(facts.Wrap, facts.Collective)),
     api(
-        "FullyShardedDataParallel FSDP", _wrap(FSDP), within="*", parameters=_INNER, fact=(facts.Wrap, facts.Collective)
+        "FullyShardedDataParallel FSDP",
+        _wrap(FSDP),
+        within="*",
+        parameters="module=module=model * device_ids",
+        fact=(facts.Wrap, facts.Collective),
     ),
     api("DataParallel", _wrap(DP), within="torch", parameters=_INNER, fact=(facts.Wrap, facts.DataParallel)),
     api("fully_shard", _fully_shard, within="torch", parameters="module", fact=facts.Shard),

@@ -11,11 +11,10 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.ranks import BY_NAME, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Const, Site
+from validate_ddp.interpreter.values import Const, Site, constant
 from validate_ddp.interpreter.wording import described
 
 _LONGEST = 72
-_INTERNAL = frozenset({"serial", "body", "role", "deepspeed", "one_node", "sure"})
 _TAKEN_AS: dict[type[Fact], str] = {
     facts.ProcessGroup: "the start of a process group",
     facts.Device: "the choice of a device",
@@ -45,12 +44,13 @@ def derivation(program: Program, fact: Fact) -> tuple[str, ...]:
     taken_as = _TAKEN_AS.get(type(fact), f"{_words(type(fact))} `{fact.name}`")
     steps.append(f"{_at(program, fact.site)} is reached on {phrase(fact.who)}, and taken as {taken_as}")
     for role, value in fact.given.items():
-        if value == getattr(type(fact), role, ()) or role in _INTERNAL:
+        if value == getattr(type(fact), role, ()) or role not in fact.told:
             continue
         value = value if isinstance(value, tuple) else (Const(value),)
         if role in ("sampler", "loader", "loaded", "wrapper") and getattr(value[0], "site", None) == fact.site:
             continue  # that is the thing itself
-        steps.append(f"its {role.replace('_', ' ')} is {described(value)}")
+        several = role[-1] == "s" and role[-2] != "s" and not isinstance(constant(value), bool)
+        steps.append(f"its {role.replace('_', ' ')} {'are' if several else 'is'} {described(value)}")
     return tuple(steps)
 
 
