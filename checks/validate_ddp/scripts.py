@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.catalogue import BrokenRule, Stub, every, load, trigger
+from validate_ddp.console import UsageError
 from validate_ddp.findings import Proposal
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import Problem
@@ -229,7 +230,7 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
             found = _proposals(program, enabled)
         if program is not None and program.stop is not None:
             found = _of_part(program, found, enabled)
-    except BrokenRule:
+    except UsageError:  # of a rule or a row of ours that cannot be as it is written
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked
         summaries.problems[script] = own_fault(summaries.shown(script), error)

@@ -16,7 +16,7 @@ from validate_ddp.interpreter import facts, rows, vocabulary
 from validate_ddp.interpreter.call import Call, parameters
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.registry import Registry
-from validate_ddp.interpreter.rows import Api, Declaration, Method, api, method, unasked
+from validate_ddp.interpreter.rows import Api, BrokenRow, Declaration, Method, api, method, unasked
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import DDP, Accelerator, Writer
 from validate_ddp.interpreter.values import NONE, Const, Site, Symbol, Value
@@ -259,7 +259,7 @@ if accelerator.is_main_process:
     ("roles", "said"), [({}, "lacks: role"), ({"role": "file", "paths": ()}, "has no role of it: paths")]
 )
 def test_a_row_that_does_not_fit_its_fact_is_an_error(roles: dict[str, Any], said: str) -> None:
-    with pytest.raises(TypeError, match=f"a row on Save {said}"):
+    with pytest.raises(BrokenRow, match=f"the row `torch.export.save` on Save {said}"):
         api("torch.export.save", parameters="object=ep path=f", fact=facts.Save, **roles)
 
 
@@ -273,9 +273,16 @@ def test_a_row_that_does_not_fit_its_fact_is_an_error(roles: dict[str, Any], sai
     ],
 )
 def test_a_row_with_a_parameter_that_nothing_asks_for_is_an_error(parameters: str) -> None:
-    with pytest.raises(TypeError, match=r"nothing asks for: (wroker|level|name)$"):
+    with pytest.raises(BrokenRow, match=r"^the row `torch.export.save` has .* nothing asks for: (wroker|level|name)$"):
         api("torch.export.save", parameters=parameters, fact=facts.Save, role="file")
     api("torch.export.save", parameters="name object=ep path=f", fact=facts.Save, role="file")
+
+
+def test_a_row_with_roles_and_no_fact_is_an_error() -> None:
+    with pytest.raises(
+        BrokenRow, match=r"the row `torch\.export\.save` has no fact that these could be roles of: facts$"
+    ):
+        api("torch.export.save", parameters="object=ep path=f", facts=facts.Save)
 
 
 def test_a_row_records_what_it_says_and_gives_the_object_that_it_makes() -> None:

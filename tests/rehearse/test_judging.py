@@ -17,7 +17,7 @@ def at(line: int) -> Site:
 
 
 def wrong(line: int, code: str = "DDP901", *since: tuple[int, float]) -> Observation:
-    return Observation(code, ERROR, at(line), f"{code} at {line}", since=since)
+    return Observation(ERROR, at(line), f"{code} at {line}", since=since)
 
 
 def lines(verdict: Any) -> list[int]:
@@ -40,17 +40,18 @@ def lines(verdict: Any) -> list[int]:
     ],
 )
 def test_one_stream_gives_the_verdict_and_the_lines_that_are_well(seen: Any, word: str, cleared: list[int]) -> None:
-    verdict = verdict_of(iter(seen), once=False)
+    verdict = verdict_of("DDP901", iter(seen))
     assert verdict.word == word and sorted(line for _, line in verdict.well) == cleared
 
 
 def test_a_line_is_told_once_and_of_each_parting() -> None:
     seen = [wrong(3), wrong(3), wrong(5), wrong(3, "DDP901", (0, 1.0)), wrong(3, "DDP901", (0, 1.0), (1, 2.0))]
-    assert lines(verdict_of(iter(seen), once=False)) == [3, 5, 3, 3]
+    verdict = verdict_of("DDP901", iter(seen))
+    assert lines(verdict) == [3, 5, 3, 3] and {each.code for each in verdict.findings} == {"DDP901"}
 
 
 def test_what_is_told_once_a_run_clears_none_of_the_lines_where_it_was_seen() -> None:
-    verdict = verdict_of(iter((wrong(3), Well(at(4)), wrong(4), Well(at(5)))), once=True)
+    verdict = verdict_of("DDP901", iter((wrong(3), Well(at(4)), wrong(4), Well(at(5)))), once=True)
     assert lines(verdict) == [3] and {line for _, line in verdict.well} == {5}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from validate_ddp.console import UsageError
 from validate_ddp.interpreter import call as calling
 from validate_ddp.interpreter.call import Call, Parameters
 from validate_ddp.interpreter.fact import Fact
@@ -31,6 +32,10 @@ def named(name: str, call: Call) -> Value:
 def made_of_arguments(name: str, call: Call) -> Value:
     """Something of which the name is known, and what went into it."""
     return (Opaque(f"{name}()", carried_by(call.given)),)
+
+
+class BrokenRow(UsageError):
+    """A row that cannot be as it is written. The message, one line, names it."""
 
 
 class Api(NamedTuple):
@@ -125,13 +130,13 @@ def api(
     function is, in which ``roles`` play what they say, and parameters and the object made the roles that are called
     as they are.
 
-    Raises TypeError where the fact has not these roles, or others that nothing plays, and where nothing asks for a
+    Raises BrokenRow where the fact has not these roles, or others that nothing plays, and where nothing asks for a
     parameter.
     """
     known = calling.parameters(parameters)
     kinds = _kinds(fact)
     if model is None:
-        act = _said(known, kinds, called, makes, result, roles)
+        act = _said(_listed(names), known, kinds, called, makes, result, roles)
 
         def model(machine: Machine, symbol: Symbol, call: Call) -> Value:
             return act(machine, symbol.name, call, ())
@@ -162,7 +167,7 @@ def method(
     known = calling.parameters(parameters)
     kinds = _kinds(fact)
     if model is None:
-        act = _said(known, kinds, called, makes, result, roles, on)
+        act = _said(_listed(names), known, kinds, called, makes, result, roles, on)
 
         def model(machine: Machine, atom: Any, call: Call) -> Value | None:
             return act(machine, call.name, call, (atom,))
@@ -179,6 +184,7 @@ def _kinds(fact: Kinds) -> tuple[type[Fact], ...]:
 
 
 def _said(
+    names: tuple[str, ...],
     parameters: Parameters,
     kinds: tuple[type[Fact], ...],
     called: str,
@@ -188,13 +194,15 @@ def _said(
     on: str = "",
 ) -> Callable[[Machine, str, Call, Value], Value]:
     """What a row says by itself."""
+    if roles and not kinds:
+        raise BrokenRow(f"{_row(names)} has no fact that these could be roles of: {', '.join(roles)}")
     given = (on, *parameters) if on else tuple(parameters)
     parts = [name for name in given if makes is not None and hasattr(makes, name)]
     itself = makes.__name__.lower() if makes is not None else ""
-    played = [_played(kind, {*given, *roles, itself}, roles) for kind in kinds]
+    played = [_played(names, kind, {*given, *roles, itself}, roles) for kind in kinds]
     asked = {*parts, *(role for wanted in played for role in wanted), *([result] if isinstance(result, str) else [])}
     if unasked(parameters, asked):
-        raise TypeError(f"a row has parameters that nothing asks for: {', '.join(unasked(parameters, asked))}")
+        raise BrokenRow(f"{_row(names)} has parameters that nothing asks for: {', '.join(unasked(parameters, asked))}")
 
     def act(machine: Machine, name: str, call: Call, receiving: Value) -> Value:
         def argument(role: str) -> Value:
@@ -227,11 +235,16 @@ def unasked(parameters: Parameters, asked: Iterable[str]) -> list[str]:
     ]
 
 
-def _played(kind: type[Fact], known: set[str], roles: dict[str, Any]) -> list[str]:
+def _row(names: tuple[str, ...]) -> str:
+    return f"the row `{' '.join(names)}`"
+
+
+def _played(names: tuple[str, ...], kind: type[Fact], known: set[str], roles: dict[str, Any]) -> list[str]:
     """The roles of a fact that a row has, in the order in which the fact declares them."""
     order = [role for cls in reversed(kind.__mro__) for role in getattr(cls, "__annotations__", ())]
     lacking = {role for role in kind.roles - known if not hasattr(kind, role)}
     if lacking or not kind.roles.issuperset(roles):
         said = ", ".join(sorted(lacking)) if lacking else ", ".join(sorted(roles.keys() - kind.roles))
-        raise TypeError(f"a row on {kind.__name__} {'lacks' if lacking else 'has no role of it'}: {said}")
+        what = "lacks" if lacking else "has no role of it"
+        raise BrokenRow(f"{_row(names)} on {kind.__name__} {what}: {said}")
     return [role for role in order if role in kind.roles and role in known]

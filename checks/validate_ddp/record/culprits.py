@@ -113,7 +113,7 @@ def whereabouts(run: Run, rank: int) -> Note | None:
 _LEAVING = (protocol.GroupCall, protocol.InnerForward, protocol.Step, protocol.Batch, protocol.Iteration)
 
 
-def observations(run: Run, code: str, kind: str, severity: str, what: str) -> tuple[Observation, ...]:
+def observations(run: Run, kind: str, severity: str, what: str) -> tuple[Observation, ...]:
     """What calls of one kind show, one for each place; errors where the run has hung on them."""
     severity = ERROR if run.outcome == "hang" else severity
     found: dict[tuple[str, int], Observation] = {}
@@ -127,7 +127,7 @@ def observations(run: Run, code: str, kind: str, severity: str, what: str) -> tu
             )
             note = _instead(run, culprit)
             seen = Observation(
-                code, severity, site, message, (note,) if note else (), (culprit.rank,), call, since=culprit.since
+                severity, site, message, (note,) if note else (), (culprit.rank,), call, since=culprit.since
             )
             found.setdefault(site.place, seen)
     return tuple(found.values())

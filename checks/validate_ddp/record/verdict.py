@@ -18,7 +18,6 @@ class Note(NamedTuple):
 class Observation(NamedTuple):
     """A defect that a run has shown."""
 
-    code: str
     severity: str
     site: Site
     message: str
@@ -35,6 +34,8 @@ class Observation(NamedTuple):
     """Of such: whether what they call no longer matches from then on."""
     consequences: tuple[Observation, ...] = ()
     """Findings of other rules that come of this one, which its notes tell."""
+    code: str = ""
+    """The rule's, which ``verdict_of`` writes in."""
 
     @property
     def frame(self) -> Frame:
@@ -118,7 +119,7 @@ class Verdict(NamedTuple):
         return self._replace(observed=bool(findings), findings=findings)
 
 
-def verdict_of(seen: Seen, once: bool) -> Verdict:
+def verdict_of(code: str, seen: Seen, once: bool = False) -> Verdict:
     """The verdict of what a rule has seen: a finding for each line and each divergence; ``once``: for the whole run."""
     findings: dict[tuple[Line, object], Observation] = {}
     held = unclear = False
@@ -126,7 +127,7 @@ def verdict_of(seen: Seen, once: bool) -> Verdict:
     for each in seen:
         if isinstance(each, Observation):
             if not (once and findings):
-                findings.setdefault((each.site.place, each.since), each)
+                findings.setdefault((each.site.place, each.since), each._replace(code=code))
             wrong.add(each.site.place)
         elif isinstance(each, Well):
             held = held or each.held

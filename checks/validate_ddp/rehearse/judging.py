@@ -70,7 +70,7 @@ def _all(run: Run, told: Tellings) -> Verdicts:
                 run.pace.done, run.pace.total = done, len(observing)
             with run.bounded():
                 run.look()
-                verdicts[code] = verdict_of(observe(run), told[code].once)
+                verdicts[code] = verdict_of(code, observe(run), told[code].once)
         except OutOfTime:
             break
     return verdicts

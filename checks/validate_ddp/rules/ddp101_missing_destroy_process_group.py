@@ -183,4 +183,4 @@ def observe(run: Run) -> Seen:
         site = left[0][1]
         # A group that a library made is that library's to destroy, as with a Trainer.
         severity = INFO if site.frames and site.frames[0].library else WARNING
-        yield Observation("DDP101", severity, site, message, (), tuple(rank for rank, _ in left))
+        yield Observation(severity, site, message, (), tuple(rank for rank, _ in left))

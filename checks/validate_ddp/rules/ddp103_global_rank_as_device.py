@@ -202,6 +202,6 @@ def observe(run: Run) -> Seen:
                 f"rank {rank} asks for GPU {rank} ({event.via}), the number of its rank: on its node it is local "
                 f"rank {local}"
             )
-            yield Observation("DDP103", ERROR, event.site, message, (), (rank,))
+            yield Observation(ERROR, event.site, message, (), (rank,))
         else:
             yield Well(event.site) if event.index == local else Unclear(event.site)

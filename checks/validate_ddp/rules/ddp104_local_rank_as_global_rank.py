@@ -193,7 +193,7 @@ def observe(run: Run) -> Seen:
             joins = isinstance(event, protocol.Joining)
             what = "joins the process group" if joins else "takes its share of the data"
             message = f"rank {rank} {what} as rank {local}, which is its local rank: {_wrong(joins)}"
-            yield Observation("DDP104", ERROR, event.site, message, (), (rank,))
+            yield Observation(ERROR, event.site, message, (), (rank,))
         else:
             yield Well(event.site) if event.rank == rank else Unclear(event.site)
 

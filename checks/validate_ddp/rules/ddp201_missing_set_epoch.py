@@ -239,7 +239,7 @@ def observe(run: Run) -> Seen:
                 f"({shown}, ...): `set_epoch` is not called between them"
             )
             notes = (Note(each.site, "the iteration that repeats the one before"),)
-            yield Observation("DDP201", ERROR, site, message, notes, (each.rank,))
+            yield Observation(ERROR, site, message, notes, (each.rank,))
         elif each.before:
             yield Unclear(site)
             if enough:

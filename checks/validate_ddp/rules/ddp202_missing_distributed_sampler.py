@@ -335,4 +335,4 @@ def _observation(run: Run, first: int, other: int, loader: protocol.Loader, comm
     else:
         message = f"each rank's loader covers the whole data set of {loader.length} samples: none is left to a peer"
     site = sampler.site if sampler else loader.site
-    return Observation("DDP202", ERROR, site, message, (), (first, other))
+    return Observation(ERROR, site, message, (), (first, other))

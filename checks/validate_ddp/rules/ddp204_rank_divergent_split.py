@@ -50,6 +50,6 @@ def observe(run: Run) -> Seen:
                 message = (
                     f"ranks {run.ranks[0]} and {rank} split the data differently: seed the split alike on all ranks"
                 )
-                yield Observation("DDP204", ERROR, one.site, message, (), (run.ranks[0], rank))
+                yield Observation(ERROR, one.site, message, (), (run.ranks[0], rank))
             else:
                 yield Well()

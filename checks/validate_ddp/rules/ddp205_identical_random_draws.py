@@ -363,4 +363,4 @@ def observe(run: Run) -> Seen:
     )
     site = seed.site if seed else draw.site
     notes = (Note(draw.site, f"the draw, equal on {len(run.replicas)} ranks"),) if seed else ()
-    yield Observation("DDP205", WARNING, site, message, notes, tuple(run.replicas))
+    yield Observation(WARNING, site, message, notes, tuple(run.replicas))

@@ -53,7 +53,7 @@ def observe(run: Run) -> Seen:
             loader = loader_of(run, run.ranks[0], number)
             if loader and all(one == two for one, two in pairs):
                 message = f"ranks {run.ranks[0]} and {rank} get the same {len(pairs)} batches of this iterable dataset"
-                yield Observation("DDP206", ERROR, loader.site, message, (), (run.ranks[0], rank))
+                yield Observation(ERROR, loader.site, message, (), (run.ranks[0], rank))
             else:
                 yield Unclear() if any(one == two for one, two in pairs) else Well()
 

@@ -59,6 +59,6 @@ def observe(run: Run) -> Seen:
                 site = first.sampler.site
                 note = Note(event.site, "they are added up here")
                 ranks = tuple(each.rank for each in of_ranks)
-                yield Observation("DDP207", WARNING, site, message, (note,), ranks)
+                yield Observation(WARNING, site, message, (note,), ranks)
             elif length in got:
                 yield Well()

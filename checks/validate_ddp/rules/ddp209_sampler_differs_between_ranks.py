@@ -50,7 +50,7 @@ def observe(run: Run) -> Seen:
                 if loader.site.place != sharing.site.place
             )  # fmt: skip
             message = f"{why}: {_read(sharing)}"
-            yield Observation("DDP209", severity, sharing.site, message, notes, tuple(sharing.ranks))
+            yield Observation(severity, sharing.site, message, notes, tuple(sharing.ranks))
         clear = sharing.plain and not (sharing.whole and sharing.missed > sharing.dropped)
         yield Well() if clear else Unclear()
 

@@ -49,7 +49,7 @@ def observe(run: Run) -> Seen:
             loader = next(iter(sharing.loaders.values()))
             notes = (Note(loader.site, "the loader"),) if loader.site.place != sharing.site.place else ()
             message = _message(sharing, own)
-            yield Observation("DDP211", ERROR, sharing.site, message, notes, tuple(sharing.ranks))
+            yield Observation(ERROR, sharing.site, message, notes, tuple(sharing.ranks))
         else:
             yield Well()
 

@@ -207,4 +207,4 @@ def observe(run: Run) -> Seen:
                 f"the training forward {how}: at step {count} the gradients of {len(names)} parameters differ "
                 "between ranks, nothing has reduced them"
             )
-            yield Observation("DDP301", ERROR, last.site, message, (), tuple(run.ranks))
+            yield Observation(ERROR, last.site, message, (), tuple(run.ranks))

@@ -274,7 +274,7 @@ def observe(run: Run) -> Seen:
         severity = INFO if event.own else ERROR
         message = f"the loss is made of what `{event.op}` gathered" + (_OWN if event.own else _NONE)
         notes = (Note(event.site, "gathered here"),) if event.site.place != site.place else ()
-        yield Observation("DDP302", severity, site, message, notes, (rank,), event.site)
+        yield Observation(severity, site, message, notes, (rank,), event.site)
 
 
 def _in_training_step(gather: CallSite, backward: CallSite) -> CallSite:

@@ -292,7 +292,7 @@ def _never(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
         site: Site = step.site
         notes = (Note(shared[0], "the ranks have the data of one model in common"),)
         since = ((run.ranks[0], step.time),)
-        return Observation("DDP303", severity, site, message, notes, tuple(run.ranks), since=since)
+        return Observation(severity, site, message, notes, tuple(run.ranks), since=since)
     return None
 
 
@@ -332,7 +332,7 @@ def _apart(run: Run, optimizer: protocol.Optimizer, count: int, apart: list[int]
     message += f": {rates}" if rates else ""
     severity = ERROR if equal or what.startswith("get") else WARNING
     since = ((run.ranks[0], taken(run, number, count)[0].time),)
-    return Observation("DDP303", severity, optimizer.site, message, (), tuple(run.ranks), since=since)
+    return Observation(severity, optimizer.site, message, (), tuple(run.ranks), since=since)
 
 
 def _under(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
@@ -354,5 +354,5 @@ def _under(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
                 + why_under_wrapper(run, number, count, apart)
             )
             since = ((run.ranks[0], update.step.time),)
-            return Observation("DDP303", ERROR, site, message, (), tuple(run.ranks), since=since)
+            return Observation(ERROR, site, message, (), tuple(run.ranks), since=since)
     return None

@@ -204,7 +204,7 @@ def observe(run: Run) -> Seen:
             message = (
                 f"{count} reductions of gradients for one step: {count - 1} of them are wasted without `no_sync()`"
             )
-            yield Observation("DDP304", INFO, wasteful[0][0].site, message, (), (rank,))
+            yield Observation(INFO, wasteful[0][0].site, message, (), (rank,))
 
 
 def _repeated(update: Update) -> Seen:

@@ -209,7 +209,7 @@ def observe(run: Run) -> Seen:
         if vain:
             message = "`no_sync()` round the backward alone has no effect: the forward decides, and it was outside"
             notes = (Note(training[-1].site, "the forward, with synchronisation on"),)
-            yield Observation("DDP305", ERROR, vain[0].site, message, notes, (run.ranks[0],))
+            yield Observation(ERROR, vain[0].site, message, notes, (run.ranks[0],))
         elif training[-1].sync or averaged_by_hand(run, number) or agree(run, number, count, "grads", wrapped=True):
             yield Well()
         elif differing(run, number, count, "grads", wrapped=True):
@@ -219,4 +219,4 @@ def observe(run: Run) -> Seen:
                 if reduced
                 else "every forward before it ran with synchronisation off, so no backward reduces them"
             )
-            yield Observation("DDP305", ERROR, training[-1].site, message, (), tuple(run.ranks))
+            yield Observation(ERROR, training[-1].site, message, (), tuple(run.ranks))

@@ -203,7 +203,7 @@ def observe(run: Run) -> Seen:
             total, dropped = len(dropping[0].backwards), dropping[0].dropped
             lost = sum(len(each) for _, each in dropped)
             message = f"`zero_grad()` throws away the gradients of {lost} of the {total} micro-batches of each step"
-            yield Observation("DDP306", ERROR, dropped[0][0].site, message, (), (rank,))
+            yield Observation(ERROR, dropped[0][0].site, message, (), (rank,))
 
 
 def _zeroed(run: Run, rank: int, steps: list[Update]) -> Seen:

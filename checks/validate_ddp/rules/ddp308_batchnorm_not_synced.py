@@ -51,6 +51,6 @@ def observe(run: Run) -> Seen:
                 f"{wrapper.batch_norms} BatchNorm modules see at most {rows} rows on each rank: "
                 "`SyncBatchNorm.convert_sync_batchnorm` makes it the global batch"
             )
-            yield Observation("DDP308", INFO, wrapper.site, message, (), (rank,))
+            yield Observation(INFO, wrapper.site, message, (), (rank,))
         else:
             yield Well()

@@ -73,4 +73,4 @@ def _observation(updates: list[tuple[int, protocol.Average]], share: float) -> O
         f"have moved in the first {count} updates did not{decay}; keep it in float32"
     )
     ranks = tuple(sorted({rank for rank, _ in updates}))
-    return Observation("DDP309", WARNING, event.site, message, (), ranks)
+    return Observation(WARNING, event.site, message, (), ranks)

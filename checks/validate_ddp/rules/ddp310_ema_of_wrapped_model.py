@@ -72,4 +72,4 @@ def _missing(event: protocol.UncaughtException) -> str:
 
 
 def _at(severity: str, site: Site, message: str, rank: int) -> Observation:
-    return Observation("DDP310", severity, site, message, (), (rank,))
+    return Observation(severity, site, message, (), (rank,))

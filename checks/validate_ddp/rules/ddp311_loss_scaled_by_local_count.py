@@ -79,7 +79,7 @@ def observe(run: Run) -> Seen:
         "averages the ranks' gradients as if they were equal"
     )
     severity = WARNING if len(found) > _OFTEN * compared else INFO
-    yield Observation("DDP311", severity, event.site, message, (), tuple(run.ranks))
+    yield Observation(severity, event.site, message, (), tuple(run.ranks))
 
 
 def _backwards(run: Run, rank: int) -> list[_Backward]:

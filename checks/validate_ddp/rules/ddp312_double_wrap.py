@@ -180,6 +180,6 @@ def observe(run: Run) -> Seen:
     for rank, event in run.each(protocol.Ddp):
         if event.nested:
             message = "what is wrapped here is wrapped in DistributedDataParallel already: gradients are reduced twice"
-            yield Observation("DDP312", ERROR, event.site, message, (), (rank,))
+            yield Observation(ERROR, event.site, message, (), (rank,))
         else:
             yield Well(event.site)

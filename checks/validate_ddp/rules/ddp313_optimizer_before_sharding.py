@@ -58,7 +58,7 @@ def _observation(rank: int, event: protocol.Stale, site: Site, kind: str) -> Obs
         f"this `{kind}` was built {when}: of the {event.held} parameters that it steps on "
         f"{event.count} are no longer the model's, which does not learn"
     )
-    return Observation("DDP313", ERROR, site, message, (Note(event.site, "sharded here"),), (rank,))
+    return Observation(ERROR, site, message, (Note(event.site, "sharded here"),), (rank,))
 
 
 def _steps_after_sharding(run: Run, rank: int) -> bool:

@@ -44,6 +44,6 @@ def observe(run: Run) -> Seen:
     for rank, event in run.each(protocol.Clip):
         if event.scaled:
             message = "gradients are clipped before `scaler.unscale_(optimizer)`: their norm is that of the scaled loss"
-            yield Observation("DDP314", ERROR, event.site, message, (), (rank,))
+            yield Observation(ERROR, event.site, message, (), (rank,))
         else:
             yield Well()

@@ -55,6 +55,6 @@ def observe(run: Run) -> Seen:
         if unused and len(unused) < len(names):
             wrapper = run.of(rank, protocol.Ddp)[0]
             message = f"{len(unused)} parameters under DDP never get a gradient: {', '.join(unused[:4])}"
-            yield Observation("DDP315", WARNING, wrapper.site, message, (), (rank,))
+            yield Observation(WARNING, wrapper.site, message, (), (rank,))
         else:
             yield Well()

@@ -59,4 +59,4 @@ def observe(run: Run) -> Seen:
         message += f": {event.batch_norms} BatchNorm modules normalise by each rank's own rows"
     site = Site((event.place,)) if event.place else NOWHERE
     severity = INFO if event.batch_norms else WARNING
-    yield Observation("DDP316", severity, site, message, (), tuple(run.ranks))
+    yield Observation(severity, site, message, (), tuple(run.ranks))

@@ -184,5 +184,5 @@ def _family(name: str) -> str:
 
 def observe(run: Run) -> Seen:
     """Looks where the sequences of calls of two ranks first differ."""
-    yield from observations(run, "DDP401", PLAIN, ERROR, "a collective that not every rank comes to")
+    yield from observations(run, PLAIN, ERROR, "a collective that not every rank comes to")
     yield from met(run, protocol.Collective)

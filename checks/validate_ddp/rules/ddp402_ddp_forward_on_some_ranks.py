@@ -163,5 +163,5 @@ def _is_harmless(fact: facts.Forward) -> bool:
 
 def observe(run: Run) -> Seen:
     """Looks where the sequences of calls of two ranks first differ."""
-    yield from observations(run, "DDP402", FORWARD, WARNING, "a forward of the wrapper that not every rank makes")
+    yield from observations(run, FORWARD, WARNING, "a forward of the wrapper that not every rank makes")
     yield from met(run, protocol.Forward, looked=any(event.waits for _, event in run.each(protocol.Forward)))

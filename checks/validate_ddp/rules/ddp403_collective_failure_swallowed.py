@@ -224,7 +224,7 @@ def observe(run: Run) -> Seen:
     """Looks where the sequences of calls of two ranks first differ."""
     what = "a collective in an exception handler, which the other ranks do not enter"
     went_on = _goes_on(run)
-    yield from [went_on] if went_on else observations(run, "DDP403", IN_HANDLER, WARNING, what)
+    yield from [went_on] if went_on else observations(run, IN_HANDLER, WARNING, what)
     yield from met(run, protocol.Collective)
 
 
@@ -240,5 +240,5 @@ def _goes_on(run: Run) -> Observation | None:
                 error = failed[call.n].splitlines()[0]
                 message = f"`{call.op}` fails on rank {rank} ({error}), and the rank goes on without it"
                 since = ((rank, call.time),)
-                return Observation("DDP403", WARNING, call.site, message, (), (rank,), since=since)
+                return Observation(WARNING, call.site, message, (), (rank,), since=since)
     return None

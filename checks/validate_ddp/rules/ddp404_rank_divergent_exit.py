@@ -312,6 +312,6 @@ def observe(run: Run) -> Seen:
     left = next((each for each in compared if each is not None), None) or gone(run) or ended(run)
     if left is not None:
         since = ((left.rank, left.since),)
-        yield Observation("DDP404", ERROR, left.site, left.message, left.notes, (left.rank,), left.call, since=since)
+        yield Observation(ERROR, left.site, left.message, left.notes, (left.rank,), left.call, since=since)
     elif compared and not divergences(run):
         yield Well()

@@ -254,7 +254,7 @@ def observe(run: Run) -> Seen:
         if frame is not None:
             ranks = tuple(other for other, its in failed.items() if its.own == frame)
             message = f"rank {rank} fails here with {event.kind}: {event.message.splitlines()[0]}; rank 0 does not"
-            yield Observation("DDP405", ERROR, CallSite((frame,)), message, (), ranks)
+            yield Observation(ERROR, CallSite((frame,)), message, (), ranks)
 
 
 def _done(run: Run, rank: int) -> int:

@@ -56,7 +56,7 @@ def _observation(divergence: Divergence) -> Observation:
         rank = divergence.other if one is None else divergence.rank
         text = f"rank {rank} calls {named(call)}, which the other rank never comes to"
         ranks = (divergence.rank, divergence.other)
-        return Observation("DDP407", ERROR, call.site, text, (), ranks, since=since(divergence))
+        return Observation(ERROR, call.site, text, (), ranks, since=since(divergence))
     if divergence.what == "operation" and _comes_before(two.site, one.site):
         one, two = two, one
         divergence = divergence._replace(rank=divergence.other, other=divergence.rank)
@@ -73,7 +73,7 @@ def _observation(divergence: Divergence) -> Observation:
     notes = (Note(two.site, f"the call of rank {divergence.other}"),)
     ranks = (divergence.rank, divergence.other)
     diverges = divergence.what not in FIELDS
-    return Observation("DDP407", ERROR, one.site, text, notes, ranks, since=since(divergence), diverges=diverges)
+    return Observation(ERROR, one.site, text, notes, ranks, since=since(divergence), diverges=diverges)
 
 
 def _comes_before(one: Site, other: Site) -> bool:

@@ -60,9 +60,7 @@ def observe(run: Run) -> Seen:
                     f"at least {len(longer.batches)}: its reductions wait for nobody"
                 )
                 last = short.batches[-1].event.time if short.batches else 0.0
-                yield Observation(
-                    "DDP408", ERROR, loader.site, message, _where(run), (rank, went), since=((rank, last),)
-                )
+                yield Observation(ERROR, loader.site, message, _where(run), (rank, went), since=((rank, last),))
             else:
                 yield Well()
 

@@ -167,6 +167,6 @@ def observe(run: Run) -> Seen:
                 "the wrapper, which a model that is not wrapped cannot load"
             )
             severity = INFO if deliberate else WARNING
-            yield Observation("DDP501", severity, event.site, message, (), (rank,))
+            yield Observation(severity, event.site, message, (), (rank,))
         else:
             yield Unclear(event.site)

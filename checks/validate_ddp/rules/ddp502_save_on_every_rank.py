@@ -213,7 +213,7 @@ def observe(run: Run) -> Seen:
         message = f"{len(ranks)} ranks write `{path}`: which one's is left, and whether it is whole, is left to chance"
         if _appends(event):
             message = f"{len(ranks)} ranks append to `{path}`: what each writes stands there among that of the others"
-        yield Observation("DDP502", severity, event.site, message, (), tuple(ranks))
+        yield Observation(severity, event.site, message, (), tuple(ranks))
 
 
 def _worst(events: list[protocol.Save | protocol.Write]) -> tuple[str, protocol.Save | protocol.Write | None]:

@@ -201,6 +201,6 @@ def observe(run: Run) -> Seen:
         ranks = sorted({rank for rank, _ in writes})
         if len(ranks) > 1 and one_a_node(run, ranks) and is_of_script(writes[0][1]):
             message = f"ranks {', '.join(map(str, ranks))}, the first of each node, write `{path}`: nodes share a disk"
-            yield Observation("DDP503", WARNING, writes[0][1].site, message, (), tuple(ranks))
+            yield Observation(WARNING, writes[0][1].site, message, (), tuple(ranks))
         else:
             yield Well()

@@ -199,7 +199,7 @@ def _is_sharded(program: Program, model: Any) -> bool:
 
 def observe(run: Run) -> Seen:
     """Looks where the sequences of calls of two ranks first differ."""
-    yield from observations(run, "DDP506", SHARDS, ERROR, "the ranks' shards are collected on some ranks only")
+    yield from observations(run, SHARDS, ERROR, "the ranks' shards are collected on some ranks only")
     yield from met(
         run, protocol.Collective, looked=any(event.site.via in SHARDED for _, event in run.each(protocol.Collective))
     )

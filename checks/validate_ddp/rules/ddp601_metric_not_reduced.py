@@ -328,7 +328,7 @@ def observe(run: Run) -> Seen:
             "and nothing is combined before training goes on: what a rank reports is of its share alone"
         )
         ranks = tuple(each.rank for each in of_ranks)
-        yield Observation("DDP601", INFO, first.turn.site, message, (), ranks, partial=True)
+        yield Observation(INFO, first.turn.site, message, (), ranks, partial=True)
 
 
 def _shared(of_ranks: list[Evaluation]) -> bool:

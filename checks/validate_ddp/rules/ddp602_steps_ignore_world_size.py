@@ -324,7 +324,7 @@ def observe(run: Run) -> Seen:
                 f"`{schedule.kind}` is made for {schedule.steps:g} steps, and the run takes {taken}: "
                 f"{run.world_size} times fewer, as many as there are ranks"
             )
-            yield Observation("DDP602", WARNING, schedule.site, message, (), (rank,))
+            yield Observation(WARNING, schedule.site, message, (), (rank,))
         elif abs(ratio - 1) < _CLOSE:
             yield Well(schedule.site)
         else:

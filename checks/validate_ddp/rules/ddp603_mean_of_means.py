@@ -47,4 +47,4 @@ def observe(run: Run) -> Seen:
             shares = ", ".join(f"{size} on rank {rank}" for rank, size in sizes.items())
             message = f"means of the ranks are averaged, but they are of different numbers of samples: {shares}"
             note = Note(first.turn.site, "the evaluation")
-            yield Observation("DDP603", WARNING, event.site, message, (note,), tuple(sizes))
+            yield Observation(WARNING, event.site, message, (note,), tuple(sizes))

@@ -118,7 +118,7 @@ def observe(run: Run) -> Seen:
                 f"optimizer step: {run.world_size} ranks, {_batches(*read[0][number])}"
             )
             notes = (Note(loader.site, "the loader that they read"),) if loader else ()
-            yield Observation("DDP604", INFO, event.site, message, notes, (rank,))
+            yield Observation(INFO, event.site, message, notes, (rank,))
 
 
 def _batches(rows: int, count: int) -> str:
