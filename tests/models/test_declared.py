@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -317,3 +318,9 @@ def test_what_notes_leaves_the_answer_to_others_and_the_first_row_answers() -> N
     writer = Writer(HERE)
     found = [registry.call_resource(machine, writer, Call(name, [], {}, HERE)) for name in ("get_rank", "get_it", "it")]
     assert (found, asked) == ([one, one, two], ["get_rank"])
+
+
+def test_every_file_that_declares_rows_is_asked() -> None:
+    folder = Path(known.__file__).parent
+    declaring = {path.stem for path in folder.glob("*.py") if "\nDECLARED" in path.read_text(encoding="utf-8")}
+    assert declaring == {file.__name__.rpartition(".")[2] for file in known._FILES}

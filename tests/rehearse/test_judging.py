@@ -44,7 +44,7 @@ def test_one_stream_gives_the_verdict_and_the_lines_that_are_well(seen: Any, wor
     assert verdict.word == word and sorted(line for _, line in verdict.well) == cleared
 
 
-def test_a_line_is_told_once_and_of_each_parting() -> None:
+def test_a_line_is_told_once_and_of_each_divergence() -> None:
     seen = [wrong(3), wrong(3), wrong(5), wrong(3, "DDP901", (0, 1.0)), wrong(3, "DDP901", (0, 1.0), (1, 2.0))]
     verdict = verdict_of("DDP901", iter(seen))
     assert lines(verdict) == [3, 5, 3, 3] and {each.code for each in verdict.findings} == {"DDP901"}

@@ -56,7 +56,7 @@ def judged(run: Run) -> Verdicts:
     told = tellings()
     verdicts = _all(run, told)
     late = {code: verdict for code, verdict in verdicts.items() if not verdict.in_time}
-    verdicts = _one_a_parting(_cause_alone(verdicts, told), told) | late
+    verdicts = _one_a_divergence(_cause_alone(verdicts, told), told) | late
     return {code: _cleared(run, verdict, told[code], verdicts) for code, verdict in verdicts.items()}
 
 
@@ -96,7 +96,7 @@ def _cause_alone(verdicts: Verdicts, told: Tellings) -> Verdicts:
     return verdicts
 
 
-def _one_a_parting(verdicts: Verdicts, told: Tellings) -> Verdicts:
+def _one_a_divergence(verdicts: Verdicts, told: Tellings) -> Verdicts:
     """Ranks that diverge show it at several places: the most telling of the rules speaks, and what the others say of
     the same divergence becomes its notes. What was before it, or of other ranks, is another defect."""
     order = ranked({code: telling.diverges_before for code, telling in told.items() if telling.diverges_before})
