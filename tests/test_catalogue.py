@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,18 @@ def test_a_rule_that_reads_has_a_kind_of_fact_as_its_trigger_and_others_have_non
         module, declared = catalogue.load(stub), catalogue.trigger(stub)
         assert bool(declared) == hasattr(module, "check"), stub
         assert not declared or facts.BY_NAME[declared] is module.TRIGGER, stub
+
+
+PARTS = "SEVERITIES EVIDENCE FIX TRIGGER TELLING IMPORTS HEAD TAIL VALID INVALID".split()
+
+
+def test_what_a_rule_declares_is_what_is_read_of_it() -> None:
+    """A misspelt part is taken for none: a rule's other names for values are its own, and begin with an underscore."""
+    for path in Path(catalogue._RULES).glob("ddp*.py"):
+        for node in ast.parse(path.read_bytes()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            assert not [name for name in names if name not in PARTS and not name.startswith("_")], path.name
 
 
 CHECK = "\n\ndef check(program):\n    return []\n"
