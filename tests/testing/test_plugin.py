@@ -354,8 +354,10 @@ def files_of_one_name(pytester):
         )
 
 
-def test_coverage_of_the_ranks_and_live_output_without_capture(suite, pytester):
+def test_coverage_of_the_ranks_and_live_output_without_capture(suite, pytester, monkeypatch):
     pytest.importorskip("pytest_cov")
+    for name in ("COVERAGE_FILE", "COVERAGE_RCFILE", "COVERAGE_PROCESS_CONFIG"):
+        monkeypatch.delenv(name, raising=False)  # pytest-cov begins by erasing what an outer measurement has written
     pytester.makepyfile(
         mine="def f(rank):\n    if rank:\n        return 1\n    return 0\n\n\ndef never():\n    return 2\n"
     )
