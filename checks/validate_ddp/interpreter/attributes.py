@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import configuration, facts, gradients, metrics, names, roles, vocabulary
+from validate_ddp.interpreter import configuration, facts, gradients, metrics, names, records, roles, vocabulary
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Container, Dict, Mapping, Options, Settings
 from validate_ddp.interpreter.training import Accelerator, BatchSampler, Loader, Mesh, Wrapper
@@ -99,8 +99,13 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
                     role = roles.suggested(name)
                     result = result if isinstance(role[0], Opaque) else join(result, role)
         return result
+    delegated_to = delegated(machine, atom, name)
+    if delegated_to:
+        return delegated_to
     if atom.base is not None:
         return _resource(machine, atom.base, name)
+    if name == "__dict__":
+        return (Dict(atom.site, atom.fields),)
     if name == "__class__":
         return (atom.cls,)
     if "*given" in atom.fields:
@@ -108,6 +113,20 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
         return roles.suggested(name)
     return roles.suggested(name)
+
+
+def delegated(machine: Machine, atom: Instance, name: str) -> Value:
+    """What ``__getattr__`` of the program finds in another object; nothing where that is not known."""
+    member, _ = atom.cls.find("__getattr__")
+    if member is None or name.startswith("__"):
+        return ()
+    found: Value = ()
+    for function in bare(bound(member, atom)):
+        if isinstance(function, Function) and not any(
+            frame.function is not None and frame.function.node is function.node for frame in machine.frames
+        ):
+            found = join(found, machine.call(function, (Const(name),)))
+    return tuple(part for part in bare(found) if not isinstance(part, (Opaque, Const)))
 
 
 def _resource(machine: Machine, atom: Resource, name: str) -> Value:
@@ -138,6 +157,9 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
 def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     """``atom[index]`` for what is neither a container nor unknown."""
     if isinstance(atom, Instance):
+        held = records.parts(atom) if key is not None and key.lstrip("-").isdigit() else None
+        if held is not None and -len(held) <= int(key or 0) < len(held):
+            return held[int(key or 0)] or UNKNOWN
         member, _ = atom.cls.find("__getitem__")
         if member is not None:
             result: Value = ()

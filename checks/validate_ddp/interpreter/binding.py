@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import attributes, facts, gradients, iteration, roles
+from validate_ddp.interpreter import attributes, facts, gradients, iteration, records, roles
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.objects import List, Mapping, Sequence
 from validate_ddp.interpreter.sameness import is_alike
@@ -104,6 +104,9 @@ def _unpack(machine: Machine, targets: list[Expression], value: Value) -> None:
         if isinstance(atom, Sequence) and "*" not in atom.fields and not starred:
             for index in range(count):
                 parts[index] = join(parts[index], atom.fields.get(str(index), UNKNOWN))
+        elif isinstance(atom, Instance) and not starred and (held := records.parts(atom)) and len(held) == count:
+            for index in range(count):
+                parts[index] = join(parts[index], held[index])
         else:
             element = iteration.element((atom,))
             for index in range(count):

@@ -13,6 +13,7 @@ from validate_ddp.interpreter import (
     metrics,
     presence,
     ranks,
+    records,
     roles,
     sameness,
     worth,
@@ -21,7 +22,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.names_of_training import DATASET, REDUCING, SCHEDULE
-from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
+from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Partial, Sequence, Tuple
 from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import (
     NONE,
@@ -135,6 +136,12 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
         for target in bare(attributes.bound(member, instance)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
+    elsewhere = [atom for atom in attributes.delegated(machine, instance, call.name) if isinstance(atom, Function)]
+    if elsewhere:
+        result = ()
+        for target in elsewhere:
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
     if instance.base is not None:
         return machine.registry.call_resource(machine, instance.base, call)
     return machine.registry.call_unknown(machine, instance, call)
@@ -148,6 +155,8 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
         return instantiate(machine, atom, call)
     if isinstance(atom, Symbol):
         return machine.registry.call_symbol(machine, atom, call)
+    if isinstance(atom, Partial):
+        return _call_partial(machine, atom, call)
     if isinstance(atom, Resource):
         return machine.registry.call_object(machine, atom, call)
     if isinstance(atom, ModuleRef):
@@ -173,6 +182,31 @@ def _call_module(machine: Machine, atom: ModuleRef, call: Call) -> Value:
     return result or UNKNOWN
 
 
+def preset(machine: Machine, value: Value, by: Call) -> Value:
+    """``functools.partial(value, ...)``, with the arguments of ``by`` that are behind the first."""
+    before = Call("", by.args[1:], {name: held for name, held in by.keywords.items() if name != "func"}, by.site)
+    before.open = by.open
+    result: Value = ()
+    for atom in bare(value):
+        if isinstance(atom, Function):
+            made: Function | Partial = atom.bind(atom.bound)
+            made.preset = before if atom.preset is None else before.behind(atom.preset)
+        elif isinstance(atom, Opaque):
+            result = join(result, (Opaque(atom.name, carried_by((atom, *before.given)), atom.alike),))
+            continue
+        else:
+            made = Partial(by.site, (atom,), before)
+        result = join(result, (made,))
+    return result or UNKNOWN
+
+
+def _call_partial(machine: Machine, atom: Partial, call: Call) -> Value:
+    result: Value = ()
+    for inner in bare(atom.function):
+        result = join(result, call_atom(machine, inner, call.behind(atom.preset)))
+    return result or UNKNOWN
+
+
 def call_values(machine: Machine, function: Any, *args: Value, **keywords: Value) -> Value:
     """Call something with given values, from where the walk stands."""
     return call_atom(machine, function, Call("", list(args), keywords, machine.site()))
@@ -192,8 +226,7 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
         for target in bare(attributes.bound(member, instance)):
             call_atom(machine, target, call)
     else:  # a dataclass, or a plain holder: keyword arguments become fields
-        instance.given = (*instance.given, *configuration.filled(cls, call))
-        instance.fields.update(call.keywords)
+        records.fill(machine, instance, call)
     return (instance,)
 
 
@@ -227,6 +260,8 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
 
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
+    if function.preset is not None:
+        call = call.behind(function.preset)
     key = id(function.node)
     if SCHEDULE.matches(function.name):
         lengths.note_schedule(machine, function.name, None, call)
@@ -356,5 +391,5 @@ def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site)
     """Run ``target`` as the processes that a launcher starts."""
     with machine.flagged(Flag.SPAWNED):
         for atom in bare(target):
-            if isinstance(atom, (Function, Instance, Class)):
+            if isinstance(atom, (Function, Instance, Class, Partial)):
                 call_atom(machine, atom, Call("", arguments, {}, site))

@@ -230,6 +230,8 @@ def _binary(machine: Machine, node: syntax.BinOp) -> Value:
         return number
     if len(left) == 1 and len(right) == 1 and isinstance(left[0], Const) and isinstance(right[0], Const):
         return arithmetic.of_constants(node.op, left[0].value, right[0].value)
+    if node.op == "BitOr" and (merged_dict := _merged(machine, left, right)):
+        return merged_dict
     for value, other in ((left, right), (right, left)):
         lists = [atom for atom in bare(value) if isinstance(atom, List)]
         if lists and node.op == "Add":
@@ -244,6 +246,14 @@ def _binary(machine: Machine, node: syntax.BinOp) -> Value:
             carries = lengths.combined(node.op, left, right, carries)
             break
     return (Opaque(name[-200:], carries, is_alike(left) and is_alike(right)),)
+
+
+def _merged(machine: Machine, left: Value, right: Value) -> Value:
+    """``{...} | {...}``: the items of both, those on the right last; nothing for what is no dictionary."""
+    first, second = (value[0] if len(value) == 1 else None for value in (left, right))
+    if not isinstance(first, Dict) or not isinstance(second, Dict):
+        return ()
+    return (Dict(machine.site(), {**first.fields, **second.fields}),)
 
 
 def _subscript(machine: Machine, node: syntax.Subscript) -> Value:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from validate_ddp.interpreter import configuration, iteration, roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import List, Mapping, Options, Settings, Tuple
+from validate_ddp.interpreter.objects import Key, List, Mapping, Options, Settings, Tuple
 from validate_ddp.interpreter.presence import completed
 from validate_ddp.interpreter.rows import method
-from validate_ddp.interpreter.values import NONE, UNKNOWN, Opaque, Value, join
+from validate_ddp.interpreter.values import NONE, UNKNOWN, Value, join
 
 
 def _added(machine: Machine, holder: List, called: Call) -> Value:
@@ -36,7 +36,7 @@ def _listed(machine: Machine, holder: Mapping, called: Call) -> Value:
     for value in holder.fields.values():
         held = join(held, value)
     if called.name == "items":
-        held = (Tuple(called.site, {"0": (Opaque("key"),), "1": held or UNKNOWN}),)
+        held = (Tuple(called.site, {"0": (Key(holder),), "1": held or UNKNOWN}),)
     return (List(called.site, {"*": held or UNKNOWN}),)
 
 
