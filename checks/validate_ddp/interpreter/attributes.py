@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import configuration, facts, gradients, metrics, names, records, roles, vocabulary
+from validate_ddp.interpreter import (
+    candidates,
+    configuration,
+    facts,
+    gradients,
+    metrics,
+    names,
+    records,
+    roles,
+    vocabulary,
+)
+from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Container, Dict, Mapping, Options, Settings
 from validate_ddp.interpreter.training import Accelerator, BatchSampler, Loader, Mesh, Wrapper
@@ -46,9 +57,13 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
     if isinstance(atom, Symbol):
         return _symbol(machine, atom, name)
     if isinstance(atom, ModuleRef):
+        if name == "__dict__":
+            return (atom,)
         return machine.library.member(machine, atom.module, name)  # type: ignore[no-any-return]
     if isinstance(atom, Instance):
         return _instance(machine, atom, name)
+    if isinstance(atom, Choice):
+        return _one_of(machine, atom, name)
     if isinstance(atom, Resource):
         return _resource(machine, atom, name)
     if isinstance(atom, Class):
@@ -113,6 +128,15 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
         return roles.suggested(name)
     return roles.suggested(name)
+
+
+def _one_of(machine: Machine, choice: Choice, name: str) -> Value:
+    if not all(isinstance(option, Instance) for option in choice.options):
+        return candidates.members(machine, choice, name) or roles.suggested(name)
+    found: Value = () if choice.all else roles.suggested(name)
+    for option in choice.options:
+        found = join(found, get(machine, option, name))
+    return found
 
 
 def delegated(machine: Machine, atom: Instance, name: str) -> Value:

@@ -6,6 +6,7 @@ from typing import Any
 
 from validate_ddp.interpreter import (
     attributes,
+    candidates,
     configuration,
     facts,
     gradients,
@@ -19,10 +20,11 @@ from validate_ddp.interpreter import (
     worth,
 )
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.callables import Called, Choice, Partial
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.names_of_training import DATASET, REDUCING, SCHEDULE
-from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Partial, Sequence, Tuple
+from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
 from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import (
     NONE,
@@ -107,6 +109,8 @@ def call_method(machine: Machine, atom: Any, call: Call) -> Value:
     """Call the method ``call.name`` of ``atom``."""
     if isinstance(atom, Symbol):
         return machine.registry.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
+    if isinstance(atom, Choice):
+        return _call_one_of(machine, atom, call)
     if isinstance(atom, Resource):
         return machine.registry.call_resource(machine, atom, call)
     if isinstance(atom, Instance):
@@ -120,6 +124,16 @@ def call_method(machine: Machine, atom: Any, call: Call) -> Value:
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
     return machine.registry.call_unknown(machine, atom, call)
+
+
+def _call_one_of(machine: Machine, choice: Choice, call: Call) -> Value:
+    """Call the method of one of several objects, or the function of one of several modules."""
+    if all(isinstance(option, Instance) for option in choice.options):
+        return candidates.each(machine, choice, lambda option: call_method(machine, option, call))
+    result: Value = ()
+    for target in bare(candidates.members(machine, choice, call.name)):
+        result = join(result, call_atom(machine, target, call))
+    return result or UNKNOWN
 
 
 def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
@@ -155,8 +169,11 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
         return instantiate(machine, atom, call)
     if isinstance(atom, Symbol):
         return machine.registry.call_symbol(machine, atom, call)
-    if isinstance(atom, Partial):
-        return _call_partial(machine, atom, call)
+    if isinstance(atom, Choice):
+        return candidates.each(machine, atom, lambda option: call_atom(machine, option, call))
+    if isinstance(atom, Called):
+        call.name = "__call__"
+        return machine.registry.call_resource(machine, atom, call)
     if isinstance(atom, Resource):
         return machine.registry.call_object(machine, atom, call)
     if isinstance(atom, ModuleRef):
@@ -179,31 +196,6 @@ def _call_module(machine: Machine, atom: ModuleRef, call: Call) -> Value:
     for target in bare(machine.library.member(machine, atom.module, stem)):
         if isinstance(target, (Function, Class)):
             result = join(result, call_atom(machine, target, call))
-    return result or UNKNOWN
-
-
-def preset(machine: Machine, value: Value, by: Call) -> Value:
-    """``functools.partial(value, ...)``, with the arguments of ``by`` that are behind the first."""
-    before = Call("", by.args[1:], {name: held for name, held in by.keywords.items() if name != "func"}, by.site)
-    before.open = by.open
-    result: Value = ()
-    for atom in bare(value):
-        if isinstance(atom, Function):
-            made: Function | Partial = atom.bind(atom.bound)
-            made.preset = before if atom.preset is None else before.behind(atom.preset)
-        elif isinstance(atom, Opaque):
-            result = join(result, (Opaque(atom.name, carried_by((atom, *before.given)), atom.alike),))
-            continue
-        else:
-            made = Partial(by.site, (atom,), before)
-        result = join(result, (made,))
-    return result or UNKNOWN
-
-
-def _call_partial(machine: Machine, atom: Partial, call: Call) -> Value:
-    result: Value = ()
-    for inner in bare(atom.function):
-        result = join(result, call_atom(machine, inner, call.behind(atom.preset)))
     return result or UNKNOWN
 
 

@@ -10,6 +10,7 @@ from validate_ddp.interpreter import (
     arithmetic,
     attributes,
     calls,
+    candidates,
     comprehensions,
     conditions,
     configuration,
@@ -43,6 +44,7 @@ from validate_ddp.interpreter.values import (
     Const,
     Function,
     Lazy,
+    ModuleRef,
     OnRanks,
     Opaque,
     Rank,
@@ -305,6 +307,8 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
         return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
+    if isinstance(atom, ModuleRef):  # `globals()[name]`
+        return attributes.get(machine, atom, key) if key else candidates.of_module(machine, atom.module) or UNKNOWN
     return attributes.item(machine, atom, key, index)
 
 

@@ -13,15 +13,12 @@ from validate_ddp.interpreter.values import (
     Site,
     Value,
     bare,
-    carried_by,
     constant,
     held_by,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
-
-    from validate_ddp.interpreter.call import Call
 
     def _first(*, kw_only: bool) -> Any: ...
 
@@ -180,23 +177,6 @@ class Generator(Holder):
     """What a generator function of the program gives when it is called: what it yields, under ``*``."""
 
     __slots__ = ()
-
-
-class Partial(Resource):
-    """``functools.partial`` of what is no function of the program: a class, or something of a library.
-
-    preset: the call whose arguments come before those of the one to come.
-    """
-
-    __slots__ = ("function", "preset")
-
-    def __init__(self, site: Site, function: Value, preset: Call) -> None:
-        super().__init__(site)
-        self.function = function
-        self.preset = preset
-
-    def carried(self, seen: set[int]) -> Value:
-        return carried_by(self.preset.given, seen)
 
 
 class Super(Resource):

@@ -87,8 +87,7 @@ class ModuleRef:
 
 
 class Function:
-    """A function of the program, with its closure; ``bound`` is the object that a method was taken from, ``preset``
-    the call that ``functools.partial`` has put before the one to come."""
+    """A function of the program, with its closure. bound: the object of a method; preset: of ``functools.partial``."""
 
     __slots__ = ("bound", "marks", "module", "node", "owner", "preset", "scope")
 

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import attributes, calls, conditions, configuration, gradients, iteration, lengths, records
+from validate_ddp.interpreter import (
+    attributes,
+    calls,
+    conditions,
+    configuration,
+    gradients,
+    iteration,
+    lengths,
+    records,
+)
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import DEVICES
 from validate_ddp.interpreter.names_of_training import WRAPPER
-from validate_ddp.interpreter.objects import Dict, Enumerate, Iterator, Key, List, Namespace, Range, Sequence, Super, Zip
-from validate_ddp.interpreter.presence import completed
+from validate_ddp.interpreter.objects import (
+    Dict,
+    Enumerate,
+    Iterator,
+    Key,
+    List,
+    Namespace,
+    Range,
+    Sequence,
+    Super,
+    Zip,
+)
 from validate_ddp.interpreter.rows import api
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import DDP, DP, FSDP, Sampler, Wrapper
@@ -22,7 +41,6 @@ from validate_ddp.interpreter.values import (
     Class,
     Const,
     Instance,
-    ModuleRef,
     OnRanks,
     Opaque,
     Rank,
@@ -67,37 +85,6 @@ def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _bool(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return conditions.as_value(conditions.truth_of(call.argument(0)))
-
-
-def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    name = constant(call.argument(1))
-    if not isinstance(name, str):
-        return _prefixed(machine, call.argument(0), call.argument(1))
-    if name == "module" and len(call.args) == 3:
-        result: Value = ()
-        for atom in bare(call.args[0]):
-            inner = atom.inner if isinstance(atom, Wrapper) else ()
-            result = join(result, inner or (atom,))
-        return result
-    result = ()
-    for atom in bare(call.argument(0)):
-        result = join(result, attributes.get(machine, atom, name))
-    if len(call.args) == 3:
-        result = completed(result, call.args[2])
-    return result or UNKNOWN
-
-
-def _prefixed(machine: Machine, value: Value, name: Value) -> Value:
-    """``getattr(module, "init_%s" % how)``: the names with that prefix."""
-    result: Value = ()
-    for atom in bare(value):
-        for text in bare(name):
-            prefix = text.name.partition("%")[0].partition("{")[0] if isinstance(text, Opaque) else ""
-            if isinstance(atom, ModuleRef) and len(prefix) > 3 and prefix.isidentifier():
-                machine.library.load(machine, atom.module)
-                for known in [key for key in atom.module.scope.names if key.startswith(prefix)]:
-                    result = join(result, attributes.get(machine, atom, known))
-    return result or UNKNOWN
 
 
 def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -292,10 +279,6 @@ def _any_all(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last, carried_by(call.given)),)
 
 
-def _partial(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return calls.preset(machine, call.argument(0, "func"), call)
-
-
 def _field(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """A field's default, or what its factory makes: the same for all objects, which shares what nobody changes."""
     for name in ("default_factory", "factory"):
@@ -325,7 +308,6 @@ DECLARED = (
     api(_named("int float"), _int),
     api(_named("str"), _str),
     api(_named("bool"), _bool),
-    api(_named("getattr"), _getattr),
     api(_named("hasattr"), _hasattr),
     api(_named("isinstance"), _isinstance),
     api(_named("setattr"), _setattr),
@@ -344,7 +326,6 @@ DECLARED = (
     api("dataclasses.asdict attr.asdict attrs.asdict", _as_dict),
     api("dataclasses.field attr.ib attr.field attrs.field pydantic.Field", _field),
     api("dataclasses.replace attr.evolve attrs.evolve copy.replace", _replace),
-    api("functools.partial functools.partialmethod", _partial),
     api(_named("any all"), _any_all),
     api("os.getenv os.environ.get os.environ.pop", _getenv, parameters="key= default"),
     api("os.environ.setdefault", _set_default),
