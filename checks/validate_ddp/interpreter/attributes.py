@@ -69,12 +69,14 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
     if isinstance(atom, Class):
         member, _ = atom.find(name)
         if member is None:
-            return (Symbol(f"{atom.name}.{name}"),) if name == "__name__" else roles.suggested(name)
+            return (Const(atom.name),) if name == "__name__" else roles.suggested(name)
         return bound(member, atom) if _is_classmethod(member) else member
     if isinstance(atom, Opaque):
         carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
         found = roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
         return join(machine.settings[name], found) if atom.alike and name in machine.settings else found
+    if isinstance(atom, Function) and name == "__name__":
+        return (Const(atom.name),)
     if isinstance(atom, Function):
         return roles.suggested(f"{atom.name}.{name}")  # `rank_zero_only.rank`, which a launcher sets
     return (Opaque(name, carried_by((atom,))),)

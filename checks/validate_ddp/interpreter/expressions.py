@@ -19,6 +19,7 @@ from validate_ddp.interpreter import (
     lengths,
     narrowing,
     presence,
+    registering,
     roles,
     turns,
 )
@@ -294,11 +295,12 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
+        if isinstance(atom, Dict):
+            registering.complete(machine, atom)
         if key is None and isinstance(atom, Dict):
-            held: Value = ()
-            for value in atom.fields.values():
-                held = join(held, value)
-            return held or UNKNOWN
+            return registering.looked_up(machine, atom) or UNKNOWN
+        if key is not None and key in atom.fields:
+            return atom.fields[key]
         if key is None:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key, alike=isinstance(atom, Options))
