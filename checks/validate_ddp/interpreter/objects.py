@@ -115,6 +115,16 @@ class Dict(Container, Mapping):
     __slots__ = ()
 
 
+class Fields(Dict):
+    """``vars(instance)``: the fields of an instance, which are written as items."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Instance) -> None:
+        super().__init__(of.site, of.fields)
+        self.of = of
+
+
 class Options(Mapping):
     """What holds the options of a program: equal on all ranks, unless a rank went into it."""
 

@@ -165,7 +165,7 @@ def _set_each(machine: Machine, call: Call) -> bool:
 
 def _vars(machine: Machine, symbol: Symbol, call: Call) -> Value:
     value = call.argument(0)
-    return tuple(Dict(atom.site, atom.fields) if isinstance(atom, Instance) else atom for atom in bare(value))
+    return tuple(Fields(atom) if isinstance(atom, Instance) else atom for atom in bare(value))
 
 
 def _as_dict(machine: Machine, symbol: Symbol, call: Call) -> Value:
