@@ -17,7 +17,7 @@ from validate_ddp.interpreter import (
 )
 from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import Container, Dict, Mapping, Options, Settings
+from validate_ddp.interpreter.objects import Container, Dict, Fields, Mapping, Options, Settings
 from validate_ddp.interpreter.training import Accelerator, BatchSampler, Loader, Mesh, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -122,7 +122,7 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     if atom.base is not None:
         return _resource(machine, atom.base, name)
     if name == "__dict__":
-        return (Dict(atom.site, atom.fields),)
+        return (Fields(atom),)
     if name == "__class__":
         return (atom.cls,)
     if "*given" in atom.fields:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import attributes, facts, gradients, iteration, records, roles
+from validate_ddp.interpreter import attributes, configuration, facts, gradients, iteration, records, roles
 from validate_ddp.interpreter.machine import Machine, Scope
-from validate_ddp.interpreter.objects import List, Mapping, Sequence
+from validate_ddp.interpreter.objects import Fields, List, Mapping, Sequence
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import Layer, Sampler
 from validate_ddp.interpreter.values import (
@@ -68,7 +68,9 @@ def _assign_item(machine: Machine, target: Subscript, value: Value) -> None:
     for atom in bare(receiver):
         if isinstance(atom, (List, Mapping)):
             key = iteration.key_of(key_value)
-            if key is None:  # an unknown key: any item may be the one
+            if key is None and isinstance(atom, Fields):
+                configuration.override(machine, (atom.of,), value)
+            elif key is None:  # an unknown key: any item may be the one
                 machine.write(atom.fields, "*", join(atom.fields.get("*", ()), value))
                 for known, old in list(atom.fields.items()):
                     machine.write(atom.fields, known, join(old, value))

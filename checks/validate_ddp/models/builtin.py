@@ -21,6 +21,7 @@ from validate_ddp.interpreter.names_of_training import WRAPPER
 from validate_ddp.interpreter.objects import (
     Dict,
     Enumerate,
+    Fields,
     Iterator,
     Key,
     List,
