@@ -6,7 +6,7 @@ from validate_ddp.interpreter import configuration, iteration, registering, role
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import Dict, Key, List, Mapping, Options, Settings, Tuple
+from validate_ddp.interpreter.objects import Dict, Fields, Key, List, Mapping, Options, Settings, Tuple
 from validate_ddp.interpreter.presence import completed
 from validate_ddp.interpreter.rows import method
 from validate_ddp.interpreter.values import NONE, UNKNOWN, Class, Function, Value, bare, join
@@ -40,7 +40,7 @@ def _updated(machine: Machine, holder: Mapping, called: Call) -> Value:
 
 def _listed(machine: Machine, holder: Mapping, called: Call) -> Value:
     held: Value = ()
-    for value in holder.fields.values():
+    for value in () if isinstance(holder, Fields) else holder.fields.values():  # of an object, each is another thing
         held = join(held, value)
     if called.name == "items":
         held = (Tuple(called.site, {"0": (Key(holder),), "1": held or UNKNOWN}),)
