@@ -12,6 +12,7 @@ from typing import Any
 
 from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome
+from validate_ddp.interpreter.objects import contents
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Class,
@@ -20,6 +21,7 @@ from validate_ddp.interpreter.values import (
     Lazy,
     ModuleRef,
     Opaque,
+    Symbol,
     Value,
     bare,
     join,
@@ -124,8 +126,8 @@ def each(machine: Machine, choice: Choice, action: Callable[[Any], Value]) -> Va
     if not choice.all:
         rows.append((RUNS_ON, {}, "all"))
     machine.merge(rows)
-    made = [atom for value in given for atom in bare(value)]
-    plain = [atom for atom in made if isinstance(atom, Instance) and atom.base is None]
+    made = [atom for value in given for atom in bare(value) if not _is_network(atom)]
+    plain = [atom for atom in made if isinstance(atom, Instance)]
     result: Value = ()
     if len(plain) > 1:
         result = (Choice(choice.site, tuple(dict.fromkeys(plain)), choice.all),)
@@ -133,3 +135,14 @@ def each(machine: Machine, choice: Choice, action: Callable[[Any], Value]) -> Va
     for atom in made:
         result = join(result, (atom,))
     return join(result, () if choice.all else (Opaque(),)) or UNKNOWN
+
+
+def _is_network(atom: Any) -> bool:
+    """Whether it is a network, a data set or the like: of one among several, rules would take each for the only one."""
+    held = [atom, *contents((atom,))]
+    return any(isinstance(part, Instance) and not _is_plain(part) for part in held)
+
+
+def _is_plain(instance: Instance) -> bool:
+    bases = [base.name.partition(".")[0] for base in instance.cls.lineage() if isinstance(base, Symbol)]
+    return instance.base is None and all(root in ("abc", "builtins", "typing", "typing_extensions") for root in bases)
