@@ -30,14 +30,19 @@ class Register(Dict):
 
 
 def is_registry(machine: Machine, atom: Any) -> bool:
-    """Whether an object's class speaks of registering: its short methods are walked whatever they are given."""
+    """Whether an object's class speaks of registering: its methods are walked whatever they are given."""
     if not isinstance(atom, Instance):
         return False
     cls = atom.cls
     found: bool = machine.library.summaries.once(
-        ("registry", cls.module.file, cls.node.span), lambda: any(_WORD in word.lower() for word in cls.node.words)
+        ("registry", cls.module.file, cls.node.span), lambda: _speaks_of_it(cls.node)
     )
     return found
+
+
+def _speaks_of_it(node: ClassDef) -> bool:
+    methods = [part.name for part in node.body if isinstance(part, FunctionDef)]
+    return any(_WORD in word.lower() for word in (node.name, *methods))
 
 
 def looked_up(machine: Machine, holder: Dict) -> Value:
