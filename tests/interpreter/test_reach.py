@@ -301,3 +301,15 @@ def test_syntax_of_a_newer_python_is_read(lint: Any, newer: str) -> None:
     (finding,) = lint.run("train.py")
     line = HEAD.count("\n") + newer.count("\n") + START.count("\n") + 1
     assert (finding.code, finding.line, finding.column, finding.confirmed) == ("DDP502", line, 1, True)
+
+
+def test_a_loop_over_what_is_empty_on_other_ranks_runs_on_one(lint: Any) -> None:
+    script = f"import trainers\n{START}held = [trainers.Trainer(model)] if dist.get_rank() == 0 else []\nfor it in held:\n    it.run()\n{END}"
+    assert found(lint, script, trainers=TRAINER) == set()
+    assert found(lint, script.replace("else []", "else [trainers.Trainer(model)]"), trainers=TRAINER) == ERROR
+
+
+def test_a_function_that_hands_itself_to_its_command_line_is_not_run_again(lint: Any) -> None:
+    body = "def setup(lr: int = 1):\n    dist.init_process_group('nccl')\n    if dist.get_rank() == 0:\n        keep(setup)\n    dist.barrier()\n"
+    script = f"from jsonargparse import CLI\n\n\n{body}\n\ndef keep(function):\n    CLI(function)\n\n\nCLI(setup)\n"
+    assert "DDP401" not in {code for code, _ in found(lint, script)}

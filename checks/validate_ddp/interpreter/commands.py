@@ -14,8 +14,13 @@ from validate_ddp.source.syntax import Call as CallNode
 
 
 def run(machine: Machine, commands: list[Any]) -> Value:
-    """Call one of these functions, with arguments from the command line."""
+    """Call one of these functions, with arguments from the command line; not one that runs already.
+
+    A function that hands itself to its command line wants the parser, as `save_hyperparameters(setup)` of litgpt does.
+    """
+    running = [frame.function.node for frame in machine.frames if frame.function is not None]
     functions = list(dict.fromkeys(atom for atom in commands if isinstance(atom, Function)))
+    functions = [function for function in functions if not any(function.node is node for node in running)]
     for function in functions:
         function.marks |= {roles.FILLED}
     chosen = candidates.among(machine, functions)
