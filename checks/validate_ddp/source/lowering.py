@@ -311,8 +311,13 @@ def _class(self: _Lowering, node: ast.ClassDef) -> Statement:
 
 def _fields(body: list[ast.stmt]) -> list[str]:
     """The names that a class body annotates, but for those that belong to the class itself."""
-    annotated = [node for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
-    return [node.target.id for node in annotated if _last(node.annotation) != "ClassVar"]  # type: ignore[attr-defined]
+    return [
+        node.target.id
+        for node in body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and _last(node.annotation) != "ClassVar"
+    ]
 
 
 def _last(annotation: ast.expr) -> str:

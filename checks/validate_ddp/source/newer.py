@@ -53,7 +53,7 @@ class _Rewriting(libcst.CSTVisitor):
             self._put((line, column), "None;")  # as long as `type `
         elif _TEMPLATE is not None and isinstance(node, _TEMPLATE):
             (line, column), _ = self._extent(node)
-            prefix = node.start.rstrip("'\"")  # type: ignore[attr-defined]
+            prefix = node.start.rstrip("'\"")
             self._put((line, column + prefix.lower().index("t")), "f")
         elif isinstance(node, (libcst.ExceptHandler, libcst.ExceptStarHandler)):
             self._handler(node)
