@@ -313,3 +313,12 @@ def test_a_function_that_hands_itself_to_its_command_line_is_not_run_again(lint:
     body = "def setup(lr: int = 1):\n    dist.init_process_group('nccl')\n    if dist.get_rank() == 0:\n        keep(setup)\n    dist.barrier()\n"
     script = f"from jsonargparse import CLI\n\n\n{body}\n\ndef keep(function):\n    CLI(function)\n\n\nCLI(setup)\n"
     assert "DDP401" not in {code for code, _ in found(lint, script)}
+
+
+def test_a_field_given_by_position_is_known(lint: Any) -> None:
+    script = (
+        "from dataclasses import dataclass\n\n\n@dataclass\nclass Job:\n    name: str\n    out: str = 'out'\n\n\n"
+        f"{START}job = Job('a', f'{{dist.get_rank()}}.pt')\ntorch.save(model.state_dict(), job.out)\n{END}"
+    )
+    assert found(lint, script) == set()
+    assert found(lint, script.replace("dist.get_rank()", "'m'")) == ERROR
