@@ -156,9 +156,7 @@ UNSURE = {
     "a parameter of unknown origin": _save("path", "from mine import path"),
     "a variable of the environment": _save("os.environ['OUT']"),
     "a variable that a launcher may set": _save("os.environ.get('FLUX_TASK_ID', '0')"),
-    "a field given by position": (
-        "class Job:\n    out: str = 'out'\njob = Job(f'{dist.get_rank()}')\n" + _save("job.out")
-    ),
+    "a field given by position": ("class Job:\n    out = 'out'\njob = Job(f'{dist.get_rank()}')\n" + _save("job.out")),
     "a field set by a name out of sight": (
         "class Job:\n    out: str = 'out'\njob = Job()\nsetattr(job, sys.argv[1], str(dist.get_rank()))\n"
         + _save("job.out")

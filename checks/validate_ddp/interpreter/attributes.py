@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import configuration, facts, gradients, metrics, names, roles, vocabulary
+from validate_ddp.interpreter import (
+    candidates,
+    configuration,
+    facts,
+    gradients,
+    metrics,
+    names,
+    records,
+    roles,
+    vocabulary,
+)
+from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import Container, Dict, Mapping, Options, Settings
+from validate_ddp.interpreter.objects import Container, Dict, Fields, Mapping, Options, Settings
 from validate_ddp.interpreter.training import Accelerator, BatchSampler, Loader, Mesh, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -46,20 +57,26 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
     if isinstance(atom, Symbol):
         return _symbol(machine, atom, name)
     if isinstance(atom, ModuleRef):
+        if name == "__dict__":
+            return (atom,)
         return machine.library.member(machine, atom.module, name)  # type: ignore[no-any-return]
     if isinstance(atom, Instance):
         return _instance(machine, atom, name)
+    if isinstance(atom, Choice):
+        return _one_of(machine, atom, name)
     if isinstance(atom, Resource):
         return _resource(machine, atom, name)
     if isinstance(atom, Class):
         member, _ = atom.find(name)
         if member is None:
-            return (Symbol(f"{atom.name}.{name}"),) if name == "__name__" else roles.suggested(name)
+            return (Const(atom.name),) if name == "__name__" else roles.suggested(name)
         return bound(member, atom) if _is_classmethod(member) else member
     if isinstance(atom, Opaque):
         carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
         found = roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
         return join(machine.settings[name], found) if atom.alike and name in machine.settings else found
+    if isinstance(atom, Function) and name == "__name__":
+        return (Const(atom.name),)
     if isinstance(atom, Function):
         return roles.suggested(f"{atom.name}.{name}")  # `rank_zero_only.rank`, which a launcher sets
     return (Opaque(name, carried_by((atom,))),)
@@ -99,8 +116,13 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
                     role = roles.suggested(name)
                     result = result if isinstance(role[0], Opaque) else join(result, role)
         return result
+    delegated_to = delegated(machine, atom, name)
+    if delegated_to:
+        return delegated_to
     if atom.base is not None:
         return _resource(machine, atom.base, name)
+    if name == "__dict__":
+        return (Fields(atom),)
     if name == "__class__":
         return (atom.cls,)
     if "*given" in atom.fields:
@@ -108,6 +130,29 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
         return roles.suggested(name)
     return roles.suggested(name)
+
+
+def _one_of(machine: Machine, choice: Choice, name: str) -> Value:
+    if not all(isinstance(option, Instance) for option in choice.options):
+        return candidates.members(machine, choice, name) or roles.suggested(name)
+    found: Value = () if choice.all else roles.suggested(name)
+    for option in choice.options:
+        found = join(found, get(machine, option, name))
+    return found
+
+
+def delegated(machine: Machine, atom: Instance, name: str) -> Value:
+    """What ``__getattr__`` of the program finds in another object; nothing where that is not known."""
+    member, _ = atom.cls.find("__getattr__")
+    if member is None or name.startswith("__"):
+        return ()
+    found: Value = ()
+    for function in bare(bound(member, atom)):
+        if isinstance(function, Function) and not any(
+            frame.function is not None and frame.function.node is function.node for frame in machine.frames
+        ):
+            found = join(found, machine.call(function, (Const(name),)))
+    return tuple(part for part in bare(found) if not isinstance(part, (Opaque, Const)))
 
 
 def _resource(machine: Machine, atom: Resource, name: str) -> Value:
@@ -138,6 +183,9 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
 def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
     """``atom[index]`` for what is neither a container nor unknown."""
     if isinstance(atom, Instance):
+        held = records.parts(atom) if key is not None and key.lstrip("-").isdigit() else None
+        if held is not None and -len(held) <= int(key or 0) < len(held):
+            return held[int(key or 0)] or UNKNOWN
         member, _ = atom.cls.find("__getitem__")
         if member is not None:
             result: Value = ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import attributes, facts, gradients, iteration, roles
+from validate_ddp.interpreter import attributes, configuration, facts, gradients, iteration, records, roles
 from validate_ddp.interpreter.machine import Machine, Scope
-from validate_ddp.interpreter.objects import List, Mapping, Sequence
+from validate_ddp.interpreter.objects import Fields, List, Mapping, Sequence
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import Layer, Sampler
 from validate_ddp.interpreter.values import (
@@ -68,7 +68,9 @@ def _assign_item(machine: Machine, target: Subscript, value: Value) -> None:
     for atom in bare(receiver):
         if isinstance(atom, (List, Mapping)):
             key = iteration.key_of(key_value)
-            if key is None:  # an unknown key: any item may be the one
+            if key is None and isinstance(atom, Fields):
+                configuration.override(machine, (atom.of,), value)
+            elif key is None:  # an unknown key: any item may be the one
                 machine.write(atom.fields, "*", join(atom.fields.get("*", ()), value))
                 for known, old in list(atom.fields.items()):
                     machine.write(atom.fields, known, join(old, value))
@@ -104,6 +106,9 @@ def _unpack(machine: Machine, targets: list[Expression], value: Value) -> None:
         if isinstance(atom, Sequence) and "*" not in atom.fields and not starred:
             for index in range(count):
                 parts[index] = join(parts[index], atom.fields.get(str(index), UNKNOWN))
+        elif isinstance(atom, Instance) and not starred and (held := records.parts(atom)) and len(held) == count:
+            for index in range(count):
+                parts[index] = join(parts[index], held[index])
         else:
             element = iteration.element((atom,))
             for index in range(count):

@@ -48,6 +48,12 @@ class Call:
             self._site = Site(frame.module.path, Span(*span), Span(*statement), function)
         return self._site
 
+    def behind(self, preset: Call) -> Call:
+        """This call with the arguments of ``preset`` before its own, as ``functools.partial`` makes it."""
+        made = Call(self.name, [*preset.args, *self.args], {**preset.keywords, **self.keywords}, self.site)
+        made.open, made.node, made.receiver = self.open or preset.open, self.node, self.receiver
+        return made
+
     def argument(self, index: int, name: str = "") -> Value:
         """The argument at a position or by name; empty where it is not given."""
         if name and name in self.keywords:

@@ -6,6 +6,7 @@ from typing import Any
 
 from validate_ddp.interpreter import (
     attributes,
+    candidates,
     configuration,
     facts,
     gradients,
@@ -13,11 +14,13 @@ from validate_ddp.interpreter import (
     metrics,
     presence,
     ranks,
+    records,
     roles,
     sameness,
     worth,
 )
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.callables import Called, Choice, Partial
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.names_of_training import DATASET, REDUCING, SCHEDULE
@@ -106,6 +109,8 @@ def call_method(machine: Machine, atom: Any, call: Call) -> Value:
     """Call the method ``call.name`` of ``atom``."""
     if isinstance(atom, Symbol):
         return machine.registry.call_symbol(machine, Symbol(f"{atom.name}.{call.name}"), call)
+    if isinstance(atom, Choice):
+        return _call_one_of(machine, atom, call)
     if isinstance(atom, Resource):
         return machine.registry.call_resource(machine, atom, call)
     if isinstance(atom, Instance):
@@ -119,6 +124,16 @@ def call_method(machine: Machine, atom: Any, call: Call) -> Value:
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
     return machine.registry.call_unknown(machine, atom, call)
+
+
+def _call_one_of(machine: Machine, choice: Choice, call: Call) -> Value:
+    """Call the method of one of several objects, or the function of one of several modules."""
+    if all(isinstance(option, Instance) for option in choice.options):
+        return candidates.each(machine, choice, lambda option: call_method(machine, option, call))
+    result: Value = ()
+    for target in bare(candidates.members(machine, choice, call.name)):
+        result = join(result, call_atom(machine, target, call))
+    return result or UNKNOWN
 
 
 def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
@@ -135,6 +150,12 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
         for target in bare(attributes.bound(member, instance)):
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
+    elsewhere = [atom for atom in attributes.delegated(machine, instance, call.name) if isinstance(atom, Function)]
+    if elsewhere:
+        result = ()
+        for target in elsewhere:
+            result = join(result, call_atom(machine, target, call))
+        return result or UNKNOWN
     if instance.base is not None:
         return machine.registry.call_resource(machine, instance.base, call)
     return machine.registry.call_unknown(machine, instance, call)
@@ -148,6 +169,11 @@ def call_atom(machine: Machine, atom: Any, call: Call) -> Value:
         return instantiate(machine, atom, call)
     if isinstance(atom, Symbol):
         return machine.registry.call_symbol(machine, atom, call)
+    if isinstance(atom, Choice):
+        return candidates.each(machine, atom, lambda option: call_atom(machine, option, call))
+    if isinstance(atom, Called):
+        call.name = "__call__"
+        return machine.registry.call_resource(machine, atom, call)
     if isinstance(atom, Resource):
         return machine.registry.call_object(machine, atom, call)
     if isinstance(atom, ModuleRef):
@@ -192,8 +218,7 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
         for target in bare(attributes.bound(member, instance)):
             call_atom(machine, target, call)
     else:  # a dataclass, or a plain holder: keyword arguments become fields
-        instance.given = (*instance.given, *configuration.filled(cls, call))
-        instance.fields.update(call.keywords)
+        records.fill(machine, instance, call)
     return (instance,)
 
 
@@ -227,6 +252,8 @@ def _bind(machine: Machine, function: Function, call: Call) -> dict[str, Value]:
 
 def call_function(machine: Machine, function: Function, call: Call) -> Value:
     """Walk a function of the program with these arguments; its joined return values."""
+    if function.preset is not None:
+        call = call.behind(function.preset)
     key = id(function.node)
     if SCHEDULE.matches(function.name):
         lengths.note_schedule(machine, function.name, None, call)
@@ -356,5 +383,5 @@ def spawned(machine: Machine, target: Value, arguments: list[Value], site: Site)
     """Run ``target`` as the processes that a launcher starts."""
     with machine.flagged(Flag.SPAWNED):
         for atom in bare(target):
-            if isinstance(atom, (Function, Instance, Class)):
+            if isinstance(atom, (Function, Instance, Class, Partial)):
                 call_atom(machine, atom, Call("", arguments, {}, site))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from validate_ddp.interpreter import roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import Dict, Item, Mapping, Namespace, Open, Options, Overridden
+from validate_ddp.interpreter.objects import Dict, Fields, Item, Mapping, Namespace, Open, Options, Overridden
 from validate_ddp.interpreter.sameness import are_alike, hangs_on_rank
 from validate_ddp.interpreter.values import (
     Class,
@@ -98,7 +98,9 @@ def updated(machine: Machine, holder: Resource, call: Call) -> None:
     """``holder.update(other, name=value)``: what is known is taken over, and anything may come from elsewhere."""
     for atom in bare(call.argument(0)):
         known = isinstance(atom, (Dict, Namespace)) and "*" not in atom.fields
-        if not known:
+        if not known and isinstance(holder, Fields):
+            override(machine, (holder.of,), (atom,))
+        elif not known:
             forget(machine, holder.fields, _is_of_all((atom,)))
         if isinstance(atom, Resource):
             for field, value in atom.fields.items():

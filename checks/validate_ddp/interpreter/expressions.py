@@ -10,6 +10,7 @@ from validate_ddp.interpreter import (
     arithmetic,
     attributes,
     calls,
+    candidates,
     comprehensions,
     conditions,
     configuration,
@@ -18,6 +19,7 @@ from validate_ddp.interpreter import (
     lengths,
     narrowing,
     presence,
+    registering,
     roles,
     turns,
 )
@@ -43,6 +45,7 @@ from validate_ddp.interpreter.values import (
     Const,
     Function,
     Lazy,
+    ModuleRef,
     OnRanks,
     Opaque,
     Rank,
@@ -230,6 +233,8 @@ def _binary(machine: Machine, node: syntax.BinOp) -> Value:
         return number
     if len(left) == 1 and len(right) == 1 and isinstance(left[0], Const) and isinstance(right[0], Const):
         return arithmetic.of_constants(node.op, left[0].value, right[0].value)
+    if node.op == "BitOr" and (merged_dict := _merged(machine, left, right)):
+        return merged_dict
     for value, other in ((left, right), (right, left)):
         lists = [atom for atom in bare(value) if isinstance(atom, List)]
         if lists and node.op == "Add":
@@ -244,6 +249,14 @@ def _binary(machine: Machine, node: syntax.BinOp) -> Value:
             carries = lengths.combined(node.op, left, right, carries)
             break
     return (Opaque(name[-200:], carries, is_alike(left) and is_alike(right)),)
+
+
+def _merged(machine: Machine, left: Value, right: Value) -> Value:
+    """``{...} | {...}``: the items of both, those on the right last; nothing for what is no dictionary."""
+    first, second = (value[0] if len(value) == 1 else None for value in (left, right))
+    if not isinstance(first, Dict) or not isinstance(second, Dict):
+        return ()
+    return (Dict(machine.site(), {**first.fields, **second.fields}),)
 
 
 def _subscript(machine: Machine, node: syntax.Subscript) -> Value:
@@ -282,11 +295,12 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             wanted = str(len(atom.fields) + int(key))
             if wanted in atom.fields:
                 return atom.fields[wanted]
+        if isinstance(atom, Dict):
+            registering.complete(machine, atom)
         if key is None and isinstance(atom, Dict):
-            held: Value = ()
-            for value in atom.fields.values():
-                held = join(held, value)
-            return held or UNKNOWN
+            return registering.looked_up(machine, atom) or UNKNOWN
+        if key is not None and key in atom.fields:
+            return atom.fields[key]
         if key is None:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key, alike=isinstance(atom, Options))
@@ -295,6 +309,8 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
         return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found
     if isinstance(atom, Const):
         return (Opaque("", reaching(index)),)
+    if isinstance(atom, ModuleRef):  # `globals()[name]`
+        return attributes.get(machine, atom, key) if key else candidates.of_module(machine, atom.module) or UNKNOWN
     return attributes.item(machine, atom, key, index)
 
 

@@ -27,6 +27,7 @@ class Finder:
     def __init__(self, summaries: Any, entry: str) -> None:
         self.summaries = summaries
         self._known: dict[tuple[str, int, str], str | None] = {}
+        self.entry = entry
         self.roots: list[str] = self._roots_of(entry)
 
     def find(self, dotted: str, level: int, importer: str) -> str | None:
@@ -69,7 +70,7 @@ class Finder:
     def _leads(self, file: str, what: str, wanted: Callable[[str], bool]) -> bool:
         pending, seen = [file], {file}
         while pending:
-            for found in self._imported(pending.pop()):
+            for found in self.imported(pending.pop()):
                 if wanted(found) or self.summaries.known((what, found)):
                     return True
                 if found not in seen:
@@ -79,7 +80,7 @@ class Finder:
                 return True
         return False
 
-    def _imported(self, file: str) -> list[str]:
+    def imported(self, file: str) -> list[str]:
         """The files of the program that a file imports."""
         found: list[str] = self.summaries.once(("imported", file), lambda: self._imports_of(file))
         return found

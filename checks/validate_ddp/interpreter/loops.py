@@ -8,8 +8,9 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import binding, conditions, facts, iteration, ranks
 from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
+from validate_ddp.interpreter.objects import Sequence
 from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
-from validate_ddp.interpreter.values import Instance, Opaque, Rank, RankTest, bare, reaching
+from validate_ddp.interpreter.values import Instance, OnRanks, Opaque, Rank, RankTest, Value, bare, reaching, unmarked
 from validate_ddp.source.syntax import For, Name, Statement, While
 
 
@@ -34,9 +35,11 @@ def walk_for(machine: Machine, node: For) -> Outcome:
         ranks_in = tuple(part for part in reaching(value) if isinstance(part, Rank))  # `range(rank, n, world_size)`
         element = (Opaque(name, ranks_in, alike=not ranks_in),)
 
+    who, sure = _going_round(value)
+
     def run() -> Outcome:
         binding.assign(machine, target, element)
-        with machine.looping(loop):
+        with machine.guarded(who, loop.site, sure=sure), machine.looping(loop):
             return machine.walk(body)
 
     # A failed try_out puts names back as they were: the loop's effects are joined with those of no iteration.
@@ -47,6 +50,15 @@ def walk_for(machine: Machine, node: For) -> Outcome:
     machine.close()
     machine.walk(node.orelse)
     return _loop_outcome(machine, outcome)
+
+
+def _going_round(value: Value) -> tuple[ranks.Who, bool]:
+    """The ranks that go round: `writers = [...] if rank == 0 else []` is empty on the others."""
+    full = [atom for atom in value if not (isinstance(inner := unmarked(atom), Sequence) and not inner.fields)]
+    if len(full) == len(value) or not full or not all(isinstance(atom, OnRanks) for atom in full):
+        return "all", True
+    held = {atom.who for atom in full if isinstance(atom, OnRanks)}
+    return (held.pop() if len(held) == 1 else "all"), all(atom.sure for atom in value if isinstance(atom, OnRanks))
 
 
 def _note_epochs(machine: Machine, loop: Loop, body: list[Statement]) -> None:

@@ -171,6 +171,9 @@ class Machine:
         """Whether a part of the condition being tested, undecided, hangs on more than options and counters."""
         self.making = False
         self.defining = False
+        self.registering = False
+        """Whether decorators are being carried out that put definitions into registries: all functions are walked."""
+        self.has_registered = False
         self._seen: set[tuple[Any, ...]] = set()
 
     @property

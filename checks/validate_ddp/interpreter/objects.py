@@ -8,6 +8,7 @@ from validate_ddp.interpreter.values import (
     Class,
     Const,
     Instance,
+    Opaque,
     Resource,
     Site,
     Value,
@@ -114,6 +115,16 @@ class Dict(Container, Mapping):
     __slots__ = ()
 
 
+class Fields(Dict):
+    """``vars(instance)``: the fields of an instance, which are written as items."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Instance) -> None:
+        super().__init__(of.site, of.fields)
+        self.of = of
+
+
 class Options(Mapping):
     """What holds the options of a program: equal on all ranks, unless a rank went into it."""
 
@@ -132,6 +143,16 @@ class Settings(Options):
 
     __slots__ = ()
     phrase = "the configuration"
+
+
+class Key(Opaque):
+    """A key of a mapping, as ``items()`` and ``keys()`` give it: any of those that ``of`` holds."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Mapping) -> None:
+        super().__init__("key")
+        self.of = of
 
 
 class Range(Holder):

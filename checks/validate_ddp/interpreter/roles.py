@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import names, vocabulary
+from validate_ddp.interpreter.callables import Commands
 from validate_ddp.interpreter.training import Launcher
 from validate_ddp.interpreter.values import (
     Const,
@@ -106,6 +107,8 @@ def decorated(machine: Any, function: Function, decorators: list[Expression]) ->
             function.marks |= {last}
         elif last in names.RANK_ZERO_DECORATOR.words:
             value = _kept_apart(machine, function, decorator, value, "rank-zero")
+        elif last == "group" and _groups(machine, called):
+            value = (Commands(machine.site(), value),)
         elif last in ("cache", "lru_cache"):
             function.marks |= {"cached"}
         elif last in ("no_grad", "inference_mode"):
@@ -126,6 +129,14 @@ def _fills_arguments(machine: Any, decorator: Expression) -> bool:
         or (isinstance(atom, Symbol) and atom.name.partition(".")[0] not in vocabulary.PASSING_ON)
         for atom in bare(machine.evaluate(decorator))
     )
+
+
+def _groups(machine: Any, decorator: Expression) -> bool:
+    """Whether it is click's, or that of one of its groups: what it decorates runs one of several commands."""
+    if isinstance(decorator, Attribute) and any(isinstance(a, Commands) for a in machine.evaluate(decorator.value)):
+        return True
+    found = bare(machine.evaluate(decorator))
+    return any(isinstance(atom, Symbol) and atom.name.endswith("click.group") for atom in found)
 
 
 def _kept_apart(machine: Any, function: Function, decorator: Expression, value: Value, mark: str) -> Value:

@@ -87,9 +87,9 @@ class ModuleRef:
 
 
 class Function:
-    """A function of the program, with its closure; ``bound`` is the object that a method was taken from."""
+    """A function of the program, with its closure. bound: the object of a method; preset: of ``functools.partial``."""
 
-    __slots__ = ("bound", "marks", "module", "node", "owner", "scope")
+    __slots__ = ("bound", "marks", "module", "node", "owner", "preset", "scope")
 
     def __init__(self, module: Any, node: FunctionDef | Lambda, scope: Any, owner: Any = None) -> None:
         self.module = module
@@ -97,6 +97,7 @@ class Function:
         self.scope = scope
         self.owner = owner
         self.bound: Any = None
+        self.preset: Any = None
         self.marks: frozenset[str] = frozenset()
 
     @property
@@ -105,7 +106,7 @@ class Function:
 
     def bind(self, instance: Any) -> Function:
         bound = Function(self.module, self.node, self.scope, self.owner)
-        bound.bound, bound.marks = instance, self.marks
+        bound.bound, bound.marks, bound.preset = instance, self.marks, self.preset
         return bound
 
 
@@ -298,7 +299,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     RankTest: lambda a, b: (a.who, a.exact, a.rest, a.sure) == (b.who, b.exact, b.rest, b.sure),
     WorldSize: lambda a, b: (a.local, a.named) == (b.local, b.named),
     OnRanks: lambda a, b: (a.who, a.sure) == (b.who, b.sure) and _same(a.atom, b.atom),
-    Function: lambda a, b: a.node is b.node and a.bound is b.bound,
+    Function: lambda a, b: a.node is b.node and a.bound is b.bound and a.preset is b.preset,
     ModuleRef: lambda a, b: a.module is b.module,
 }
 """What makes two atoms of a kind one; the other kinds are objects with an identity of their own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter import gradients, registering
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Batch, Container, Options
@@ -43,7 +43,9 @@ def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if machine.library.interesting(function.module, node.words):
         return True
-    return _is_notable(machine, call)
+    if machine.registering or registering.is_registry(machine, function.bound):
+        return True
+    return _is_notable(machine, call) or any(registering.is_registry(machine, atom) for atom in bare(call.given))
 
 
 def passes_on(machine: Machine, call: Call) -> bool:

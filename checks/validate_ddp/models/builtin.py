@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import attributes, conditions, configuration, gradients, iteration, lengths
+from validate_ddp.interpreter import (
+    attributes,
+    calls,
+    conditions,
+    configuration,
+    gradients,
+    iteration,
+    lengths,
+    records,
+)
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import DEVICES
 from validate_ddp.interpreter.names_of_training import WRAPPER
-from validate_ddp.interpreter.objects import Dict, Enumerate, Iterator, List, Namespace, Range, Sequence, Super, Zip
-from validate_ddp.interpreter.presence import completed
+from validate_ddp.interpreter.objects import (
+    Dict,
+    Enumerate,
+    Fields,
+    Iterator,
+    Key,
+    List,
+    Namespace,
+    Range,
+    Sequence,
+    Super,
+    Zip,
+)
 from validate_ddp.interpreter.rows import api
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import DDP, DP, FSDP, Sampler, Wrapper
@@ -22,7 +42,6 @@ from validate_ddp.interpreter.values import (
     Class,
     Const,
     Instance,
-    ModuleRef,
     OnRanks,
     Opaque,
     Rank,
@@ -67,37 +86,6 @@ def _str(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _bool(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return conditions.as_value(conditions.truth_of(call.argument(0)))
-
-
-def _getattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    name = constant(call.argument(1))
-    if not isinstance(name, str):
-        return _prefixed(machine, call.argument(0), call.argument(1))
-    if name == "module" and len(call.args) == 3:
-        result: Value = ()
-        for atom in bare(call.args[0]):
-            inner = atom.inner if isinstance(atom, Wrapper) else ()
-            result = join(result, inner or (atom,))
-        return result
-    result = ()
-    for atom in bare(call.argument(0)):
-        result = join(result, attributes.get(machine, atom, name))
-    if len(call.args) == 3:
-        result = completed(result, call.args[2])
-    return result or UNKNOWN
-
-
-def _prefixed(machine: Machine, value: Value, name: Value) -> Value:
-    """``getattr(module, "init_%s" % how)``: the names with that prefix."""
-    result: Value = ()
-    for atom in bare(value):
-        for text in bare(name):
-            prefix = text.name.partition("%")[0].partition("{")[0] if isinstance(text, Opaque) else ""
-            if isinstance(atom, ModuleRef) and len(prefix) > 3 and prefix.isidentifier():
-                machine.library.load(machine, atom.module)
-                for known in [key for key in atom.module.scope.names if key.startswith(prefix)]:
-                    result = join(result, attributes.get(machine, atom, known))
-    return result or UNKNOWN
 
 
 def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -158,8 +146,34 @@ def _setattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
             elif isinstance(atom, Class):
                 machine.write(atom.members, name, call.argument(2))
         return NONE
-    configuration.override(machine, call.argument(0), call.argument(2))  # by names that a run knows
+    if not _set_each(machine, call):
+        configuration.override(machine, call.argument(0), call.argument(2))  # by names that a run knows
     return NONE
+
+
+def _set_each(machine: Machine, call: Call) -> bool:
+    """``for name, value in given.items(): setattr(self, name, value)``, where what is given is known."""
+    keys = bare(call.argument(1))
+    if len(keys) != 1 or not isinstance(keys[0], Key) or "*" in keys[0].of.fields or not keys[0].of.fields:
+        return False
+    for name, held in keys[0].of.fields.items():
+        value = held if set(held) <= set(call.argument(2)) else call.argument(2)
+        for atom in bare(call.argument(0)):
+            if isinstance(atom, (Instance, Resource)):
+                machine.write(atom.fields, name, value)
+    return True
+
+
+def _vars(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    value = call.argument(0)
+    return tuple(Fields(atom) if isinstance(atom, Instance) else atom for atom in bare(value))
+
+
+def _as_dict(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    known = [atom for atom in bare(call.argument(0)) if isinstance(atom, Instance)]
+    if not known:
+        return (Opaque(f"{symbol.name}()", carried_by(call.given), is_alike(call.argument(0))),)
+    return (Dict(call.site, {**dict.fromkeys(records.fields_of(known[0].cls), UNKNOWN), **known[0].fields}),)
 
 
 def _zip(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -266,6 +280,22 @@ def _any_all(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.last, carried_by(call.given)),)
 
 
+def _field(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A field's default, or what its factory makes: the same for all objects, which shares what nobody changes."""
+    for name in ("default_factory", "factory"):
+        if name in call.keywords:
+            result: Value = ()
+            for atom in bare(call.keywords[name]):
+                result = join(result, calls.call_values(machine, atom))
+            return result
+    default = call.argument(-1, "default")
+    return default or (Opaque(f"{symbol.name}()"),)
+
+
+def _replace(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return records.replaced(machine, call.argument(0), call)
+
+
 def _is_bar(name: str) -> bool:
     """Whether it shows progress over what it is given."""
     return name.startswith("tqdm.") or (name.endswith(".tqdm") and name != "builtins.tqdm")
@@ -279,7 +309,6 @@ DECLARED = (
     api(_named("int float"), _int),
     api(_named("str"), _str),
     api(_named("bool"), _bool),
-    api(_named("getattr"), _getattr),
     api(_named("hasattr"), _hasattr),
     api(_named("isinstance"), _isinstance),
     api(_named("setattr"), _setattr),
@@ -294,7 +323,10 @@ DECLARED = (
     api(_named("len"), _len),
     api(_named("super"), _super),
     api(_named("type"), _type),
-    api([*_named("vars"), "functools.partial"], parameters="object=", result="object"),
+    api(_named("vars"), _vars),
+    api("dataclasses.asdict attr.asdict attrs.asdict", _as_dict),
+    api("dataclasses.field attr.ib attr.field attrs.field pydantic.Field", _field),
+    api("dataclasses.replace attr.evolve attrs.evolve copy.replace", _replace),
     api(_named("any all"), _any_all),
     api("os.getenv os.environ.get os.environ.pop", _getenv, parameters="key= default"),
     api("os.environ.setdefault", _set_default),

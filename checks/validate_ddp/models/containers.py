@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import configuration, iteration, roles
+from validate_ddp.interpreter import configuration, iteration, registering, roles
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import List, Mapping, Options, Settings, Tuple
+from validate_ddp.interpreter.objects import Dict, Fields, Key, List, Mapping, Options, Settings, Tuple
 from validate_ddp.interpreter.presence import completed
 from validate_ddp.interpreter.rows import method
-from validate_ddp.interpreter.values import NONE, UNKNOWN, Opaque, Value, join
+from validate_ddp.interpreter.values import NONE, UNKNOWN, Class, Function, Value, bare, join
 
 
 def _added(machine: Machine, holder: List, called: Call) -> Value:
@@ -20,6 +21,12 @@ def _added(machine: Machine, holder: List, called: Call) -> Value:
 
 def _got(machine: Machine, holder: Mapping, called: Call) -> Value:
     key, fields = iteration.key_of(called.value("key")), holder.fields
+    if isinstance(holder, Dict) and (key is None or key not in fields):
+        registering.complete(machine, holder)
+        if key is None and "*" not in fields:
+            found = registering.looked_up(machine, holder)
+            if any(isinstance(atom, (Choice, Class, Function)) for atom in bare(found)):
+                return found
     if key is not None and key in fields:
         held = configuration.overridable(key, fields[key]) if isinstance(holder, Settings) else fields[key]
         return completed(held, called.value("default") or NONE)
@@ -33,10 +40,10 @@ def _updated(machine: Machine, holder: Mapping, called: Call) -> Value:
 
 def _listed(machine: Machine, holder: Mapping, called: Call) -> Value:
     held: Value = ()
-    for value in holder.fields.values():
+    for value in () if isinstance(holder, Fields) else holder.fields.values():  # of an object, each is another thing
         held = join(held, value)
     if called.name == "items":
-        held = (Tuple(called.site, {"0": (Opaque("key"),), "1": held or UNKNOWN}),)
+        held = (Tuple(called.site, {"0": (Key(holder),), "1": held or UNKNOWN}),)
     return (List(called.site, {"*": held or UNKNOWN}),)
 
 

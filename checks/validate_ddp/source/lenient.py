@@ -17,8 +17,9 @@ def read_anyway(source: Source, problem: Problem) -> tuple[ast.Module | None, Pr
 
     Lines and columns are those of ``source.text``. (None, problem) where nothing can be read.
     """
-    if problem.cause == NEWER and sys.version_info < (3, 12):
-        tree = _with_older_strings(source)
+    if problem.cause == NEWER:
+        tree = _with_older_strings(source) if sys.version_info < (3, 12) else None
+        tree = tree or _with_older_syntax(source)
         if tree is not None:
             return tree, None
     if source.cells:
@@ -31,6 +32,18 @@ def _with_older_strings(source: Source) -> ast.Module | None:
 
     older = for_older_python(source.text)
     tree = None if older is None else parse(source._replace(text=older))
+    return None if isinstance(tree, Problem) else tree
+
+
+def _with_older_syntax(source: Source) -> ast.Module | None:
+    from validate_ddp.source.newer import for_this_python  # LibCST, which nobody waits for but such a file
+
+    older = for_this_python(source.text)
+    if older is None:
+        return None
+    tree = parse(source._replace(text=older))
+    if isinstance(tree, Problem) and sys.version_info < (3, 12):
+        return _with_older_strings(source._replace(text=older))
     return None if isinstance(tree, Problem) else tree
 
 

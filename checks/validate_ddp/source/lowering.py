@@ -306,7 +306,23 @@ def _class(self: _Lowering, node: ast.ClassDef) -> Statement:
     body = self.body(node.body)
     words = self.words.pop()
     self.words[-1] |= words
-    return syntax.ClassDef(_start(node), node.name, bases, body, decorators, sorted(words))
+    return syntax.ClassDef(_start(node), node.name, bases, body, decorators, sorted(words), _fields(node.body))
+
+
+def _fields(body: list[ast.stmt]) -> list[str]:
+    """The names that a class body annotates, but for those that belong to the class itself."""
+    return [
+        node.target.id
+        for node in body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and _last(node.annotation) != "ClassVar"
+    ]
+
+
+def _last(annotation: ast.expr) -> str:
+    inner = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    return getattr(inner, "attr", "") or getattr(inner, "id", "")
 
 
 def _aliases(names: list[ast.alias]) -> list[syntax.Alias]:

@@ -22,6 +22,8 @@ _ACTS = (
     b"loader",
     b"backward",
     b"set_epoch",
+    b"egistry",
+    b"import_module",
     b"rank",
     b"Rank",
     b"is_main",

@@ -191,7 +191,7 @@ class FunctionDef(NamedTuple):
 
 
 class ClassDef(NamedTuple):
-    """``class``. The span is the start only."""
+    """``class``. The span is the start only. fields: the names that its body annotates, in their order."""
 
     span: Extent
     name: str
@@ -199,6 +199,7 @@ class ClassDef(NamedTuple):
     body: list[Statement]
     decorator_list: list[Expression]
     words: list[str]
+    fields: list[str]
 
 
 class Import(NamedTuple):
