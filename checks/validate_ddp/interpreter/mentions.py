@@ -88,6 +88,12 @@ TORCHRUN = Mention(
     case='local_rank = int(os.environ["LOCAL_RANK"])',
     otherwise="a leftover of MPI, where each rank is alone, counts as a collective of some ranks",
 )
+NO_TORCHRUN = Mention(
+    "something else than torch's launcher may start the ranks, which sets no address for them",
+    *"SLURM_ OMPI_ PMI_ horovod mpi4py deepspeed .spawn( Process( start_processes".split(),
+    case='os.environ["RANK"] = os.environ["SLURM_PROCID"]',
+    otherwise="an address that nobody else sets counts as one that replaces the launcher's",
+)
 MPIRUN = Mention(
     "MPI's launcher starts the ranks",
     'environ["RANK"]',
