@@ -128,7 +128,7 @@ def check(program: Program) -> Iterator[Proposal]:
             "this replaces the port that the launcher has set: under torchrun the ranks wait where nobody listens, "
             "unless it was started with this very port; use `os.environ.setdefault`",
             evidence=evidence,
-        )
+        )._replace(expects=("assign", ""))
     elif address is not None and constant(address.value) in _LOOP_BACK:
         several = program.speaks_of(NODE) or program.mentions(mentions.SEVERAL_STARTED)
         yield propose(
@@ -137,7 +137,7 @@ def check(program: Program) -> Iterator[Proposal]:
             WARNING if several else INFO,
             "this replaces the address that the launcher has set: the ranks of a second node look for the first on "
             "their own machine; use `os.environ.setdefault`",
-        )
+        )._replace(expects=("assign", ""))
 
 
 def _is_launched(program: Program) -> bool:
