@@ -110,6 +110,12 @@ BUFFERS = Mention(
     case="    self.norm = nn.BatchNorm2d(64)",
     otherwise="a forward that hangs is only an advice",
 )
+SYNCED_NORM = Mention(
+    "the statistics of BatchNorm may be those of all ranks, or are chosen not to be",
+    *"SyncBatchNorm convert_sync convert_syncbn sync_bn syncbn sync-bn SyncBN BatchNormSync".split(),
+    case="    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+    otherwise="a model that is converted out of sight counts as one whose ranks normalise alone",
+)
 PREFIX_HANDLED = Mention(
     "the program takes the wrapper's prefix off the names where it loads",
     '"module.',

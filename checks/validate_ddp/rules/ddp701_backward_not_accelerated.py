@@ -6,9 +6,9 @@ fp16, or accumulates gradients over several batches.
 
 ## Why is this bad?
 `accelerator.backward(loss)` multiplies the loss by the scale that keeps fp16's small gradients from becoming zero, and
-divides it by the number of batches that are accumulated. The prepared optimizer divides by that scale in any case: after
-a plain `loss.backward()` its gradients are 65,536 times too small, or, without fp16, the sum over the batches in the
-place of their mean.
+divides it by the number of batches that are accumulated. The prepared optimizer divides by that scale in any case:
+after a plain `loss.backward()` its gradients are 65,536 times too small, or, without fp16, the sum over the batches in
+the place of their mean.
 
 ## Example
 ```python

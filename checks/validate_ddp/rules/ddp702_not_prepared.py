@@ -7,8 +7,8 @@ fp16, or accumulates gradients over several batches. A training loader that is n
 
 ## Why is this bad?
 Only a prepared model is wrapped: without that its gradients are those of one rank, and the ranks train models which
-drift apart. An optimizer that is not prepared takes steps with gradients that are multiplied by the scale of fp16, and a
-step for every batch instead of one for all that are accumulated.
+drift apart. An optimizer that is not prepared takes steps with gradients that are multiplied by the scale of fp16, and
+a step for every batch instead of one for all that are accumulated.
 
 ## Example
 ```python
