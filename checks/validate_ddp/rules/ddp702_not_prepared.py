@@ -30,7 +30,6 @@ from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
-from validate_ddp.interpreter.accumulation import gradients_reduced_by_hand
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.trace import Program
@@ -115,9 +114,10 @@ INVALID = (
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each model and each optimizer that was left out."""
     launchers = accelerators(program)
-    if len(launchers) != 1 or not program.complete or gradients_reduced_by_hand(program):
+    if len(launchers) != 1 or not program.complete:
         return
-    yield from _models(program)
+    if not any("reduce" in fact.name and not fact.launcher for fact in program.facts(facts.Collective)):
+        yield from _models(program)  # else the script may average gradients itself
     yield from _optimizers(program, launchers[0])
 
 
