@@ -52,7 +52,7 @@ def _fetching(names: str, parameters: str) -> Api:
 
 DECLARED = (
     api("os.makedirs", _folder, parameters="path=name mode exist_ok", fact=facts.Preparation),
-    api("os.mkdir", _folder, parameters="path mode * exist_ok", fact=facts.Preparation),
+    api("os.mkdir", _folder, parameters="path * exist_ok", fact=facts.Preparation),
     method("mkdir", _path_folder, parameters="mode parents exist_ok", fact=facts.Preparation),
     api(where=_is_dataset, model=_dataset, parameters="root * download"),
     api(

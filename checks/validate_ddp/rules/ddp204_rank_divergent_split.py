@@ -135,6 +135,21 @@ VALID = (
     """,
     """
     # alone
+    from torch.multiprocessing import Process
+    from torch.utils.data import random_split
+
+    def worker(rank):  # forked, with the generator as it is
+        dist.init_process_group("gloo", rank=rank, world_size=2)
+        train_set, val_set = random_split(TensorDataset(torch.zeros(64, 4)), [56, 8])
+        dist.destroy_process_group()
+
+    if __name__ == "__main__":
+        ranks = [Process(target=worker, args=(rank,)) for rank in range(2)]
+        for each in ranks:
+            each.start()
+    """,
+    """
+    # alone
     from torch.utils.data import random_split
 
     train_set, val_set = random_split(TensorDataset(torch.zeros(64, 4)), [56, 8])
@@ -239,6 +254,8 @@ _Why = tuple[str, list[Place], bool]
 
 def _why_apart(program: Program, fact: facts.Order) -> _Why | None:
     """Why the ranks draw differently, what shows it, and whether that is sure; None where they may draw alike."""
+    if any(launch.name == "Process" for launch in program.facts(facts.Launch)) and fact.library != "random":
+        return None  # forked: each has the generator of the one that started it
     if not fact.library:
         return "a set of strings has another order in each process; sort it", [], False
     given = [part for part in reaching(fact.generator) if isinstance(part, RNG)]

@@ -53,7 +53,8 @@ def training_function(args):
     accelerator = Accelerator(
         # mutant DDP701 a: args.gradient_accumulation_steps -> 4
         # mutant DDP702 a: gradient_accumulation_steps=args.gradient_accumulation_steps -> mixed_precision="fp16"
-        gradient_accumulation_steps=args.gradient_accumulation_steps, cpu=not torch.cuda.is_available()
+        gradient_accumulation_steps=args.gradient_accumulation_steps,
+        cpu=not torch.cuda.is_available(),
     )
     set_seed(args.seed)
     train_dataset, eval_dataset = Sentences(256, 0), Sentences(96, 1)
@@ -66,7 +67,10 @@ def training_function(args):
     model, optimizer, train_dataloader, eval_dataloader = accelerator.prepare(
         # mutant DDP702 a: optimizer, train -> train
         # mutant DDP702 b: model, optimizer -> optimizer
-        model, optimizer, train_dataloader, eval_dataloader
+        model,
+        optimizer,
+        train_dataloader,
+        eval_dataloader,
     )
     # mutant DDP602: (train_dataloader) -> (train_dataset) // args.batch_size; at LambdaLR(
     # mutant DDP602: (train_dataloader) -> (train_dataloader.dataset) // train_dataloader.batch_size; at LambdaLR(
