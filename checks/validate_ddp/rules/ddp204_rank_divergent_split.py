@@ -144,9 +144,8 @@ VALID = (
         dist.destroy_process_group()
 
     if __name__ == "__main__":
-        ranks = [Process(target=worker, args=(rank,)) for rank in range(2)]
-        for each in ranks:
-            each.start()
+        for rank in range(2):
+            Process(target=worker, args=(rank,)).start()
     """,
     """
     # alone
