@@ -42,8 +42,8 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.handlers import catches_file_exists
 from validate_ddp.interpreter.names import WAITS
-from validate_ddp.interpreter.objects import Unique
-from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
+from validate_ddp.interpreter.objects import Batch, Item, Unique
+from validate_ddp.interpreter.sameness import hangs_on_rank
 from validate_ddp.interpreter.surroundings import levels
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import reaching
@@ -176,8 +176,9 @@ def check(program: Program) -> Iterator[Proposal]:
         if _is_done_before(program, fact, met):
             continue
         reported.add(fact.site)
-        sure = is_alike(fact.path) or (fact.what != "folder" and not fact.path)
-        weak = not sure or any(guard.who == "unclear" for guard in fact.guards)
+        weak = any(isinstance(part, (Item, Batch)) for part in reaching(fact.path)) or any(
+            guard.who == "unclear" for guard in fact.guards
+        )
         yield propose(program, fact, INFO if weak else WARNING, f"every rank {_WHAT[fact.what]}")
 
 
