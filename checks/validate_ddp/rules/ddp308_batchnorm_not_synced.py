@@ -1,8 +1,8 @@
 """BatchNorm under DDP, with so few samples a rank that its statistics are those of a small batch.
 
 ## What it does
-Looks for models with BatchNorm under DistributedDataParallel, in a script that nowhere speaks of SyncBatchNorm; not
-where each rank is known to get more than 16 rows at a time. In a rehearsal it looks at how many rows each rank's
+Looks for models with BatchNorm under DistributedDataParallel, in a script that trains and nowhere speaks of
+SyncBatchNorm; not where each rank is known to get more than 16 rows at a time. In a rehearsal it looks at how many rows each rank's
 training forward is given.
 
 ## Why is this bad?
@@ -59,6 +59,10 @@ HEAD = """
 
     dist.init_process_group("gloo")
 """
+TAIL = """
+    model(torch.zeros(1, 3, 32, 32)).sum().backward()
+    dist.destroy_process_group()
+"""
 VALID = (
     """
     model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(Normed()))
@@ -72,6 +76,16 @@ VALID = (
     """,
     """
     model = DDP(torchvision.models.vit_b_16())
+    """,
+    """
+    # alone
+    from torchvision.models import resnet50
+
+    dist.init_process_group("gloo")
+    model = DDP(resnet50()).eval()
+    with torch.no_grad():
+        print(model(torch.zeros(1, 3, 32, 32)).sum().item())
+    dist.destroy_process_group()
     """,
 )
 INVALID = (
@@ -102,7 +116,7 @@ _FAMILIES = """resnet resnext wide_resnet densenet mobilenet efficientnet shuffl
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each wrapper around a model that surely has BatchNorm."""
-    if program.mentions(mentions.SYNCED_NORM) or not program.is_distributed:
+    if program.mentions(mentions.SYNCED_NORM) or not program.facts(facts.Backward):
         return
     sizes = [constant(fact.batch_size) for fact in program.facts(facts.Loader)]
     if sizes and all(isinstance(size, int) and size > _FEW for size in sizes):
