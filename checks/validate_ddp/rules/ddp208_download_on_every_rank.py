@@ -44,12 +44,13 @@ from validate_ddp.interpreter.handlers import catches_file_exists
 from validate_ddp.interpreter.names import WAITS
 from validate_ddp.interpreter.objects import Batch, Item, Unique
 from validate_ddp.interpreter.sameness import hangs_on_rank
-from validate_ddp.interpreter.surroundings import levels
+from validate_ddp.interpreter.surroundings import call_at, levels
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import reaching
 from validate_ddp.rules.guarding import comes_after_a_wait
 from validate_ddp.rules.proposing import propose
 from validate_ddp.source import syntax
+from validate_ddp.source.traversal import is_same, keywords_of, last_name, walk
 
 TRIGGER = facts.Preparation
 SEVERITIES = (WARNING, INFO)
@@ -105,6 +106,14 @@ VALID = (
         os.makedirs("out")
     except FileExistsError:
         pass
+    """,
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
+    folder = os.environ["LOGS"]
+    writer = SummaryWriter(os.path.join(folder, f"rank{dist.get_rank()}"))
+    if not os.path.exists(folder):
+        os.makedirs(folder)  # is there: the writer has made it
     """,
     """
     data = datasets.ImageFolder("data")
@@ -171,7 +180,7 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in met:
         if fact.site in reported or not _is_together(program, fact) or _is_apart(fact):
             continue
-        if fact.what == "folder" and _is_caught(program, fact):
+        if fact.what == "folder" and (_is_caught(program, fact) or _is_there(program, fact)):
             continue
         if _is_done_before(program, fact, met):
             continue
@@ -214,6 +223,27 @@ def _is_caught(program: Program, fact: Fact) -> bool:
         isinstance(level.owner, syntax.Try) and any(catches_file_exists(each.type) for each in level.owner.handlers)
         for level in levels(program.body(fact.site.path), fact.site.statement)
     )
+
+
+def _is_there(program: Program, fact: Fact) -> bool:
+    """Whether the function has made the folder before, by what does not mind that it is there."""
+    body = program.body(fact.site.path)
+    call = call_at(body, fact.site.span)
+    if call is None:
+        return False
+    path = call.args[0] if call.args else call.func.value if isinstance(call.func, syntax.Attribute) else None
+    return path is not None and any(
+        isinstance(node, syntax.Call)
+        and (last_name(node.func) in _MAKING or "exist_ok" in keywords_of(node))
+        and any(is_same(part, path) for part in walk(node))
+        for level in levels(body, fact.site.statement)
+        for before in level.body[: level.at]
+        for node in walk(before)
+    )
+
+
+_MAKING = ("SummaryWriter",)
+"""Makes its folder where it is not there."""
 
 
 def _is_done_before(program: Program, fact: facts.Preparation, met: list[facts.Preparation]) -> bool:

@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for models with BatchNorm under DistributedDataParallel, in a script that trains and nowhere speaks of
-SyncBatchNorm; not where each rank is known to get more than 16 rows at a time. In a rehearsal it looks at how many rows each rank's
-training forward is given.
+SyncBatchNorm; not where each rank is known to get more than 16 rows at a time. In a rehearsal it looks at how many rows
+each rank's training forward is given.
 
 ## Why is this bad?
 Each rank normalises by the mean and variance of its own rows, not of the global batch. With few rows they are noisy,
