@@ -11,6 +11,7 @@ from validate_ddp.interpreter.fact import Flag, Guard, Loop
 from validate_ddp.interpreter.names_of_training import COUNTING
 from validate_ddp.interpreter.surroundings import call_at, statement_at
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Loader
 from validate_ddp.interpreter.turns import ONCE
 from validate_ddp.interpreter.values import bare, constant
 from validate_ddp.rules.proposing import place
@@ -82,13 +83,10 @@ def _counts_turns(program: Program, fact: facts.Scheduler, loop: Loop) -> bool:
     for length in fact.lengths:
         if any(operator in _DIVIDING for operator, _ in length.steps):
             continue
-        if any(of is loader or of.site == loader.site for of in bare(length.of) for loader in loaders if _made(of)):
+        measured = [atom for atom in bare(length.of) if isinstance(atom, Loader)]
+        if any(atom is loader or atom.site == loader.site for atom in measured for loader in loaders):
             return True
     return not fact.lengths and _bound(program, loop) in _factors(program, fact)
-
-
-def _made(atom: object) -> bool:
-    return hasattr(atom, "site")
 
 
 def _bound(program: Program, loop: Loop) -> str:
