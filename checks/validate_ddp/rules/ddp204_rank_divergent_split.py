@@ -123,6 +123,14 @@ VALID = (
         model(batch).sum().backward()
     """,
     """
+    class Labelled(Files):
+        def __init__(self, files):
+            super().__init__(files)
+            self.classes = list(set(name[0] for name in files))
+
+    train(Labelled(glob.glob("*.pt")))
+    """,
+    """
     files = glob.glob("*.pt")
     random.Random(0).shuffle(files)
     train(Files(files))
@@ -228,13 +236,20 @@ def _used(program: Program, fact: facts.Order) -> list[Place] | None:
         for other in program.facts(facts.Loader):
             loader = other.loader[0]
             samplers = distributed_samplers((loader,))
-            if samplers and _holds(loader.dataset, mark) and not any(sampler.derived for sampler in samplers):
+            if (
+                samplers
+                and _holds(loader.dataset, mark, own=bool(fact.library))
+                and not any(sampler.derived for sampler in samplers)
+            ):
                 return [place(samplers[0].site, "this sampler deals out places in that order")]
     return None
 
 
-def _holds(value: Value, mark: Shuffled, depth: int = 0) -> bool:
-    """Whether the order went into a data set: into its fields, its indices, its items."""
+def _holds(value: Value, mark: Shuffled, depth: int = 0, *, own: bool) -> bool:
+    """Whether the order went into a data set: into its indices or items, or, of a shuffle (``own``), into its fields.
+
+    Of a list of a set only what the data set was given counts: those that it makes itself are often of its classes.
+    """
     for part in (*bare(value), *reaching(value)):
         if part is mark:
             return True
@@ -242,7 +257,8 @@ def _holds(value: Value, mark: Shuffled, depth: int = 0) -> bool:
             continue
         if isinstance(part, (Instance, Subset, Container)):
             given = part.given if isinstance(part, Instance) else ()
-            if any(_holds(held, mark, depth + 1) for held in (*part.fields.values(), given)):
+            fields = part.fields.values() if own or not isinstance(part, Instance) else ()
+            if any(_holds(held, mark, depth + 1, own=own) for held in (*fields, given)):
                 return True
     return False
 

@@ -44,10 +44,12 @@ def of_micro_batches(program: Program, fact: facts.Scheduler) -> Counted | None:
 
 def _rare_steps(program: Program, fact: facts.Scheduler) -> Iterator[tuple[facts.ScheduleStep, Loop, Guard | None]]:
     """The steps of the schedule, if every one of them comes once for several turns, as the optimizer's does."""
+    training = {loop.serial for fact in program.facts(facts.Backward) for loop in fact.loops}
     met = [
         step
         for step in program.facts(facts.ScheduleStep)
-        if any(one is other for one in bare(step.scheduler) for other in fact.scheduler)
+        if any(loop.serial in training for loop in step.loops)  # not on the way to where a run goes on
+        and any(one is other for one in bare(step.scheduler) for other in fact.scheduler)
     ]
     found = []
     for step in met:
