@@ -49,6 +49,8 @@ OF_ONE_PROCESS: Kinds = frozenset(
         facts.Mode,
         facts.Optimizer,
         facts.Option,
+        facts.Order,
+        facts.Preparation,
         facts.Rework,
         facts.Save,
         facts.Seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import attributes, configuration, facts, gradients, iteration, records, roles
+from validate_ddp.interpreter import attributes, configuration, facts, gradients, iteration, records, roles, vocabulary
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.objects import Fields, List, Mapping, Sequence
 from validate_ddp.interpreter.sameness import is_alike
@@ -81,10 +81,13 @@ def _assign_item(machine: Machine, target: Subscript, value: Value) -> None:
         elif isinstance(atom, Opaque) and atom.carries:  # an nn.ModuleDict
             put_into(atom, value)
         elif isinstance(atom, Symbol) and atom.name == "os.environ":
+            given = value
             if machine.journals and constant(value) is not ...:  # in a branch: else the launcher's stands
                 value = join(attributes.environment(machine, key_value), value)
             machine.write(machine.environment, str(iteration.key_of(key_value)), value)
             attributes.note_world(machine, key_value, value)
+            if iteration.key_of(key_value) in vocabulary.RENDEZVOUS:
+                machine.record(facts.Variable(str(iteration.key_of(key_value)), value=given), machine.site())
 
 
 _MOST_PARTS = 200

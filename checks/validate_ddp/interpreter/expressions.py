@@ -17,6 +17,7 @@ from validate_ddp.interpreter import (
     gradients,
     iteration,
     lengths,
+    metrics,
     narrowing,
     presence,
     registering,
@@ -244,6 +245,8 @@ def _binary(machine: Machine, node: syntax.BinOp) -> Value:
         str(atom.value) if isinstance(atom, Const) else getattr(atom, "name", "") or "" for atom in (*left, *right)
     )
     carries = carried_by((*left, *right))
+    if node.op == "Div" and carries:
+        metrics.divided(machine, left, right)
     for part in carries:
         if type(part) is Length:
             carries = lengths.combined(node.op, left, right, carries)

@@ -10,6 +10,9 @@ from typing import Literal
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import objects, training
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.facts_of_data import Order as Order
+from validate_ddp.interpreter.facts_of_data import Preparation as Preparation
+from validate_ddp.interpreter.facts_of_data import Preparing as Preparing
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import Value
 
@@ -36,6 +39,12 @@ class ProcessGroup(Fact, untold="deepspeed timeout_text one_node world_size_text
 
 class WorldOfOne(Fact):
     """The script gives itself a world of one: ``os.environ.setdefault("WORLD_SIZE", "1")``."""
+
+
+class Variable(Fact):
+    """A variable of the environment by which ranks find each other is set; named by it."""
+
+    value: Value
 
 
 class Launch(Fact):
@@ -186,6 +195,8 @@ class Backward(Fact):
     """Gradients are computed; named ``engine`` where an engine does more than that."""
 
     loss: Value
+    launcher: tuple[training.Launcher, ...] = ()
+    """The Accelerator or Fabric that was asked to."""
 
 
 class Optimizer(Fact):
@@ -286,6 +297,19 @@ class Scheduler(Fact):
     """The number of steps, or what else spans the schedule."""
     lengths: tuple[objects.Length, ...]
     scheduler: tuple[training.Scheduler, ...]
+
+
+class ScheduleStep(Fact):
+    """A schedule of the learning rate goes on by one step."""
+
+    scheduler: tuple[training.Scheduler, ...]
+
+
+class Division(Fact):
+    """A number that a batch went into is divided by the number of ranks."""
+
+    value: Value
+    by: Value
 
 
 class Report(Fact, untold="part"):

@@ -28,3 +28,12 @@ def goes_on(body: list[Statement]) -> bool:
 def only_imports(body: list[Statement]) -> bool:
     """Whether a ``try`` only looks what is installed: it fails on every rank or on none."""
     return all(isinstance(statement, (Import, ImportFrom)) for statement in body)
+
+
+def catches_file_exists(caught: Expression | None) -> bool:
+    """Whether a handler of this type catches that another rank has made a file or a folder first."""
+    if caught is None:
+        return True
+    if isinstance(caught, (Tuple, List)):
+        return any(catches_file_exists(part) for part in caught.elts)
+    return last_name(caught) in ("FileExistsError", "OSError", "IOError", "EnvironmentError", "Exception")

@@ -32,7 +32,7 @@ MAIN: Value = (Const("__main__"),)
 """The ``__name__`` of the script itself."""
 
 _NO_SPAN = Span(1, 0, 1, 0)
-_TURNING = (facts.Backward, facts.Step, facts.ZeroGrad)
+_TURNING = (facts.Backward, facts.Step, facts.ScheduleStep, facts.ZeroGrad)
 """Facts for which it matters in which loop, and in which of its turns, they happen."""
 _SYNCED = (facts.Backward, facts.Forward)
 _MATCHED = (facts.Collective, facts.Forward)

@@ -88,6 +88,12 @@ TORCHRUN = Mention(
     case='local_rank = int(os.environ["LOCAL_RANK"])',
     otherwise="a leftover of MPI, where each rank is alone, counts as a collective of some ranks",
 )
+NO_TORCHRUN = Mention(
+    "something else than torch's launcher may start the ranks, which sets no address for them",
+    *"SLURM_ OMPI_ PMI_ horovod mpi4py deepspeed .spawn( Process( start_processes".split(),
+    case='os.environ["RANK"] = os.environ["SLURM_PROCID"]',
+    otherwise="an address that nobody else sets counts as one that replaces the launcher's",
+)
 MPIRUN = Mention(
     "MPI's launcher starts the ranks",
     'environ["RANK"]',
@@ -103,6 +109,12 @@ BUFFERS = Mention(
     *"from_pretrained hub.load".split(),
     case="    self.norm = nn.BatchNorm2d(64)",
     otherwise="a forward that hangs is only an advice",
+)
+SYNCED_NORM = Mention(
+    "the statistics of BatchNorm may be those of all ranks, or are chosen not to be",
+    *"SyncBatchNorm convert_sync convert_syncbn sync_bn syncbn sync-bn SyncBN BatchNormSync".split(),
+    case="    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+    otherwise="a model that is converted out of sight counts as one whose ranks normalise alone",
 )
 PREFIX_HANDLED = Mention(
     "the program takes the wrapper's prefix off the names where it loads",

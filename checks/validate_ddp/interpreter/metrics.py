@@ -10,7 +10,18 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import AGGREGATE, MODULE, REPORTS
 from validate_ddp.interpreter.objects import Batch, Container, List, Reduced, Summed
-from validate_ddp.interpreter.values import Instance, Opaque, Site, Symbol, Value, bare, carried_by, join, merged
+from validate_ddp.interpreter.values import (
+    Instance,
+    Opaque,
+    Site,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    carried_by,
+    join,
+    merged,
+)
 from validate_ddp.source.syntax import JoinedStr
 
 _NOWHERE = Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), "")
@@ -159,3 +170,9 @@ def noted(machine: Machine, name: str, value: Value, site: Site, part: int = 0) 
     carries = carried_by(value)
     if SUMMED in carries or any(isinstance(part, Instance) and "*given" in part.fields for part in carries):
         machine.record(facts.Report(name, value=value, part=part), site)
+
+
+def divided(machine: Machine, value: Value, by: Value) -> None:
+    """Record that a number of a batch is divided by the number of ranks."""
+    if any(type(atom) is WorldSize for atom in bare(by)) and _is_of_batches(carried_by(value)):
+        machine.record(facts.Division("division", value=value, by=by), machine.site())

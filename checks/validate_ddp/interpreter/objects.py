@@ -237,6 +237,12 @@ class Reduced(Object):
     __slots__ = ()
 
 
+class Shuffled(Object):
+    """Mark: in an order which a generator, or the hashes of a set, gave."""
+
+    __slots__ = ()
+
+
 class Length(Resource):
     """Mark: computed from the length of a data set or a loader.
 

@@ -150,8 +150,9 @@ class Launcher(Object):
     """An object by which a script is made to run on several ranks: ``called`` is what facts call it.
 
     split: its loaders may cut batches up instead of dealing them out. own_schedule: it was told when to step
-    schedulers. accumulating: over how many turns. single: it runs one process. sharded: it was told to use DeepSpeed or
-    FSDP. unseen: it prepared what is not in sight. Hooks lie in its fields by the name of the method they went to.
+    schedulers. accumulating: over how many turns. precision: how it was told to compute, as "fp16". single: it runs one
+    process. sharded: it was told to use DeepSpeed or FSDP. unseen: it prepared what is not in sight. Hooks lie in its
+    fields by the name of the method they went to.
     """
 
     __slots__ = ()
@@ -159,6 +160,7 @@ class Launcher(Object):
     split: Value = part()
     own_schedule: Value = part()
     accumulating: Value = part()
+    precision: Value = part()
     single: Value = part()
     sharded: Value = part()
     unseen: Value = part()

@@ -63,6 +63,8 @@ RANK_VARIABLES = {
 WORLD_VARIABLES = frozenset(
     "WORLD_SIZE SLURM_NTASKS SLURM_NPROCS OMPI_COMM_WORLD_SIZE PMI_SIZE LOCAL_WORLD_SIZE".split()
 )
+RENDEZVOUS = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"})
+"""Variables by which the ranks find each other, which a launcher sets."""
 KEYS = (
     names.GLOBAL_RANK.words
     | names.LOCAL_RANK.words
@@ -75,7 +77,7 @@ KEYS = (
     | frozenset(RANK_VARIABLES)
     | WORLD_VARIABLES
     | frozenset(
-        """accelerator cuda_device device_ids distributed fabric get_scheduler get_world_size hvd is_avail
+        """accelerator cuda_device device_ids distributed download fabric get_scheduler get_world_size hvd is_avail
         is_initialized load_url lr_scheduler no_sync parse_args parse_known_args rmtree unwrap_model write""".split()
     )
 )

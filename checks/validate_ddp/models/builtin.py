@@ -56,6 +56,7 @@ from validate_ddp.interpreter.values import (
     on_ranks,
     unmarked,
 )
+from validate_ddp.models import orders
 
 
 def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -196,7 +197,7 @@ def _next(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
     value = call.argument(0)
     if not any(isinstance(atom, OnRanks) for atom in value):
-        return _listed(call, value)
+        return orders.of_set(machine, call) or _listed(call, value)
     # What differs between ranks still does as a list.
     each = [(_listed(call, (unmarked(atom),)), atom) for atom in value]
     return tuple(
@@ -317,7 +318,7 @@ DECLARED = (
     api(_named("iter"), _iter),
     api(_named("next"), _next),
     api(_named("list tuple"), _list),
-    api(_named("reversed sorted"), parameters="iterable", result="iterable"),
+    api(_named("reversed"), parameters="iterable", result="iterable"),
     api([*_named("dict"), "collections.OrderedDict"], _dict),
     api(_named("range"), _range),
     api(_named("len"), _len),

@@ -59,6 +59,8 @@ def _made(launcher: type[Launcher]) -> Model:
         turns = call.argument(-1, "gradient_accumulation_steps") or call.argument(-1, "gradient_accumulation_plugin")
         if turns and constant(turns) != 1:
             made.accumulating = turns
+        if "mixed_precision" in call.keywords:
+            made.precision = call.keywords["mixed_precision"]
         if launcher is Fabric and constant(call.argument(-1, "devices")) == 1:
             made.single = TRUE
         sharded.note_plugins(made, call)
@@ -113,6 +115,7 @@ def _working(machine: Machine, launcher: Launcher, call: Call) -> None:
 def _prepare(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
     if launcher.single:
         return call.args[0] if len(call.args) == 1 else None
+    machine.record(facts.Preparing(call.name, launcher=(launcher,), prepared=call.given, open=call.open), call.site)
     prepared = [_prepared(machine, value, call) for value in call.args]
     if call.open and not call.args:
         launcher.unseen = TRUE
@@ -234,12 +237,12 @@ DECLARED = (
         "prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders",
         _prepare,
         of=Launcher,
-        fact=facts.Wrap,
+        fact=(facts.Wrap, facts.Preparing),
     ),
     method("unwrap_model extract_model_from_parallel", _unwrap, of=Launcher, parameters="model"),
     method("get_state_dict", of=Launcher, result=(Opaque("state"),)),
     method("save save_model", of=Launcher, result=NONE),  # writes on the main process only
-    method("backward", of=Launcher, parameters="loss", fact=facts.Backward, result=NONE),
+    method("backward", of=Launcher, on="launcher", parameters="loss", fact=facts.Backward, result=NONE),
     method(
         "no_sync accumulate autocast main_process_first local_main_process_first no_backward_sync",
         networks.entered,

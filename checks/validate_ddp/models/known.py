@@ -21,7 +21,10 @@ from validate_ddp.models import (
     methods,
     networks,
     optimizers,
+    orders,
     partials,
+    preparing,
+
     randomness,
     registries,
     schedules,
@@ -45,7 +48,10 @@ _FILES = (
     methods,
     networks,
     optimizers,
+    orders,
     partials,
+    preparing,
+
     randomness,
     registries,
     schedules,

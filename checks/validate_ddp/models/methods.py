@@ -58,6 +58,7 @@ _PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclas
 
 def _schedule(machine: Machine, scheduler: Scheduler, called: Call) -> None:
     scheduler.stepped = one_more(scheduler.stepped)
+    machine.record(facts.ScheduleStep("step", scheduler=(scheduler,)), called.site)
     if called.args:
         metrics.report(machine, called, called.args[0])
 
@@ -256,7 +257,7 @@ _OF_LOADING = "state_dict * assign"
 
 DECLARED = (
     method("*", _super, of=Super),
-    method("step", _schedule, of=Scheduler, notes=True),
+    method("step", _schedule, of=Scheduler, notes=True, fact=facts.ScheduleStep),
     method(
         "setLevel",
         _set_level,

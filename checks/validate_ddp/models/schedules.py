@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import lengths
+from validate_ddp.interpreter import facts, lengths
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.rows import api
@@ -24,7 +24,10 @@ def _schedule(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last in ("LambdaLR", "MultiplicativeLR"):
         told = [_told_by(machine, value) for value in (*call.args, *call.keywords.values())]
         lengths.note(machine, symbol.last, scheduler, told, call.site)
+    known = len(machine.facts)
     lengths.note_schedule(machine, symbol.last, scheduler, call)
+    if len(machine.facts) == known:
+        machine.record(facts.Scheduler(symbol.last, steps=(), lengths=(), scheduler=(scheduler,)), call.site)
     return (scheduler,)
 
 

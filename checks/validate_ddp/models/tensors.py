@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients
+from validate_ddp.interpreter import facts, gradients, metrics
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.rows import method
@@ -26,4 +26,15 @@ def _clone(machine: Machine, atom: Any, called: Call) -> Value | None:
     return (Opaque(atom.name, atom.carries),) if isinstance(atom, Opaque) and gradients.live((atom,)) else None
 
 
-DECLARED = (method(" ".join(gradients.CUTTING_METHODS), _cut), method("clone", _clone))
+def _divided(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``loss.div_(world_size)``."""
+    if isinstance(atom, Opaque):
+        metrics.divided(machine, (atom,), called.value("by"))
+    return None
+
+
+DECLARED = (
+    method("div div_ true_divide true_divide_", _divided, parameters="by=other", fact=facts.Division),
+    method(" ".join(gradients.CUTTING_METHODS), _cut),
+    method("clone", _clone),
+)

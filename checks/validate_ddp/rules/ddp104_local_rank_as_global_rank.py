@@ -2,7 +2,7 @@
 
 ## What it does
 Looks for `LOCAL_RANK` as `rank=` of `init_process_group` or of `DistributedSampler`, beside a world size of all nodes;
-and for a global rank beside `device_count()` as world size.
+and for a global rank beside `device_count()` as world size, also as what the function returns that starts the group.
 
 ## Why is this bad?
 On one node the global and the local rank are equal, so it works. On two nodes every rank exists twice: the processes of
@@ -30,16 +30,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal, Span
 from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.names import GLOBAL_RANK, NODE, OF_NODE, OF_ONE_NODE
+from validate_ddp.interpreter.surroundings import levels
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, WorldSize, bare
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import propose, unless_guessed
+from validate_ddp.source.syntax import FunctionDef, Name, Return, Tuple
+from validate_ddp.source.traversal import walk
 
 TRIGGER = facts.ProcessGroup
 SEVERITIES = (WARNING, ERROR, INFO)
@@ -49,6 +52,17 @@ TELLING = Telling("each rank use its own rank", once=True, outranks=("DDP202", "
 
 HEAD = ""
 VALID = (
+    """
+    def start():
+        devices = torch.cuda.device_count()
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+        world_size, rank = dist.get_world_size(), dist.get_rank()
+        return world_size, rank, devices
+
+    nodes = int(os.environ["NNODES"])
+    world_size, rank, devices = start()
+    """,
     """
     dist.init_process_group("nccl", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -75,6 +89,18 @@ VALID = (
     """,
 )
 INVALID = (
+    """
+    nodes = int(os.environ["NNODES"])
+
+    def start():
+        devices = torch.cuda.device_count()
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+        rank = dist.get_rank()
+        return devices, rank  # expect
+
+    world_size, rank = start()
+    """,
     """
     local_rank = int(os.environ["LOCAL_RANK"])
     world_size = int(os.environ["WORLD_SIZE"])
@@ -117,11 +143,41 @@ def check(program: Program) -> Iterator[Proposal]:
         size = fact.world_size if isinstance(fact, facts.ProcessGroup) else fact.num_replicas
         message = _mixed(program, fact, fact.rank, size)
         if message is None:
+            yield from _returned(program, fact)
             continue
         severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if _of_several_nodes(program) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
         yield propose(program, fact, severity, message)
+
+
+def _returned(program: Program, fact: facts.ProcessGroup | facts.Sampler) -> Iterator[Proposal]:
+    """Where the function that starts the group returns the number of devices beside the global rank."""
+    if not isinstance(fact, facts.ProcessGroup) or fact.world_size or fact.scope is None:
+        return
+    around = [level.owner for level in levels(program.body(fact.site.path), fact.site.statement)]
+    functions = [owner for owner in around if isinstance(owner, FunctionDef)]
+    for node in walk(functions[-1].body) if functions else ():
+        if not isinstance(node, Return) or not isinstance(node.value, Tuple) or len(node.value.elts) != _PAIR:
+            continue
+        held = [fact.scope.names.get(part.id, ()) for part in node.value.elts if isinstance(part, Name)]
+        sizes = [atom for value in held for atom in bare(value) if isinstance(atom, WorldSize)]
+        ranks = [atom for value in held for atom in bare(value) if isinstance(atom, Rank)]
+        if len(sizes) != 1 or len(ranks) != 1 or not sizes[0].local or sizes[0].named:
+            continue
+        if ranks[0].scope != "global" or not ranks[0].sure:
+            continue
+        span = Span(*node.span)
+        yield propose(
+            program,
+            fact,
+            WARNING if _of_several_nodes(program) else INFO,
+            "`device_count()` is returned beside the global rank, as the number of ranks: of several nodes there are "
+            "more",
+        )._replace(span=span, statement=span, expects=("return", ""))
+
+
+_PAIR = 2
 
 
 def _is_guessed(*values: Value) -> bool:

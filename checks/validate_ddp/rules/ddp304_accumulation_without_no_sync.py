@@ -117,6 +117,16 @@ INVALID = (
     """
     for i, batch in enumerate(batches):
         model(batch).sum().backward()  # expect
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    with torch.no_grad(), model.no_sync():  # sends nothing, with or without
+        for batch in batches:
+            print(model(batch).sum().item())
+    """,
+    """
+    for i, batch in enumerate(batches):
+        model(batch).sum().backward()  # expect
         if (i + 1) % k == 0 or i + 1 == len(batches):
             optimizer.step()
             optimizer.zero_grad()
@@ -157,13 +167,14 @@ INVALID = (
     """,
 )
 
-_MARKS = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC, Flag.ACCUMULATE})
+_UNSENT = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC})
+_MARKS = _UNSENT | {Flag.ACCUMULATE}
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such loop, told from the function with the loop."""
     found = accumulations(program)
-    if not found or program.mentions(mentions.SYNC_BY_HAND):
+    if not found or _says_when(program):
         return
     reported = set()
     for row in found:
@@ -182,6 +193,14 @@ def check(program: Program) -> Iterator[Proposal]:
             "others under `no_sync()`",
             evidence=(place(row.loop.site, "in each turn of this loop"), place(row.step.site, "one step for several")),
         )
+
+
+def _says_when(program: Program) -> bool:
+    """Whether the program may say itself when gradients are sent; not where it does so only where there are none."""
+    if not program.mentions(mentions.SYNC_BY_HAND):
+        return False
+    apart = [fact for fact in program.facts(facts.Forward, facts.Backward) if fact.flags & _UNSENT]
+    return not apart or any(Flag.NO_GRAD not in fact.flags for fact in apart)
 
 
 def observe(run: Run) -> Seen:

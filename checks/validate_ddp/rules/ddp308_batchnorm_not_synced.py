@@ -1,7 +1,9 @@
 """BatchNorm under DDP, with so few samples a rank that its statistics are those of a small batch.
 
 ## What it does
-Looks for BatchNorm modules under DistributedDataParallel, and at how many rows each rank's training forward is given.
+Looks for models with BatchNorm under DistributedDataParallel, in a script that trains and nowhere speaks of
+SyncBatchNorm; not where each rank is known to get more than 16 rows at a time. In a rehearsal it looks at how many rows
+each rank's training forward is given.
 
 ## Why is this bad?
 Each rank normalises by the mean and variance of its own rows, not of the global batch. With few rows they are noisy,
@@ -23,16 +25,149 @@ model = DDP(torch.nn.SyncBatchNorm.convert_sync_batchnorm(resnet50()))
 
 from __future__ import annotations
 
-from validate_ddp.findings import INFO
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import INFO, Proposal
+from validate_ddp.interpreter import facts, mentions
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Layer
+from validate_ddp.interpreter.values import Class, Instance, Lazy, Opaque, Value, bare, constant
+from validate_ddp.models.optimizers import parts_of
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rules.proposing import place, propose
+from validate_ddp.source.syntax import ClassDef, FunctionDef
 
+TRIGGER = facts.Wrap
 SEVERITIES = (INFO,)
-EVIDENCE = "R"
+EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling(once=True)
+
+HEAD = """
+    import torchvision
+
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+
+        def forward(self, x):
+            return self.norm(self.layer(x))
+
+    dist.init_process_group("gloo")
+"""
+TAIL = """
+    model(torch.zeros(1, 3, 32, 32)).sum().backward()
+    dist.destroy_process_group()
+"""
+VALID = (
+    """
+    model = DDP(nn.SyncBatchNorm.convert_sync_batchnorm(Normed()))
+    """,
+    """
+    model = DDP(Net())
+    """,
+    """
+    loader = DataLoader(range(640), batch_size=64, sampler=DistributedSampler(range(640), shuffle=False))
+    model = DDP(Normed())
+    """,
+    """
+    model = DDP(torchvision.models.vit_b_16())
+    """,
+    """
+    # alone
+    from torchvision.models import resnet50
+
+    dist.init_process_group("gloo")
+    model = DDP(resnet50()).eval()
+    with torch.no_grad():
+        print(model(torch.zeros(1, 3, 32, 32)).sum().item())
+    dist.destroy_process_group()
+    """,
+)
+INVALID = (
+    """
+    model = DDP(Normed())  # expect
+    """,
+    """
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Normed()
+
+    model = DDP(Outer())  # expect
+    """,
+    """
+    model = DDP(torchvision.models.resnet50(num_classes=10))  # expect
+    """,
+    """
+    model = DDP(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()))  # expect
+    """,
+)
 _FEW = 16
+_NORMS = frozenset("BatchNorm1d BatchNorm2d BatchNorm3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d".split())
+_FAMILIES = """resnet resnext wide_resnet densenet mobilenet efficientnet shufflenet mnasnet regnet inception
+    googlenet""".split()
+"""Of torchvision, the families of models whose every member has BatchNorm."""
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each wrapper around a model that surely has BatchNorm."""
+    if program.mentions(mentions.SYNCED_NORM) or not program.facts(facts.Backward):
+        return
+    sizes = [constant(fact.batch_size) for fact in program.facts(facts.Loader)]
+    if sizes and all(isinstance(size, int) and size > _FEW for size in sizes):
+        return
+    reported = set()
+    for fact in program.facts(facts.Wrap):
+        if fact.name != "ddp" or fact.site in reported or not program.runs_on_many(fact):
+            continue
+        norm = next((part for part in _parts(fact.inner) if _has_norm(part)), None)
+        if norm is None:
+            continue
+        reported.add(fact.site)
+        yield propose(
+            program,
+            fact,
+            INFO,
+            "this model has BatchNorm, and each rank takes its statistics from its own rows: with few rows a rank, "
+            "`SyncBatchNorm.convert_sync_batchnorm` makes them those of the global batch",
+            evidence=[place(norm.site, "made here")] if isinstance(norm, (Layer, Instance)) else [],
+        )
+
+
+def _parts(model: Value) -> list[Any]:
+    return [*parts_of(model), *bare(model)]
+
+
+def _has_norm(part: Any) -> bool:
+    if isinstance(part, Layer):
+        return part.called in _NORMS
+    if isinstance(part, Opaque):
+        name = part.name.removesuffix("()")
+        last = name.rpartition(".")[2]
+        return name.startswith("torchvision.models.") and (last.startswith(tuple(_FAMILIES)) or last.endswith("_bn"))
+    return isinstance(part, Instance) and any(
+        _names_norm(base.node.words, base.module.scope.names, set())
+        for base in part.cls.lineage()
+        if isinstance(base, Class)
+    )
+
+
+def _names_norm(words: list[str], names: dict[str, Value], seen: set[str]) -> bool:
+    """Whether a definition with these words makes a BatchNorm, or uses a definition of its file that does."""
+    if not _NORMS.isdisjoint(words):
+        return True
+    for word in words:
+        for atom in names.get(word, ()) if word not in seen else ():
+            seen.add(word)
+            node = atom.node if isinstance(atom, (Class, Lazy)) else None
+            if isinstance(node, (ClassDef, FunctionDef)) and _names_norm(node.words, names, seen):
+                return True
+    return False
 
 
 def observe(run: Run) -> Seen:

@@ -3,7 +3,8 @@
 ## What it does
 Looks for a schedule whose number of steps is `len(dataset)` divided by the batch size of one rank, although the
 loader of that dataset is sharded; under Accelerate, for a schedule on the length of a loader which does not fit the
-way in which the scheduler is stepped.
+way in which the scheduler is stepped; and for one that counts batches, and is stepped once for several that are
+accumulated.
 
 ## Why is this bad?
 With a DistributedSampler each rank makes `len(dataset) / (batch_size * world_size)` steps in an epoch. A schedule over
@@ -13,6 +14,8 @@ long, and the learning rate never decays. Nothing fails.
 Accelerate steps a *prepared* scheduler num_processes times at each step: the length of the loader before `prepare` is
 then right, the length after it makes the schedule end too early. A scheduler which is not prepared is the other way
 round.
+
+A schedule of k times too many steps ends where a k-th of it has passed: in the warm-up, or at its highest rate.
 
 ## Example
 ```python
@@ -37,19 +40,23 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from validate_ddp.findings import INFO, WARNING, Place, Proposal
+from validate_ddp.findings import INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
-from validate_ddp.interpreter.names import SPREAD
-from validate_ddp.interpreter.objects import Length
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import Accelerator, Loader
-from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, WorldSize, bare, constant, reaching
-from validate_ddp.models.data import distributed_samplers
+from validate_ddp.interpreter.values import (
+    Const,
+    Rank,
+    WorldSize,
+    bare,
+    reaching,
+)
 from validate_ddp.record.iterations import training_turns
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.lengths_of_schedules import accelerated_wrongly, in_one_process, is_plain
+from validate_ddp.rules.proposing import propose
+from validate_ddp.rules.stepping import of_micro_batches
 
 TRIGGER = facts.Scheduler
 SEVERITIES = (WARNING, INFO)
@@ -104,9 +111,37 @@ def _accelerated(prepare: str, option: str = "") -> str:
     return _ACCELERATE.replace("PREPARE", prepare.strip()).replace("OPTION", option)
 
 
+_ACCUMULATED = (
+    """
+    # alone
+    """
+    + HEAD.strip()
+    + """
+    scheduler = CosineAnnealingLR(optimizer, T_max=STEPS)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for i, (batch,) in enumerate(loader):
+            with nullcontext() if (i + 1) % args.every == 0 else model.no_sync():
+                model(batch).sum().backward()
+            if (i + 1) % args.every == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                scheduler.step()
+    dist.destroy_process_group()
+    """
+)
 VALID = (
     """
     scheduler = CosineAnnealingLR(optimizer, T_max=3 * len(loader))
+    """,
+    _ACCUMULATED.replace("STEPS", "3 * len(loader) // args.every"),
+    _ACCUMULATED.replace("STEPS", "args.updates"),
+    """
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * (len(dataset) // args.total_batch_size))
+    """,
+    """
+    steps = len(dataset) // (args.batch_size * args.accumulation * dist.get_world_size())
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)
     """,
     """
     steps = math.ceil(len(dataset) / (args.batch_size * dist.get_world_size()))
@@ -145,6 +180,17 @@ VALID = (
     ),
 )
 INVALID = (
+    _ACCUMULATED.replace("STEPS", "3 * len(loader))  # expect").replace("expect)", "expect"),
+    """
+    steps = len(dataset) // (args.batch_size * args.accumulation)
+    scheduler = CosineAnnealingLR(optimizer, T_max=3 * steps)  # expect
+    """,
+    _ACCUMULATED.replace(
+        "CosineAnnealingLR(optimizer, T_max=STEPS)",
+        "OneCycleLR(optimizer, 0.1, total_steps=args.epochs * args.steps_per_epoch)  # expect",
+    )
+    .replace("i, (batch,) in enumerate(loader)", "i in range(args.steps_per_epoch)")
+    .replace("batch)", "torch.ones(1, 4))"),
     """
     steps = 3 * (len(dataset) // args.batch_size)
     scheduler = CosineAnnealingLR(optimizer, T_max=steps)  # expect
@@ -179,128 +225,36 @@ INVALID = (
 )
 
 
+_MICRO = (
+    "the schedule counts batches, and goes on once for several of them: it is never more than begun; divide "
+    "its length by the number of batches that are accumulated"
+)
+
+
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each schedule."""
     trained = [fact for fact in program.facts(facts.Iterate) if program.trains(fact)]
-    reported = set()
+    reported: set[Any] = set()
     for fact in program.facts(facts.Scheduler):
         steps = fact.steps
         if not program.is_distributed or not program.runs_on_many(fact) or fact.who != "all":
             continue
+        counted = of_micro_batches(program, fact)
+        if counted is not None and fact.site not in reported:
+            reported.add(fact.site)
+            yield propose(program, fact, WARNING if counted.sure else INFO, _MICRO, evidence=counted.evidence)
+            continue
         if any(isinstance(part, (Rank, WorldSize)) for part in reaching(steps)):
             continue
         for length in fact.lengths:
-            judged = _in_one_process(length, trained) or _accelerated_wrongly(program, fact, length, trained)
-            if judged is None or not _is_plain(length) or id(length.site) in reported:
+            judged = in_one_process(length, trained) or accelerated_wrongly(program, fact, length, trained)
+            if judged is None or not is_plain(length) or id(length.site) in reported:
                 continue
             reported.add(id(length.site))
             message, evidence = judged
             stepped = any(scheduler.stepped for scheduler in fact.scheduler)
             unsure = not stepped or fact.hangs_on_unknown or any(isinstance(atom, Const) for atom in bare(steps))
             yield propose(program, fact, INFO if unsure else WARNING, message, evidence=evidence)
-
-
-def _in_one_process(length: Length, trained: list[facts.Iterate]) -> tuple[str, list[Place]] | None:
-    """Whether it is the length of a sharded dataset, divided by the batch size of one rank."""
-    for iterate in trained:
-        for loader in bare(iterate.loader):
-            samplers = distributed_samplers((loader,))
-            if not samplers or len(samplers) != len(loader.sampler + loader.batch_sampler):
-                continue
-            if not _is_of(length, loader.dataset) or loader.prepared:
-                continue
-            divisors = [operand for operator, operand in length.steps if operator in ("Div", "FloorDiv")]
-            if any(_same_number(divisor, loader.batch_size) for divisor in divisors):
-                message = (
-                    "the schedule counts `len(dataset)` by the batch size of one rank: each rank makes only "
-                    "1/world_size of these steps; count with `len(loader)`"
-                )
-                return message, [
-                    place(length.site, "this is the length of the whole dataset"),
-                    place(samplers[0].site, "each rank gets a share of it"),
-                    place(loader.site, "the same number is the batch size of each rank"),
-                ]
-    return None
-
-
-def _accelerated_wrongly(
-    program: Program, fact: facts.Scheduler, length: Length, trained: list[facts.Iterate]
-) -> tuple[str, list[Place]] | None:
-    """Whether the length is that of a loader on the wrong side of Accelerate's ``prepare``."""
-    launchers = [atom for launch in program.facts(facts.Launch) for atom in launch.launcher]
-    if (
-        not any(scheduler.stepped for scheduler in fact.scheduler)
-        or not launchers
-        or not all(isinstance(launcher, Accelerator) for launcher in launchers)
-    ):
-        return None
-    if any(launcher.split or launcher.unseen or launcher.own_schedule for launcher in launchers):
-        return None
-    prepared = bool(fact.scheduler[0].prepared)
-    for loader in _measured(length, prepared, trained):
-        served = [atom for fact in trained for atom in bare(fact.loader) if atom.site is loader.site]
-        if not served or not all(atom.prepared for atom in served):
-            continue
-        if prepared:
-            message = (
-                "the schedule counts the steps of one rank, but a prepared scheduler is stepped num_processes times at "
-                "each: it ends too early; multiply by `accelerator.num_processes`"
-            )
-        else:
-            message = (
-                "the schedule counts the batches of all ranks: each rank makes only 1/num_processes of these steps; "
-                "take the length of the prepared loader, or prepare the scheduler too"
-            )
-        whole = "the loader" if loader in bare(length.of) else "the data set"
-        return message, [
-            place(length.site, f"the length of {whole} {'after' if prepared else 'before'} `prepare`"),
-            place(loader.site, "the loader is made here"),
-        ]
-    return None
-
-
-def _measured(length: Length, prepared: bool, trained: list[facts.Iterate]) -> Iterator[Loader]:
-    """The loaders whose batches the length counts, on the side of ``prepare`` on which that is wrong."""
-    for loader in bare(length.of):
-        if isinstance(loader, Loader) and bool(loader.prepared) is prepared:
-            yield loader
-    if prepared:
-        return
-    divisors = [operand for operator, operand in length.steps if operator in ("Div", "FloorDiv")]
-    for iterate in trained:  # the length of the data set, by the batch size of one rank
-        for loader in bare(iterate.loader):
-            if _is_of(length, loader.dataset):
-                if any(_same_number(divisor, loader.batch_size) for divisor in divisors):
-                    yield loader
-
-
-def _is_plain(length: Length) -> bool:
-    """Whether nothing that may stand for the number of ranks was divided or multiplied by."""
-    for operator, operand in length.steps:
-        if operator in ("Div", "FloorDiv", "Mult", "into"):
-            for atom in bare(operand):
-                known = isinstance(atom, Const) or (isinstance(atom, Opaque) and atom.name)
-                if not known or SPREAD.matches(getattr(atom, "name", "")):
-                    return False
-    return True
-
-
-def _is_of(length: Length, dataset: Value) -> bool:
-    return any(atom is other for atom in bare(length.of) for other in bare(dataset))
-
-
-def _same_number(first: Value, second: Value) -> bool:
-    """Whether both are surely one number, and no world size went into it."""
-    if any(isinstance(part, (Rank, WorldSize)) for part in reaching((*first, *second))):
-        return False
-    if constant(first) is not ... or constant(second) is not ...:
-        return type(constant(first)) is int and constant(first) == constant(second)
-    names = {_name(atom) for atom in (*bare(first), *bare(second))}
-    return len(names) == 1 and names != {""}
-
-
-def _name(atom: Any) -> str:
-    return atom.name.rpartition(".")[2] if isinstance(atom, Opaque) else ""
 
 
 _CLOSE = 0.06

@@ -51,7 +51,10 @@ def evaluate(accelerator, model, eval_dataloader):
 
 def training_function(args):
     accelerator = Accelerator(
-        gradient_accumulation_steps=args.gradient_accumulation_steps, cpu=not torch.cuda.is_available()
+        # mutant DDP701 a: args.gradient_accumulation_steps -> 4
+        # mutant DDP702 a: gradient_accumulation_steps=args.gradient_accumulation_steps -> mixed_precision="fp16"
+        gradient_accumulation_steps=args.gradient_accumulation_steps,
+        cpu=not torch.cuda.is_available(),
     )
     set_seed(args.seed)
     train_dataset, eval_dataset = Sentences(256, 0), Sentences(96, 1)
@@ -59,8 +62,15 @@ def training_function(args):
     eval_dataloader = DataLoader(eval_dataset, batch_size=args.batch_size)
     model = Classifier()
     optimizer = AdamW(model.parameters(), lr=args.lr)
+    # mutant DDP702 a: optimizer, train -> train; at optimizer.step(
+    # mutant DDP702 b: model, optimizer -> optimizer; at accelerator.backward(
     model, optimizer, train_dataloader, eval_dataloader = accelerator.prepare(
-        model, optimizer, train_dataloader, eval_dataloader
+        # mutant DDP702 a: optimizer, train -> train
+        # mutant DDP702 b: model, optimizer -> optimizer
+        model,
+        optimizer,
+        train_dataloader,
+        eval_dataloader,
     )
     # mutant DDP602: (train_dataloader) -> (train_dataset) // args.batch_size; at LambdaLR(
     # mutant DDP602: (train_dataloader) -> (train_dataloader.dataset) // train_dataloader.batch_size; at LambdaLR(
@@ -77,6 +87,7 @@ def training_function(args):
                 # mutant DDP306 a: insert optimizer.zero_grad()
                 logits = model(batch["input_ids"])
                 loss = criterion(logits, batch["labels"])
+                # mutant DDP701 a: accelerator.backward(loss) -> loss.backward(); at loss.backward(
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)

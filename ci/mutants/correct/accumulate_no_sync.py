@@ -73,13 +73,15 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
     # mutant DDP602: len(loader) -> (len(dataset) // args.micro_batch); at LinearLR(
     # mutant DDP602: len(loader) -> (len(loader.dataset) // loader.batch_size); at LinearLR(
+    # mutant DDP602: (len(loader) // args.accum_steps) -> len(loader); at LinearLR(
     updates = args.num_epochs * (len(loader) // args.accum_steps)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=updates)
     for epoch in range(args.num_epochs):
         sampler.set_epoch(epoch)  # mutant DDP201: delete; at DistributedSampler(
         last = train_epoch(model, loader, optimizer, scheduler, args, device)
+        # mutant DDP605 a: delete; at print(
         handle = dist.all_reduce(last, op=dist.ReduceOp.SUM, async_op=True)
-        handle.wait()  # mutant DDP406: delete; at async_op=
+        handle.wait()  # mutant DDP406: delete; at async_op=  # mutant DDP605 a: delete
         if dist.get_rank() == 0:
             print(f"epoch {epoch}: last loss {last.item() / dist.get_world_size():.4f}")
             # mutant DDP404: insert if os.path.exists("stop"): break

@@ -65,6 +65,7 @@ def setup_distributed(args):
         backend = "gloo"
     # mutant DDP104: 10)) -> 10), rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     # mutant DDP111: timedelta(minutes=10) -> 1800
+    # mutant DDP109: insert os.environ["MASTER_PORT"] = "29501"
     dist.init_process_group(backend, init_method="env://", timeout=timedelta(minutes=10))  # mutant DDP307 a: delete
 
 
@@ -125,7 +126,7 @@ def save_checkpoint(state, path):
 
 def run(args):
     torch.manual_seed(args.seed)
-    os.makedirs(args.output_dir, exist_ok=True)
+    os.makedirs(args.output_dir, exist_ok=True)  # mutant DDP208: , exist_ok=True ->
     train_loader, test_loader, train_sampler = build_loaders(args)
     model = nn.SyncBatchNorm.convert_sync_batchnorm(Net()) if args.device.type == "cuda" else Net()
     model = model.to(args.device)

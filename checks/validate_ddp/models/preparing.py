@@ -1,0 +1,78 @@
+"""What puts data and folders on disk before training: downloads, archives, folders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.rows import Api, api, made_of_arguments, method
+from validate_ddp.interpreter.values import NONE, UNKNOWN, Const, Opaque, Symbol, Value, constant
+from validate_ddp.models import unknown
+
+_DATASETS = ("torchvision.datasets.", "torchaudio.datasets.")
+
+
+def _folder(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    _made(machine, symbol.last, call.value("path"), call)
+    return NONE
+
+
+def _path_folder(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``Path(...).mkdir()``."""
+    if not isinstance(atom, (Opaque, Const)):
+        return None
+    _made(machine, call.name, (atom,), call)
+    return NONE
+
+
+def _made(machine: Machine, name: str, path: Value, call: Call) -> None:
+    """Record that a folder is made, unless one that is there already does not matter."""
+    there = call.value("exist_ok")
+    if (not there or constant(there) is False) and not call.open:
+        machine.record(facts.Preparation(name, path=path, what="folder"), call.site)
+
+
+def _is_dataset(name: str) -> bool:
+    """Whether it is a data set of a library that downloads it itself, with nothing that keeps ranks apart."""
+    return name.startswith(_DATASETS) and name.rpartition(".")[2][:1].isupper()
+
+
+def _dataset(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    if constant(call.value("download")) is True:
+        machine.record(facts.Preparation(symbol.last, path=call.value("root"), what="download"), call.site)
+    return unknown.unresolved(machine, symbol, call)
+
+
+def _fetching(names: str, parameters: str) -> Api:
+    """A row on functions that write what they fetch straight to its path. Those of hubs lock it, or move it there."""
+    return api(names, parameters=parameters, fact=facts.Preparation, what="download", result=made_of_arguments)
+
+
+DECLARED = (
+    api("os.makedirs", _folder, parameters="path=name mode exist_ok", fact=facts.Preparation),
+    api("os.mkdir", _folder, parameters="path * exist_ok", fact=facts.Preparation),
+    method("mkdir", _path_folder, parameters="mode parents exist_ok", fact=facts.Preparation),
+    api(where=_is_dataset, model=_dataset, parameters="root * download"),
+    api(
+        " ".join(
+            f"torchvision.datasets.{name}" for name in "MNIST FashionMNIST KMNIST QMNIST CIFAR10 CIFAR100".split()
+        ),
+        _dataset,
+        parameters="root train transform target_transform download",
+    ),
+    _fetching("urllib.request.urlretrieve", "url path=filename"),
+    _fetching("gdown.download", "url path=output"),
+    _fetching("wget.download", "url path=out"),
+    _fetching("torchvision.datasets.utils.download_url", "url path=root"),
+    _fetching("torchvision.datasets.utils.download_and_extract_archive", "url path=download_root"),
+    api("shutil.unpack_archive", parameters="filename path=extract_dir", fact=facts.Preparation, what="extract"),
+    api(
+        "torchvision.datasets.utils.extract_archive",
+        parameters="from_path path=to_path",
+        fact=facts.Preparation,
+        what="extract",
+    ),
+    method("extractall", parameters="path", fact=facts.Preparation, what="extract", result=UNKNOWN),
+)
