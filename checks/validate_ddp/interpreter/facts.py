@@ -73,6 +73,7 @@ class Sampler(Fact):
     shuffle: Value
     num_replicas: Value
     rank: Value
+    seed: Value = ()
 
 
 class Loader(Fact):

@@ -2,8 +2,9 @@
 
 ## What it does
 Looks for calls that need every rank because the state lies in shards on all of them, under a condition on the rank:
-`state_dict()` of an FSDP model, `get_model_state_dict` and its kin, `torch.distributed.checkpoint.save`, DeepSpeed's
-`save_checkpoint`, `fabric.save`, `consolidate_state_dict` of ZeroRedundancyOptimizer, `accelerator.save_state`.
+`state_dict()` of an FSDP model, `get_model_state_dict` and its kin, `full_tensor()` and `redistribute()` of a DTensor,
+`torch.distributed.checkpoint.save`, DeepSpeed's `save_checkpoint`, `fabric.save`, `consolidate_state_dict` of
+ZeroRedundancyOptimizer, `accelerator.save_state`.
 
 ## Why is this bad?
 The guard that is right for a plain model, `if rank == 0`, stops here: rank zero asks the others for their shards, and
@@ -97,6 +98,51 @@ VALID = (
     else:
         model.state_dict()
     """,
+    """
+    # alone
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("nccl")
+    model = Net()
+    fully_shard(model)
+    whole = {}
+    for name, value in model.state_dict().items():
+        value = value.full_tensor()
+        if dist.get_rank() == 0:
+            whole[name] = value.cpu()
+    if dist.get_rank() == 0:
+        torch.save(whole, "model.pt")
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("nccl")
+    mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+    sharded, whole = Net(), DDP(Net())
+    fully_shard(sharded, mesh=mesh["shard"])
+    if mesh.get_local_rank("replicate") == 0:
+        print({name: value.full_tensor() for name, value in sharded.state_dict().items()})
+    if dist.get_rank() == 0:
+        options = StateDictOptions(full_state_dict=True)
+        torch.save(get_model_state_dict(whole, options=options), "model.pt")
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    # Not DTensor's, and asked for on rank zero alone: nobody waits.
+    class Fleet:
+        def redistribute(self, factor):
+            return factor
+
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        print(Fleet().redistribute(2), unknown_fleet.redistribute(2))
+    dist.destroy_process_group()
+    """,
 )
 INVALID = (
     """
@@ -133,7 +179,41 @@ INVALID = (
     if accelerator.is_main_process:
         accelerator.save_state("state")  # expect
     """,
+    """
+    # alone
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate
+
+    def save(model, path):
+        whole = {name: value.full_tensor() for name, value in model.state_dict().items()}
+        torch.save(whole, path)
+
+    dist.init_process_group("nccl")
+    model = Net()
+    fully_shard(model)
+    if dist.get_rank() == 0:
+        save(model, "model.pt")  # expect
+    if dist.get_rank() == 0:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        torch.save(get_model_state_dict(model, options=options), "model.pt")  # expect
+    if dist.get_rank() == 0:
+        print(model.layer.weight.redistribute(placements=[Replicate()]))  # expect
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    from somewhere import model
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):  # expect
+            torch.save(model.state_dict(), "model.pt")
+    dist.destroy_process_group()
+    """,
 )
+_OF_TENSORS = ("full_tensor", "redistribute")
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -144,6 +224,8 @@ def check(program: Program) -> Iterator[Proposal]:
         reach = fact.under_split
         if fact.who not in PARTIAL or reach in reported or program.mentions(mentions.OWN_SHARD):
             continue
+        if fact.name in _OF_TENSORS and fact.who == "some":
+            continue  # a tensor lies in shards on the ranks of its mesh alone, which these may be
         if any(
             other.name == fact.name and complementary(fact.who, other.who) and fact.same_fork(other)
             for other in calls
