@@ -329,6 +329,12 @@ Role = Literal["checkpoint", "file", "handle", "log", "unresolved"]
 """What is written: the state of training, another file, to an open file, a log, or what a library out of sight does."""
 
 
+class Read(Fact):
+    """A file is read, be it a checkpoint or another."""
+
+    path: Value
+
+
 class Load(Fact):
     """A checkpoint is loaded."""
 
