@@ -268,13 +268,17 @@ class Absence(Fact, untold="said holder none whole sure"):
     """Which ranks have it is no guess from a name."""
 
 
-class Exit(Fact):
-    """Some ranks leave a loop, a function or the program."""
+class Exit(Fact, untold="empty words"):
+    """Some ranks leave a loop, a function or the program, or (named ``skip``) leave a backward out."""
 
     subject: Value
-    """What the condition asks to be finite, where it is about that."""
+    """What the condition asks to be finite, or to be there at all, where it is about that."""
     code: Value
     """The exit code of one that ends the program."""
+    empty: bool = False
+    """The condition asks whether there is anything in it."""
+    words: str = ""
+    """The names in what the condition asks about, as written."""
 
 
 # Numbers.

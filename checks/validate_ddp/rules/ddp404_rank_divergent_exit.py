@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for `break`, `continue`, `return`, `sys.exit(0)` and `os._exit(0)` under a condition on the rank, or on whether
-this rank's own loss is a number, where the other ranks still have a collective or a backward to come: later, or in the
-next iteration of the loop.
+this rank's own loss is a number or its batch holds anything, where the other ranks still have a collective or a
+backward to come: later, or in the next iteration of the loop; and for a backward that is left out on such a condition.
 
 ## Why is this bad?
 A backward of DistributedDataParallel, like a collective, needs every rank. Those that go on wait for the one that has
@@ -44,7 +44,8 @@ from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.gradients import TRAINED
-from validate_ddp.interpreter.objects import Output
+from validate_ddp.interpreter.names_of_training import SHARED
+from validate_ddp.interpreter.objects import Batch, Output, Reduced
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
@@ -120,6 +121,28 @@ VALID = (
             model(torch.ones(2, 2)).sum().backward()
     """,
     """
+    # What all ranks have put together is equal on all of them, and so are gradients after a backward.
+    loader = DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False))
+    for batch in loader:
+        loss = model(batch).sum()
+        shared = torch.tensor(loss.item())
+        dist.all_reduce(shared)
+        if torch.isnan(shared):
+            continue
+        loss.backward()
+        if not torch.isfinite(nn.utils.clip_grad_norm_(model.parameters(), 1.0)):
+            continue
+        if torch.isnan(loss):
+            print("this one was lost")
+            continue
+        print(loss)
+    for batch in loader:
+        loss_all = reduce_of_somewhere(model(batch).sum())
+        if torch.isnan(loss_all):
+            continue
+        loss_all.backward()
+    """,
+    """
     from torch.distributed.algorithms.join import Join
 
     with Join([model]):
@@ -136,6 +159,37 @@ INVALID = (
         if torch.isnan(loss).any():
             continue  # expect
         loss.backward()
+    """,
+    """
+    import math
+
+    loader = DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False))
+
+    def step(batch):
+        loss = model(batch).sum()
+        if torch.isnan(loss):
+            return  # expect
+        loss.backward()
+
+    total = torch.zeros(1)
+    for batch in loader:
+        dist.all_reduce(total)
+        loss = model(batch).sum()
+        value = loss.item()
+        if not math.isfinite(value):
+            continue  # expect
+        loss.backward()
+    for batch in loader:
+        step(batch)
+    """,
+    """
+    loader = DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False))
+    for batch in loader:
+        if batch is None:
+            continue  # expect
+        loss = model(batch).sum()
+        if torch.isfinite(loss):
+            loss.backward()  # expect
     """,
     """
     best = 0.0
@@ -202,13 +256,19 @@ def check(program: Program) -> Iterator[Proposal]:
         if waiting is None:
             continue
         reported.add(fact.site)
+        own = fact.who not in PARTIAL
+        severity = INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed)
+        if own and (fact.empty or fact.hangs_on_unknown or _has_talked(fact, meetings)):
+            severity = WARNING
         what = "backward" if isinstance(waiting, facts.Backward) else f"`{waiting.name}`"
-        leaving = phrase(fact.who) if fact.who in PARTIAL else "a rank whose own loss is not a number"
+        alone = "a rank whose own batch is empty" if fact.empty else "a rank whose own loss is not a number"
+        leaving = alone if own else phrase(fact.who)
+        left = "the backward is left out" if fact.name == "skip" else f"`{fact.name}`"
         yield propose(
             program,
             fact,
-            INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed),
-            f"`{fact.name}` on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
+            severity,
+            f"{left} on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
             evidence=[*kept_apart(fact), place(waiting.site, "the others wait here")],
         )._replace(expects=("statement", ""))
 
@@ -285,23 +345,40 @@ def _shares_unknown(fact: Fact, other: Fact) -> bool:
 
 def _missed(fact: facts.Exit, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
     """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
-    models = [atom for part in reaching(fact.subject) if isinstance(part, Output) for atom in bare(part.model)]
-    wrapped = [atom for atom in models if isinstance(atom, TRAINED)]
-    if not wrapped and not any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
+    if fact.who != "all" or not fact.loops or Flag.JOIN in fact.flags or not _is_own(fact, sharded):
         return None
-    if fact.who != "all" or not fact.loops:
-        return None
-    if any(
-        isinstance(other, facts.Collective) and other.order < fact.order and other.loops and "barrier" not in other.name
-        for other in meetings
-    ):
-        return None  # it may have been reduced
     serial = fact.loops[-1].serial
+    leaves_loop = fact.name in ("break", *_LEAVE) or (fact.name == "return" and _is_within(fact.loops[-1].site, fact))
     for other in meetings:
-        inside = any(loop.serial == serial for loop in other.loops)
-        if isinstance(other, facts.Backward) and inside and (other.order > fact.order or fact.name != "continue"):
+        if not isinstance(other, facts.Backward) or not any(loop.serial == serial for loop in other.loops):
+            continue
+        if fact.name == "skip":
+            if other.site.path == fact.site.path and other.site.statement == fact.site.statement:
+                return other
+        elif other.order > fact.order or leaves_loop:
             return other
     return None
+
+
+def _is_own(fact: facts.Exit, sharded: list[Any]) -> bool:
+    """Whether the condition is about what this rank alone has made of its batch."""
+    parts = reaching(fact.subject)
+    if any(isinstance(part, Reduced) for part in parts) or any(map(SHARED.matches, fact.words.split())):
+        return False
+    models = [atom for part in parts if isinstance(part, Output) for atom in bare(part.model)]
+    if any(isinstance(atom, TRAINED) for atom in models):
+        return True
+    if any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
+        return True
+    return any(isinstance(part, Batch) for part in parts)
+
+
+def _has_talked(fact: facts.Exit, meetings: list[Fact]) -> bool:
+    """Whether a collective before it may have told all ranks, in a way that is not followed."""
+    return any(
+        isinstance(other, facts.Collective) and other.order < fact.order and other.loops and "barrier" not in other.name
+        for other in meetings
+    )
 
 
 def observe(run: Run) -> Seen:
