@@ -164,6 +164,12 @@ class Shard(Fact):
     model: Value
 
 
+class NoSync(Fact):
+    """A model is told not to send gradients in the way of DDP: by ``no_sync``, or ``require_backward_grad_sync``."""
+
+    model: Value
+
+
 class Partition(Fact):
     """A model is split by tensor or pipeline parallelism."""
 

@@ -94,6 +94,13 @@ def _full_tensor(machine: Machine, atom: Any, call: Call) -> Value | None:
     return (Opaque(f"{call.name}()", carried_by((atom,))),)
 
 
+def _no_sync(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``model.no_sync()`` of what is no wrapper: what it gives, another row says."""
+    if isinstance(atom, (Instance, Opaque)):
+        machine.record(facts.NoSync(call.name, model=(atom,)), call.site)
+    return None
+
+
 def _cuts_up(fact: Fact) -> bool:
     """Whether it surely makes tensors that lie in shards."""
     return isinstance(fact, (facts.Shard, facts.Partition)) and not fact.hangs_on_unknown
@@ -159,6 +166,7 @@ DECLARED = (
     ),
     method("save_state load_state get_state_dict", _of_launcher, of=Accelerator, notes=True, fact=facts.ShardedState),
     method("save load", _of_launcher, of=Fabric, notes=True, fact=facts.ShardedState),
+    method("no_sync", _no_sync, fact=facts.NoSync),
     method("full_tensor redistribute", _full_tensor, fact=facts.ShardedState),
     method("consolidate_state_dict", fact=facts.ShardedState, receiver=(), sure=True, result=NONE),
 )
