@@ -170,8 +170,12 @@ class NoSync(Fact):
     model: Value
 
 
-class Partition(Fact):
+class Partition(Fact, untold="plan"):
     """A model is split by tensor or pipeline parallelism."""
+
+    mesh: Value = ()
+    plan: Value = ()
+    """How its parts are split."""
 
 
 class Rework(Fact):

@@ -131,7 +131,13 @@ _PARALLEL = "torch.distributed.tensor torch.distributed._tensor torch.distribute
 
 DECLARED = (
     api("StateDictOptions", _options, within="torch.distributed"),
-    api("parallelize_module", within=_PARALLEL, parameters="module", fact=facts.Partition, result="module"),
+    api(
+        "parallelize_module",
+        within=_PARALLEL,
+        parameters="module mesh=device_mesh plan=parallelize_plan",
+        fact=facts.Partition,
+        result="module",
+    ),
     api(_PARTING, within=_PARALLEL, fact=facts.Partition, result=named),
     api(
         _CHECKPOINT,
