@@ -10,7 +10,17 @@ from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import PLUGIN
 from validate_ddp.interpreter.rows import api, method, named
-from validate_ddp.interpreter.training import DDP, FSDP, Accelerator, Engine, Fabric, Launcher, State, StateOptions, Wrapper
+from validate_ddp.interpreter.training import (
+    DDP,
+    FSDP,
+    Accelerator,
+    Engine,
+    Fabric,
+    Launcher,
+    State,
+    StateOptions,
+    Wrapper,
+)
 from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, carried_by, constant
 from validate_ddp.models import unknown
 

@@ -40,7 +40,9 @@ def calls_between(program: Program, first: Fact, second: Fact) -> list[str] | No
     Not told: they lie in turns of a loop, or a context or decorator of unknown meaning is round one of them.
     """
     mine, its = (*first.chain, first.site), (*second.chain, second.site)
-    fork = next((n for n, (a, b) in enumerate(zip(mine, its, strict=False)) if a.span != b.span or a.path != b.path), -1)
+    fork = next(
+        (n for n, (a, b) in enumerate(zip(mine, its, strict=False)) if a.span != b.span or a.path != b.path), -1
+    )
     if fork < 0 or (mine[fork].path, mine[fork].function) != (its[fork].path, its[fork].function):
         return None
     names: list[str] = []

@@ -121,7 +121,9 @@ def check(program: Program) -> Iterator[Proposal]:
     reported = set()
     for fact in program.facts(facts.NoSync):
         models = bare(fact.model)
-        cut = next((each for each in sharded if any(atom is model for atom in bare(each.model) for model in models)), None)
+        cut = next(
+            (each for each in sharded if any(atom is model for atom in bare(each.model) for model in models)), None
+        )
         if cut is None or cut.order > fact.order or fact.site in reported:
             continue
         reported.add(fact.site)

@@ -246,7 +246,9 @@ def _misses(program: Program, write: facts.Save, read: facts.Read) -> bool:
 
 def _may_wait(name: str, meeting: set[str]) -> bool:
     return (
-        name in meeting or ASKS_FOR_FILE.matches(name) or (name not in _KNOWN and any(w in name.lower() for w in _WAITING))
+        name in meeting
+        or ASKS_FOR_FILE.matches(name)
+        or (name not in _KNOWN and any(w in name.lower() for w in _WAITING))
     )
 
 
@@ -254,7 +256,7 @@ def _is_one_value(write: facts.Save, read: facts.Read) -> bool:
     """Whether the two paths are surely one and the same."""
     path = constant(write.path)
     if isinstance(path, str):
-        return path == constant(read.path)
+        return bool(path == constant(read.path))
     mine, its = bare(write.path), bare(read.path)
     return (
         len(mine) == len(its) == 1 and mine[0] is its[0] and isinstance(mine[0], Opaque) and mine[0] is not UNKNOWN[0]
