@@ -51,6 +51,7 @@ def save_full(model, path):
 def train(args, device):
     torch.manual_seed(args.seed)
     dataset = build_dataset()
+    # mutant DDP209: drop_last=True -> drop_last=True, seed=args.seed + dist.get_rank()
     sampler = DistributedSampler(dataset, shuffle=True, drop_last=True)
     # mutant DDP202: sampler=sampler -> shuffle=True  # mutant DDP203: drop_last=True -> drop_last=True, shuffle=True
     loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler, drop_last=True)
@@ -63,7 +64,8 @@ def train(args, device):
             x = x.to(device)
             loss = nn.functional.mse_loss(model(x), x)
             # mutant DDP404: insert if not torch.isfinite(loss): continue
-            loss.backward()
+            # mutant DDP322: insert model.require_backward_grad_sync = False
+            loss.backward()  # mutant DDP404: if torch.isfinite(loss): ...
             optimizer.step()
             optimizer.zero_grad()
             total += loss.detach()
