@@ -34,10 +34,10 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
-from validate_ddp.interpreter.objects import Sequence, contents
+from validate_ddp.interpreter.objects import Batch, Sequence, contents
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Mesh
-from validate_ddp.interpreter.values import Opaque, Rank, Symbol, Value, WorldSize, bare, constant
+from validate_ddp.interpreter.values import Opaque, Rank, Symbol, Value, WorldSize, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Partition
@@ -79,6 +79,15 @@ VALID = (
     train(model, DistributedSampler(range(64)))
     """,
     """
+    # The ranks of a group give each other their batches.
+    model = parallelize_module(Net(), mesh["tp"], {"layer": ColwiseParallel()})
+    for batch in DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False)):
+        batches = [torch.empty_like(batch) for _ in range(4)]
+        dist.all_gather(batches, batch, group=mesh.get_group("tp"))
+        for each in batches:
+            model(each).sum().backward()
+    """,
+    """
     # No part of it is split.
     train(DDP(Net()), DistributedSampler(range(64)))
     """,
@@ -112,7 +121,7 @@ def check(program: Program) -> Iterator[Proposal]:
         (fact for fact in program.facts(facts.Partition) if fact.name == "parallelize_module" and _is_of_layers(fact)),
         None,
     )
-    if split is None:
+    if split is None or _is_passed_round(program):
         return
     reported = set()
     for fact in program.facts(facts.Sampler):
@@ -130,6 +139,17 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
+def _is_passed_round(program: Program) -> bool:
+    """Whether the ranks of a group give each other their batches, and so all read the same after all."""
+    return any(
+        isinstance(part, Batch)
+        for fact in program.facts(facts.Collective)
+        if any(word in fact.name for word in _PASSING)
+        for part in reaching(fact.arguments)
+    ) or any(fact.name == "distribute_tensor" and fact.loops for fact in program.facts(facts.Partition))
+
+
+_PASSING = ("gather", "broadcast", "scatter", "all_to_all")
 _APART = frozenset({Flag.ALONE})
 
 
