@@ -49,6 +49,7 @@ OF_ONE_PROCESS: Kinds = frozenset(
         facts.Mode,
         facts.Optimizer,
         facts.Option,
+        facts.RandomState,
         facts.Read,
         facts.Rework,
         facts.Save,

@@ -125,6 +125,12 @@ class Seed(Fact):
     device_specific: Value = ()
 
 
+class RandomState(Fact):
+    """The state of a random number generator is put back."""
+
+    state: Value
+
+
 class Draw(Fact, untold="transform"):
     """Random numbers are drawn in a loop, or a random transform is made."""
 
