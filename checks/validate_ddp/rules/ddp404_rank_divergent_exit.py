@@ -38,21 +38,18 @@ loss.backward()
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
-from validate_ddp.interpreter.gradients import TRAINED
-from validate_ddp.interpreter.names_of_training import SHARED
-from validate_ddp.interpreter.objects import Batch, Output, Reduced
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
+from validate_ddp.interpreter.values import Site, bare, constant
 from validate_ddp.record.leaving import by_batches, ended, gone
 from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import divergences
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
+from validate_ddp.rules.own_numbers import LEAVE, has_talked, is_of_wrapped, is_within, missed
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
 TRIGGER = facts.Exit
@@ -237,7 +234,6 @@ INVALID = (
             dist.barrier()
     """,
 )
-_LEAVE = ("exit", "quit", "sys.exit", "os._exit")
 _JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
 
 
@@ -247,6 +243,8 @@ def check(program: Program) -> Iterator[Proposal]:
     launching = {loop.serial for launch in program.facts(facts.Launch) for loop in launch.loops}
     meetings = program.facts(*_JOINED)
     sharded = [atom for fact in program.facts(facts.Shard) for atom in bare(fact.model)]
+    wraps = [fact for fact in program.facts(facts.Wrap, facts.Shard) if fact.name != "dp"]
+    surely = any(not fact.hangs_on_unknown for fact in wraps)
     reported = set()
     for fact in exits:
         if (
@@ -255,18 +253,22 @@ def check(program: Program) -> Iterator[Proposal]:
             or fact.flags & {Flag.HANDLER, Flag.NO_GRAD, Flag.DATASET}
         ):
             continue
-        if fact.name in _LEAVE and constant(fact.code) not in (0, None):
+        if fact.name in LEAVE and constant(fact.code) not in (0, None):
             continue  # the launcher ends the job
         if fact.who in PARTIAL:
             waiting = _waited_for(fact, exits, meetings, launching)
+        elif wraps:
+            waiting = missed(fact, meetings, sharded)
         else:
-            waiting = _missed(fact, meetings, sharded)
+            continue  # a backward waits for nobody
         if waiting is None:
             continue
         reported.add(fact.site)
         own = fact.who not in PARTIAL
         severity = INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed)
-        if own and (fact.empty or fact.hangs_on_unknown or _has_talked(fact, meetings)):
+        if own and (
+            not (surely or is_of_wrapped(fact)) or fact.empty or fact.hangs_on_unknown or has_talked(fact, meetings)
+        ):
             severity = WARNING
         what = "backward" if isinstance(waiting, facts.Backward) else f"`{waiting.name}`"
         alone = "a rank whose own batch is empty" if fact.empty else "a rank whose own loss is not a number"
@@ -322,20 +324,15 @@ def _comes_after(fact: Fact, other: Fact, launching: set[int]) -> bool:
     """Whether the ranks that stay meet ``other`` once this one has left."""
     later = other.order > fact.order
     serials = {loop.serial for loop in other.loops} - launching  # one turn of those is one rank
-    if fact.name in _LEAVE:
+    if fact.name in LEAVE:
         return later or any(loop.serial in serials for loop in fact.loops)
     if fact.name == "return":
         depth = len(fact.chain)
-        around = [loop.serial for loop in fact.loops if _is_within(loop.site, fact)]
+        around = [loop.serial for loop in fact.loops if is_within(loop.site, fact)]
         return other.chain[:depth] == fact.chain and (later or any(serial in serials for serial in around))
     if not fact.loops or fact.loops[-1].serial not in serials:
         return False
     return later or fact.name == "break"
-
-
-def _is_within(site: Site, fact: Fact) -> bool:
-    """Whether a loop is of the function that is left, not of one of its callers."""
-    return site.path == fact.site.path and site.function == fact.site.function
 
 
 def _same_stretch(fact: Fact, other: Fact) -> bool:
@@ -349,49 +346,6 @@ def _shares_unknown(fact: Fact, other: Fact) -> bool:
     """Whether both lie under one condition of unknown truth: they may be its two branches."""
     unknown = [guard.site for guard in fact.guards if guard.who == "all" and not guard.exact]
     return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
-
-
-def _missed(fact: facts.Exit, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
-    """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
-    if fact.who != "all" or not fact.loops or Flag.JOIN in fact.flags or not _is_own(fact, sharded):
-        return None
-    serial = fact.loops[-1].serial
-    leaves_loop = fact.name in ("break", *_LEAVE) or (fact.name == "return" and _is_within(fact.loops[-1].site, fact))
-    for other in meetings:
-        if not isinstance(other, facts.Backward) or not any(loop.serial == serial for loop in other.loops):
-            continue
-        if fact.name == "skip":
-            if other.site.path == fact.site.path and other.site.statement == fact.site.statement:
-                return other
-        elif leaves_loop or (other.order > fact.order and _is_left_out(fact, other)):
-            return other
-    return None
-
-
-def _is_left_out(fact: facts.Exit, other: Fact) -> bool:
-    """Whether the rank does not come to it in this turn: a `return` leaves out what is of its own function alone."""
-    return fact.name != "return" or other.chain[: len(fact.chain)] == fact.chain
-
-
-def _is_own(fact: facts.Exit, sharded: list[Any]) -> bool:
-    """Whether the condition is about what this rank alone has made of its batch."""
-    parts = reaching(fact.subject)
-    if any(isinstance(part, Reduced) for part in parts) or any(map(SHARED.matches, fact.words.split())):
-        return False
-    models = [atom for part in parts if isinstance(part, Output) for atom in bare(part.model)]
-    if any(isinstance(atom, TRAINED) for atom in models):
-        return True
-    if any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
-        return True
-    return any(isinstance(part, Batch) for part in parts)
-
-
-def _has_talked(fact: facts.Exit, meetings: list[Fact]) -> bool:
-    """Whether a collective before it may have told all ranks, in a way that is not followed."""
-    return any(
-        isinstance(other, facts.Collective) and other.order < fact.order and other.loops and "barrier" not in other.name
-        for other in meetings
-    )
 
 
 def observe(run: Run) -> Seen:
