@@ -260,7 +260,9 @@ def _judged(program: Program, fact: facts.ShardedState) -> tuple[str, str]:
     if fact.sure is not True:
         severity = INFO if fact.is_open else WARNING
         return severity, "under DeepSpeed or FSDP it needs every rank and hangs; call it on all ranks"
-    return INFO if fact.is_open or _is_one_of_several(program, fact) else ERROR, _WAITS
+    if _is_one_of_several(program, fact):
+        return INFO, _WAITS
+    return WARNING if fact.is_open else ERROR, _WAITS
 
 
 def _is_one_of_several(program: Program, fact: facts.ShardedState) -> bool:
