@@ -2,9 +2,9 @@
 
 ## What it does
 Reading, looks for a loader with a `DistributedSampler` that Accelerate prepares, and for one whose data are a
-`dataset.shard(...)` of the rank. A rehearsal looks, for each loader that the ranks train on, at all that shares the
-data out between them: a slice by rank, a `DistributedSampler`, `accelerator.prepare`; and counts the samples that are
-nobody's.
+`dataset.shard(...)` of the rank, or a `Subset` by it. A rehearsal looks, for each loader that the ranks train on, at
+all that shares the data out between them: a slice by rank, a `DistributedSampler`, `accelerator.prepare`; and counts
+the samples that are nobody's.
 
 ## Why is this bad?
 Each of them alone is right. One on top of the other leaves 1/N of the data on N GPUs, and the rest is never trained on.
@@ -29,12 +29,13 @@ loader = accelerator.prepare(DataLoader(dataset, shuffle=True))
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.findings import ERROR, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
-from validate_ddp.interpreter.values import Opaque, Rank, Value, bare, constant
+from validate_ddp.interpreter.training import RNG, BatchSampler, Loader, Sampler, Subset
+from validate_ddp.interpreter.values import Opaque, Rank, Value, bare, constant, reaching
 from validate_ddp.record.run import Run
 from validate_ddp.record.samples import Sharing, has_own_data, sharings, unread
 from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
@@ -125,6 +126,9 @@ INVALID = (
     data = load_dataset("text").shard(num_shards=dist.get_world_size(), index=dist.get_rank())
     for batch in DataLoader(data, sampler=DistributedSampler(data, shuffle=False)):  # expect
         print(batch)
+    data = torch.utils.data.Subset(range(64), range(dist.get_rank(), 64, dist.get_world_size()))
+    for batch in DataLoader(data, sampler=DistributedSampler(data, shuffle=False)):  # expect
+        print(batch)
     dist.destroy_process_group()
     """,
 )
@@ -163,7 +167,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 program,
                 fact,
                 WARNING,
-                "the data is shared out twice, by `shard` and then by this sampler: an epoch reads 1/N of it on N "
+                "the data is shared out twice, by rank and then by this sampler: an epoch reads 1/N of it on N "
                 "ranks; keep one of the two",
             )
 
@@ -179,12 +183,18 @@ def _samplers(loader: Loader) -> list[Sampler]:
 
 
 def _is_of_shard(dataset: Value) -> bool:
-    """Whether it is what `shard(num_shards, index)` of a data set gave, by a rank of the whole job."""
-    return bool(dataset) and all(
-        isinstance(atom, Opaque)
-        and atom.name.removesuffix("()").rpartition(".")[2] == "shard"
-        and any(isinstance(part, Rank) and part.sure and part.scope == "global" for part in atom.carries)
-        for atom in bare(dataset)
+    """Whether it is what `shard(num_shards, index)` of a data set gave, or a `Subset`, by a rank of the whole job."""
+    return bool(dataset) and all(_by_rank(atom) for atom in bare(dataset))
+
+
+def _by_rank(atom: Any) -> bool:
+    parts: Value = ()
+    if isinstance(atom, Subset):
+        parts = reaching(atom.indices)
+    elif isinstance(atom, Opaque) and atom.name.removesuffix("()").rpartition(".")[2] == "shard":
+        parts = atom.carries
+    return any(isinstance(part, Rank) and part.sure and part.scope == "global" for part in parts) and not any(
+        isinstance(part, RNG) for part in parts
     )
 
 
