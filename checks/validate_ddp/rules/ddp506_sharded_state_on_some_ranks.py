@@ -133,6 +133,22 @@ VALID = (
     """,
     """
     # alone
+    # A helper for both kinds of tensors, and here it is the plain one.
+    def save(state, path):
+        for name, tensor in state.items():
+            if hasattr(tensor, "full_tensor"):
+                state[name] = tensor.full_tensor()
+        torch.save(state, path)
+
+    dist.init_process_group("nccl")
+    model = Net()
+    if dist.get_rank() == 0:
+        save(model.state_dict(), "initial.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
     # Not DTensor's, and asked for on rank zero alone: nobody waits.
     class Fleet:
         def redistribute(self, factor):
@@ -224,8 +240,8 @@ def check(program: Program) -> Iterator[Proposal]:
         reach = fact.under_split
         if fact.who not in PARTIAL or reach in reported or program.mentions(mentions.OWN_SHARD):
             continue
-        if fact.name in _OF_TENSORS and fact.who == "some":
-            continue  # a tensor lies in shards on the ranks of its mesh alone, which these may be
+        if fact.name in _OF_TENSORS and _may_be_whole(fact):
+            continue
         if any(
             other.name == fact.name and complementary(fact.who, other.who) and fact.same_fork(other)
             for other in calls
@@ -252,6 +268,11 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
+def _may_be_whole(fact: facts.ShardedState) -> bool:
+    """Whether the tensor may lie in shards on these ranks alone, those of its mesh, or in none, as `hasattr` asks."""
+    return fact.who == "some" or (fact.hangs_on_unknown and not fact.sure)
+
+
 _WAITS = "the state lies in shards on every rank: it waits for the others for ever; call it on all ranks"
 
 
@@ -260,7 +281,7 @@ def _judged(program: Program, fact: facts.ShardedState) -> tuple[str, str]:
     if fact.sure is not True:
         severity = INFO if fact.is_open else WARNING
         return severity, "under DeepSpeed or FSDP it needs every rank and hangs; call it on all ranks"
-    if _is_one_of_several(program, fact):
+    if _is_one_of_several(program, fact) or (fact.name in _OF_TENSORS and fact.hangs_on_unknown):
         return INFO, _WAITS
     return WARNING if fact.is_open else ERROR, _WAITS
 
