@@ -32,6 +32,9 @@ def build_dataset(n=384):
 
 def shard(model, device_type):
     mesh = init_device_mesh(device_type, (dist.get_world_size(),))
+    # mutant DDP210 ab: insert from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+    # mutant DDP210 a: insert parallelize_module(model.encoder, mesh, {"0": ColwiseParallel()}); at DistributedSampler(
+    # mutant DDP210 b: insert parallelize_module(model.decoder, mesh, {"2": ColwiseParallel()}); at DistributedSampler(
     fully_shard(model.encoder, mesh=mesh)
     fully_shard(model.decoder, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -46,6 +49,7 @@ def save_full(model, path):
         # mutant DDP401: insert dist.barrier()
         os.makedirs(os.path.dirname(path), exist_ok=True)
         torch.save(weights, path)
+    # mutant DDP507: insert print("saved", len(torch.load(path, map_location="cpu", weights_only=True)), "tensors")
 
 
 def train(args, device):
@@ -65,6 +69,7 @@ def train(args, device):
             loss = nn.functional.mse_loss(model(x), x)
             # mutant DDP404: insert if not torch.isfinite(loss): continue
             # mutant DDP322: insert model.require_backward_grad_sync = False
+            # mutant DDP322: with model.no_sync(): ...
             loss.backward()  # mutant DDP404: if torch.isfinite(loss): ...
             optimizer.step()
             optimizer.zero_grad()
