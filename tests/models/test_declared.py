@@ -51,6 +51,8 @@ OF_ONE_PROCESS: Kinds = frozenset(
         facts.Option,
         facts.Order,
         facts.Preparation,
+        facts.RandomState,
+        facts.Read,
         facts.Rework,
         facts.Save,
         facts.Seed,

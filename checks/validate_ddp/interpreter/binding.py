@@ -34,6 +34,8 @@ def assign(machine: Machine, target: Expression, value: Value, written: bool = T
         machine.write(scope.names, target.id, roles.named(target.id, value, written))
     elif isinstance(target, Attribute):
         for atom in bare(machine.evaluate(target.value)):
+            if target.attr == "require_backward_grad_sync":
+                machine.record(facts.NoSync(target.attr, model=(atom,)), machine.site())
             if isinstance(atom, (Instance, Resource)):
                 if target.attr == "epoch" and isinstance(atom, Sampler):
                     machine.record(facts.SetEpoch("epoch", target=(atom,), epoch=value), machine.site())

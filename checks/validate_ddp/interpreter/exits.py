@@ -8,7 +8,7 @@ from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.values import Const, Site, Value
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Attribute, Expression, Statement
-from validate_ddp.source.traversal import dotted, last_name, statement_call
+from validate_ddp.source.traversal import dotted, last_name, statement_call, walk, words_of
 
 _Out = syntax.Continue | syntax.Break | syntax.Return | syntax.Expr
 _CHECKS = frozenset({"isnan", "isinf", "isfinite"})
@@ -30,33 +30,85 @@ def note(machine: Machine, statement: _Out) -> None:
 
 
 def note_unsure(machine: Machine, test: Expression, branches: tuple[list[Statement], ...]) -> None:
-    """Record the ways out that hang on whether this rank's loss is a number, as ``if torch.isnan(loss): continue``."""
-    for body in branches:
-        last = body[-1] if body else None
-        if isinstance(last, syntax.Expr):
-            call = statement_call(last)
-            if call is None or not name_of_exit(call.func):
+    """Record the ways out that hang on this rank's own numbers, as ``if torch.isnan(loss): continue``.
+
+    So is a backward that is left out: ``if torch.isfinite(loss): loss.backward()``.
+    """
+    for body, other in (branches, branches[::-1]):
+        last, name = (body[-1] if body else None), ""
+        if last is None or not _leaves(body):
+            last, name = next(filter(_goes_back, body), None), "skip"
+            if _leaves(other) or any(map(_goes_back, other)):
                 continue
-        elif not isinstance(last, (syntax.Continue, syntax.Break, syntax.Return)):
+        if last is None or isinstance(last, syntax.Raise):
             continue
-        subject = _subject(test)
+        subject, empty = _subject(test), False
+        if subject is None:
+            subject, empty = _emptied(test), True
         if subject is not None:
-            _record(machine, last, machine.evaluate(subject))
+            _record(machine, last, machine.evaluate(subject), name=name, empty=empty, words=_named(subject))
 
 
-def _record(machine: Machine, statement: _Out, subject: Value) -> None:
+def _leaves(body: list[Statement]) -> bool:
+    """Whether a branch ends in a way out, so that what is left out in it is told of there."""
+    last = body[-1] if body else None
+    if isinstance(last, syntax.Expr):
+        call = statement_call(last)
+        return call is not None and bool(name_of_exit(call.func))
+    return isinstance(last, (syntax.Continue, syntax.Break, syntax.Return, syntax.Raise))
+
+
+def _goes_back(statement: Statement) -> bool:
+    call = statement_call(statement)
+    return call is not None and isinstance(call.func, Attribute) and call.func.attr == "backward"
+
+
+def _named(subject: Expression) -> str:
+    return " ".join(words_of(walk(subject))).replace(".", " ")
+
+
+def _emptied(node: Expression) -> Expression | None:
+    """What a condition asks to hold anything: `batch is None`, `len(boxes) == 0`, `not mask.any()`."""
+    if isinstance(node, syntax.Not):
+        return _counted(node.operand)
+    if not isinstance(node, syntax.Compare) or len(node.ops) != 1:
+        return None
+    other = node.comparators[0]
+    if not isinstance(other, syntax.Constant):
+        return None
+    if other.value is None:
+        return node.left if node.ops[0] in ("Is", "Eq") and isinstance(node.left, syntax.Name) else None
+    return _counted(node.left) if other.value == 0 and node.ops[0] in ("Eq", "LtE") else None
+
+
+def _counted(node: Expression) -> Expression | None:
+    if not isinstance(node, syntax.Call):
+        return None
+    if last_name(node.func) == "item" and isinstance(node.func, Attribute):
+        return _counted(node.func.value)
+    if last_name(node.func) not in _COUNTS:
+        return None
+    return node.args[0] if node.args else node.func.value if isinstance(node.func, Attribute) else None
+
+
+_COUNTS = frozenset("len sum any numel count_nonzero".split())
+
+
+def _record(
+    machine: Machine, statement: Statement, subject: Value, *, name: str = "", empty: bool = False, words: str = ""
+) -> None:
     frame = machine.frame
     code: Value = ()
-    if isinstance(statement, syntax.Expr):
+    if isinstance(statement, syntax.Expr) and not name:
         call = statement_call(statement)
         assert call is not None  # only those come here
         name = name_of_exit(call.func)
         code = machine.evaluate(call.args[0]) if call.args else (Const(0),)
     else:
-        name = _KEYWORDS[type(statement)]
+        name = name or _KEYWORDS[type(statement)]
     span = Span(*statement.span)
     site = Site(frame.module.path, span, span, frame.function.name if frame.function else "")
-    machine.record(facts.Exit(name, subject=subject, code=code), site)
+    machine.record(facts.Exit(name, subject=subject, code=code, empty=empty, words=words), site)
 
 
 def _subject(node: Expression) -> Expression | None:

@@ -82,6 +82,7 @@ class Sampler(Fact):
     shuffle: Value
     num_replicas: Value
     rank: Value
+    seed: Value = ()
 
 
 class Loader(Fact):
@@ -133,6 +134,12 @@ class Seed(Fact):
     device_specific: Value = ()
 
 
+class RandomState(Fact):
+    """The state of a random number generator is put back."""
+
+    state: Value
+
+
 class Draw(Fact, untold="transform"):
     """Random numbers are drawn in a loop, or a random transform is made."""
 
@@ -172,8 +179,18 @@ class Shard(Fact):
     model: Value
 
 
-class Partition(Fact):
+class NoSync(Fact):
+    """A model is told not to send gradients in the way of DDP: by ``no_sync``, or ``require_backward_grad_sync``."""
+
+    model: Value
+
+
+class Partition(Fact, untold="plan"):
     """A model is split by tensor or pipeline parallelism."""
+
+    mesh: Value = ()
+    plan: Value = ()
+    """How its parts are split."""
 
 
 class Rework(Fact):
@@ -278,13 +295,17 @@ class Absence(Fact, untold="said holder none whole sure"):
     """Which ranks have it is no guess from a name."""
 
 
-class Exit(Fact):
-    """Some ranks leave a loop, a function or the program."""
+class Exit(Fact, untold="empty words"):
+    """Some ranks leave a loop, a function or the program, or (named ``skip``) leave a backward out."""
 
     subject: Value
-    """What the condition asks to be finite, where it is about that."""
+    """What the condition asks to be finite, or to be there at all, where it is about that."""
     code: Value
     """The exit code of one that ends the program."""
+    empty: bool = False
+    """The condition asks whether there is anything in it."""
+    words: str = ""
+    """The names in what the condition asks about, as written."""
 
 
 # Numbers.
@@ -350,6 +371,12 @@ class Save(Fact, untold="role"):
 
 Role = Literal["checkpoint", "file", "handle", "log", "unresolved"]
 """What is written: the state of training, another file, to an open file, a log, or what a library out of sight does."""
+
+
+class Read(Fact):
+    """A file is read, be it a checkpoint or another."""
+
+    path: Value
 
 
 class Load(Fact):

@@ -55,6 +55,13 @@ REDUCING = Guess(
     case="accuracy = meters.synchronize_between_processes(accuracy)",
     otherwise="a metric that a helper out of sight has combined counts as that of one rank",
 )
+SHARED = Guess(
+    "what all ranks have put together, and so agree about",
+    "value",
+    holds="reduc gather sync global all_rank agree",
+    case="if math.isnan(loss_reduced):",
+    otherwise="a way out that all ranks take together counts as one of each rank's own",
+)
 GATHERS = Guess(
     "gathers for its caller",
     "function",

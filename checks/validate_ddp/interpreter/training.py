@@ -289,7 +289,8 @@ class Group(Object):
 
 
 class Mesh(Object):
-    """A device mesh, or some of its dimensions."""
+    """A device mesh, or some of its dimensions. shape: of the whole of it, as it was given."""
 
     __slots__ = ()
     phrase = "the device mesh"
+    shape: Value = part()

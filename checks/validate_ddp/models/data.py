@@ -36,8 +36,9 @@ def _distributed_sampler(machine: Machine, symbol: Symbol, call: Call) -> Value:
         sampler.conditional = (Const(True),)
     if symbol.name.startswith("torch.") and call.name not in ("", "__init__"):
         replicas, rank = call.value("num_replicas"), call.value("rank")
+        seed = call.value("seed")
         made = facts.Sampler(
-            "DistributedSampler", sampler=(sampler,), shuffle=shuffle, num_replicas=replicas, rank=rank
+            "DistributedSampler", sampler=(sampler,), shuffle=shuffle, num_replicas=replicas, rank=rank, seed=seed
         )
         machine.record(made, call.site)
     return (sampler,)
@@ -125,7 +126,7 @@ DECLARED = (
         "DistributedSampler",
         _distributed_sampler,
         within="*",
-        parameters="dataset num_replicas rank shuffle",
+        parameters="dataset num_replicas rank shuffle seed",
         fact=facts.Sampler,
     ),
     api("DistributedSampler", unknown.unresolved, within="catalyst"),

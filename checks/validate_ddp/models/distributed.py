@@ -75,7 +75,7 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last == "new_group":
         return (Group(call.site, ranks=call.argument(0, "ranks")),)
     if symbol.last == "init_device_mesh":
-        return (Mesh(call.site),)
+        return (Mesh(call.site, shape=call.argument(1, "mesh_shape")),)
     return (Opaque(symbol.last + "()", carries),)
 
 

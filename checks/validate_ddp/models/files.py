@@ -27,6 +27,7 @@ from validate_ddp.interpreter.values import (
     merged,
     reaching,
 )
+from validate_ddp.models import unknown
 
 _UNIQUE = """tempfile.mkdtemp tempfile.mktemp tempfile.mkstemp tempfile.NamedTemporaryFile tempfile.TemporaryDirectory
     tempfile.TemporaryFile os.getpid builtins.hash random.random random.randint random.choice secrets.token_hex"""
@@ -50,6 +51,7 @@ def _load(machine: Machine, symbol: Symbol, call: Call) -> Value:
     loaded = Loaded(call.site, path=path)
     map_location = call.value("map_location") or ((Const(...),) if call.open else ())
     machine.record(facts.Load(symbol.name, loaded=(loaded,), path=path, map_location=map_location), call.site)
+    machine.record(facts.Read(symbol.last, path=path), call.site)
     return (Opaque("loaded", merged(loaded, *reaching(path)), is_alike(path)),)
 
 
@@ -62,7 +64,14 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     mode = constant(mode_value)
     if isinstance(mode, str) and any(letter in mode for letter in "wax+"):
         machine.record(facts.Save("open", path=path, mode=mode_value, role="file"), call.site)
+    elif mode in ("r", "rb", "rt") or not mode_value:
+        machine.record(facts.Read("open", path=path), call.site)
     return (File(call.site, path=path, mode=mode_value),)
+
+
+def _read(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record(facts.Read(symbol.last, path=call.value("path")), call.site)
+    return unknown.unresolved(machine, symbol, call)
 
 
 def _dump(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -96,6 +105,8 @@ def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque("unique", (Unique(call.site),)),)
 
 
+_READERS = """numpy.load safetensors.torch.load_file pandas.read_csv pandas.read_parquet pandas.read_json
+    pandas.read_pickle datasets.load_from_disk"""
 _SUMMARY_WRITERS = (
     "torch.utils.tensorboard.SummaryWriter",
     "torch.utils.tensorboard.writer.SummaryWriter",
@@ -110,8 +121,14 @@ def _saving(names: str | Iterable[str], parameters: str, role: facts.Role = "fil
 
 DECLARED = (
     _saving(vocabulary.CHECKPOINT_WRITERS, "object=obj=tensors=model path=f=filename", "checkpoint"),
-    api("torch.load", _load, parameters="f map_location", fact=facts.Load),
-    api("builtins.open io.open codecs.open", _open, parameters="file=file=filename mode", fact=facts.Save),
+    api("torch.load", _load, parameters="f map_location", fact=(facts.Load, facts.Read)),
+    api(
+        "builtins.open io.open codecs.open",
+        _open,
+        parameters="file=file=filename mode",
+        fact=(facts.Save, facts.Read),
+    ),
+    api(_READERS, _read, parameters="path=file=filename=path=filepath_or_buffer", fact=facts.Read),
     api("os.path.join pathlib.Path pathlib.PurePath", _join),
     api("io.BytesIO io.StringIO", makes=Buffer),
     api("uuid1 uuid4", _unique, within="*"),  # lhotse and others bring their own

@@ -24,7 +24,6 @@ from validate_ddp.models import (
     orders,
     partials,
     preparing,
-
     randomness,
     registries,
     schedules,
@@ -51,7 +50,6 @@ _FILES = (
     orders,
     partials,
     preparing,
-
     randomness,
     registries,
     schedules,

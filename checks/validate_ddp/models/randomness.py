@@ -125,7 +125,11 @@ def _is_named_random(name: str) -> bool:
 
 _OF_SEED = "seed= * device_specific"
 
+_STATES = """torch.set_rng_state torch.random.set_rng_state torch.cuda.set_rng_state torch.cuda.set_rng_state_all
+    torch.cuda.random.set_rng_state numpy.random.set_state random.setstate"""
+
 DECLARED = (
+    api(_STATES, parameters="state=state=new_state=new_states", fact=facts.RandomState, result=NONE),
     api("manual_seed manual_seed_all seed", _seed, within="torch", parameters=_OF_SEED, fact=facts.Seed),
     api("seed", _seed, within="random numpy", parameters=_OF_SEED, fact=facts.Seed),
     api(SEEDING.words, _seed, within="*", parameters="seed= device_specific", fact=facts.Seed),

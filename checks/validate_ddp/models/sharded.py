@@ -6,11 +6,22 @@ from typing import Any
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import PLUGIN
 from validate_ddp.interpreter.rows import api, method, named
-from validate_ddp.interpreter.training import FSDP, Accelerator, Engine, Fabric, Launcher, State, StateOptions, Wrapper
-from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, constant
+from validate_ddp.interpreter.training import (
+    DDP,
+    FSDP,
+    Accelerator,
+    Engine,
+    Fabric,
+    Launcher,
+    State,
+    StateOptions,
+    Wrapper,
+)
+from validate_ddp.interpreter.values import NONE, TRUE, Instance, Opaque, Symbol, Value, bare, carried_by, constant
 from validate_ddp.models import unknown
 
 _CHECKPOINT = frozenset("save load async_save save_state_dict load_state_dict".split())
@@ -41,7 +52,30 @@ def _states(machine: Machine, symbol: Symbol, call: Call) -> Value:
     wrapped = bool(model) and all(isinstance(atom, FSDP) for atom in bare(model))
     if wrapped or (_is_gathered(call) and any(_is_sharded(machine, atom) for atom in bare(model))):
         _record(machine, call, symbol.last, model, sure=True)
+    elif _is_gathered(call) and any(map(_cuts_up, machine.facts)) and not _is_replicated(machine, model):
+        _record(machine, call, symbol.last, model, sure=False)
     return (State(call.site, of=()),)
+
+
+def _is_replicated(machine: Machine, model: Value) -> bool:
+    """Whether the model is one that DDP keeps whole on every rank."""
+    inner = [
+        atom
+        for fact in machine.facts
+        if isinstance(fact, facts.Wrap) and fact.name == "ddp"
+        for atom in bare(fact.inner)
+    ]
+    return bool(model) and all(
+        isinstance(atom, DDP) or any(atom is replicated for replicated in inner) for atom in bare(model)
+    )
+
+
+def _state_type(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``with FSDP.state_dict_type(model, ...)``: says that the model is one of FSDP, where nothing else does."""
+    model = call.value("model")
+    if not any(isinstance(atom, FSDP) for atom in bare(model)):
+        _record(machine, call, symbol.last, (), sure=True)
+    return (Opaque(f"{symbol.last}()"),)
 
 
 def _is_gathered(call: Call) -> bool:
@@ -54,9 +88,32 @@ def _is_gathered(call: Call) -> bool:
 
 def _is_sharded(machine: Machine, model: Any) -> bool:
     """Whether ``fully_shard`` was applied to the model."""
-    return isinstance(model, Instance) and any(
+    return isinstance(model, (Instance, Opaque)) and any(
         isinstance(fact, facts.Shard) and any(atom is model for atom in bare(fact.model)) for fact in machine.facts
     )
+
+
+def _full_tensor(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``dtensor.full_tensor()``, and ``dtensor.redistribute(placements=...)``, known by what only they take."""
+    takes = {"placements", "device_mesh", "async_op", "forward_dtype", "backward_dtype"}
+    if call.name == "redistribute" and ("placements" not in call.keywords or not takes.issuperset(call.keywords)):
+        return None
+    if call.name == "full_tensor" and (call.args or not {"grad_placements"}.issuperset(call.keywords)):
+        return None
+    _record(machine, call, call.name, (), sure=any(map(_cuts_up, machine.facts)))
+    return (Opaque(f"{call.name}()", carried_by((atom,))),)
+
+
+def _no_sync(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``model.no_sync()`` of what is no wrapper: what it gives, another row says."""
+    if isinstance(atom, (Instance, Opaque)):
+        machine.record(facts.NoSync(call.name, model=(atom,)), call.site)
+    return None
+
+
+def _cuts_up(fact: Fact) -> bool:
+    """Whether it surely makes tensors that lie in shards."""
+    return isinstance(fact, (facts.Shard, facts.Partition)) and not fact.hangs_on_unknown
 
 
 def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -84,7 +141,13 @@ _PARALLEL = "torch.distributed.tensor torch.distributed._tensor torch.distribute
 
 DECLARED = (
     api("StateDictOptions", _options, within="torch.distributed"),
-    api("parallelize_module", within=_PARALLEL, parameters="module", fact=facts.Partition, result="module"),
+    api(
+        "parallelize_module",
+        within=_PARALLEL,
+        parameters="module mesh=device_mesh plan=parallelize_plan",
+        fact=facts.Partition,
+        result="module",
+    ),
     api(_PARTING, within=_PARALLEL, fact=facts.Partition, result=named),
     api(
         _CHECKPOINT,
@@ -94,6 +157,13 @@ DECLARED = (
         fact=facts.ShardedState,
     ),
     api(_STATES, _states, within="torch.distributed.checkpoint", parameters="model * options", fact=facts.ShardedState),
+    api(
+        "state_dict_type",
+        _state_type,
+        within="torch.distributed.fsdp",
+        parameters="model=module=model",
+        fact=facts.ShardedState,
+    ),
     api(
         _OF_FSDP,
         within="torch.distributed.fsdp",
@@ -112,5 +182,7 @@ DECLARED = (
     ),
     method("save_state load_state get_state_dict", _of_launcher, of=Accelerator, notes=True, fact=facts.ShardedState),
     method("save load", _of_launcher, of=Fabric, notes=True, fact=facts.ShardedState),
+    method("no_sync", _no_sync, fact=facts.NoSync),
+    method("full_tensor redistribute", _full_tensor, fact=facts.ShardedState),
     method("consolidate_state_dict", fact=facts.ShardedState, receiver=(), sure=True, result=NONE),
 )

@@ -1,8 +1,10 @@
 """The data is shared out twice: each rank trains on a share of its share.
 
 ## What it does
-Looks, for each loader that the ranks of a rehearsal train on, at all that shares the data out between them: a slice by
-rank, a `DistributedSampler`, `accelerator.prepare`; and counts the samples that are nobody's.
+Reading, looks for a loader with a `DistributedSampler` that Accelerate prepares, and for one whose data are a
+`dataset.shard(...)` of the rank, or a `Subset` by it. A rehearsal looks, for each loader that the ranks train on, at
+all that shares the data out between them: a slice by rank, a `DistributedSampler`, `accelerator.prepare`; and counts
+the samples that are nobody's.
 
 ## Why is this bad?
 Each of them alone is right. One on top of the other leaves 1/N of the data on N GPUs, and the rest is never trained on.
@@ -26,15 +28,174 @@ loader = accelerator.prepare(DataLoader(dataset, shuffle=True))
 
 from __future__ import annotations
 
-from validate_ddp.findings import ERROR
+from collections.abc import Iterator
+from typing import Any
+
+from validate_ddp.findings import ERROR, WARNING, Proposal
+from validate_ddp.interpreter import facts
+from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import RNG, BatchSampler, Loader, Sampler, Subset
+from validate_ddp.interpreter.values import Opaque, Rank, Value, bare, constant, reaching
 from validate_ddp.record.run import Run
 from validate_ddp.record.samples import Sharing, has_own_data, sharings, unread
 from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
+from validate_ddp.rules.proposing import place, propose
 
-SEVERITIES = (ERROR,)
-EVIDENCE = "R"
+TRIGGER = facts.Sampler
+SEVERITIES = (ERROR, WARNING)
+EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling(outranks=("DDP202",))
+
+HEAD = """
+    from accelerate import Accelerator
+"""
+TAIL = ""
+VALID = (
+    """
+    accelerator = Accelerator()
+    model, loader = accelerator.prepare(Net(), DataLoader(range(64), shuffle=True))
+    for batch in loader:
+        accelerator.backward(model(batch).sum())
+    """,
+    """
+    # The model alone is prepared.
+    accelerator = Accelerator()
+    model = accelerator.prepare(Net())
+    sampler = DistributedSampler(range(64))
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for batch in DataLoader(range(64), sampler=sampler):
+            accelerator.backward(model(batch).sum())
+    """,
+    """
+    # Fabric leaves a loader alone that has such a sampler.
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(devices=2)
+    fabric.launch()
+    loader = fabric.setup_dataloaders(DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False)))
+    for batch in loader:
+        print(batch)
+    """,
+    """
+    # One share of all: a sampler of one replica, or a shard alone.
+    from datasets import load_dataset
+
+    accelerator = Accelerator()
+    sampler = DistributedSampler(range(64), num_replicas=1, rank=0)
+    for batch in accelerator.prepare(DataLoader(range(64), sampler=sampler)):
+        print(batch)
+    data = load_dataset("text").shard(num_shards=accelerator.num_processes, index=accelerator.process_index)
+    for batch in DataLoader(data):
+        print(batch)
+    """,
+    """
+    # Shards by epoch, of which every rank reads the same one.
+    from datasets import load_dataset
+
+    dist.init_process_group("gloo")
+    for epoch in range(3):
+        data = load_dataset("text").shard(num_shards=3, index=epoch)
+        for batch in DataLoader(data, sampler=DistributedSampler(data, shuffle=False)):
+            print(batch)
+    dist.destroy_process_group()
+    """,
+)
+INVALID = (
+    """
+    accelerator = Accelerator()
+    sampler = DistributedSampler(range(64), shuffle=False)  # expect
+    model, loader = accelerator.prepare(Net(), DataLoader(range(64), sampler=sampler))
+    for batch in loader:
+        accelerator.backward(model(batch).sum())
+    """,
+    """
+    from torch.utils.data import BatchSampler
+
+    accelerator = Accelerator()
+    batches = BatchSampler(DistributedSampler(range(64), shuffle=False), 4, True)  # expect
+    loader = accelerator.prepare(DataLoader(range(64), batch_sampler=batches))
+    for batch in loader:
+        print(batch)
+    """,
+    """
+    from datasets import load_dataset
+
+    dist.init_process_group("gloo")
+    data = load_dataset("text").shard(num_shards=dist.get_world_size(), index=dist.get_rank())
+    for batch in DataLoader(data, sampler=DistributedSampler(data, shuffle=False)):  # expect
+        print(batch)
+    data = torch.utils.data.Subset(range(64), range(dist.get_rank(), 64, dist.get_world_size()))
+    for batch in DataLoader(data, sampler=DistributedSampler(data, shuffle=False)):  # expect
+        print(batch)
+    dist.destroy_process_group()
+    """,
+)
+
+
+def check(program: Program) -> Iterator[Proposal]:
+    """One finding for each sampler by which a share is shared out again."""
+    prepared = [
+        loader
+        for iterate in program.facts(facts.Iterate)
+        for loader in iterate.loader
+        if loader.prepared and not any(launch.name in _OTHERS for launch in program.facts(facts.Launch))
+    ]
+    reported = set()
+    for fact in program.facts(facts.Sampler):
+        if fact.site in reported or constant(fact.num_replicas) == 1 or not program.runs_on_many(fact):
+            continue
+        if any(isinstance(atom, Rank) and atom.scope in ("group", "node") for atom in bare(fact.rank)):
+            continue
+        (sampler,) = fact.sampler
+        loader = next((each for each in prepared if sampler in _samplers(each)), None)
+        if loader is not None:
+            reported.add(fact.site)
+            alone = len(loader.sampler + loader.batch_sampler) == 1 and not sampler.conditional
+            yield propose(
+                program,
+                fact,
+                ERROR if alone and fact.who == "all" and not fact.hangs_on_unknown else WARNING,
+                "the data is shared out twice, by this sampler and then by Accelerate's `prepare`: an epoch reads 1/N "
+                "of it on N ranks; leave the sampler to `prepare`",
+                evidence=[place(loader.site, "this loader is prepared")],
+            )
+        elif _is_of_shard(sampler.dataset):
+            reported.add(fact.site)
+            yield propose(
+                program,
+                fact,
+                WARNING,
+                "the data is shared out twice, by rank and then by this sampler: an epoch reads 1/N of it on N "
+                "ranks; keep one of the two",
+            )
+
+
+_OTHERS = ("fabric", "deepspeed")
+"""Launchers that leave a loader alone which has such a sampler."""
+
+
+def _samplers(loader: Loader) -> list[Sampler]:
+    held = [*bare(loader.sampler), *bare(loader.batch_sampler)]
+    held += [atom for each in held if isinstance(each, BatchSampler) for atom in bare(each.sampler)]
+    return [atom for atom in held if isinstance(atom, Sampler)]
+
+
+def _is_of_shard(dataset: Value) -> bool:
+    """Whether it is what `shard(num_shards, index)` of a data set gave, or a `Subset`, by a rank of the whole job."""
+    return bool(dataset) and all(_by_rank(atom) for atom in bare(dataset))
+
+
+def _by_rank(atom: Any) -> bool:
+    parts: Value = ()
+    if isinstance(atom, Subset):
+        parts = reaching(atom.indices)
+    elif isinstance(atom, Opaque) and atom.name.removesuffix("()").rpartition(".")[2] == "shard":
+        parts = atom.carries
+    return any(isinstance(part, Rank) and part.sure and part.scope == "global" for part in parts) and not any(
+        isinstance(part, RNG) for part in parts
+    )
 
 
 def observe(run: Run) -> Seen:

@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for `break`, `continue`, `return`, `sys.exit(0)` and `os._exit(0)` under a condition on the rank, or on whether
-this rank's own loss is a number, where the other ranks still have a collective or a backward to come: later, or in the
-next iteration of the loop.
+this rank's own loss is a number or its batch holds anything, where the other ranks still have a collective or a
+backward to come: later, or in the next iteration of the loop; and for a backward that is left out on such a condition.
 
 ## Why is this bad?
 A backward of DistributedDataParallel, like a collective, needs every rank. Those that go on wait for the one that has
@@ -38,20 +38,18 @@ loss.backward()
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from validate_ddp.findings import ERROR, INFO, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
-from validate_ddp.interpreter.gradients import TRAINED
-from validate_ddp.interpreter.objects import Output
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.values import Instance, Site, bare, constant, reaching
+from validate_ddp.interpreter.values import Site, bare, constant
 from validate_ddp.record.leaving import by_batches, ended, gone
 from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import divergences
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
+from validate_ddp.rules.own_numbers import LEAVE, has_talked, is_of_wrapped, is_within, missed
 from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
 
 TRIGGER = facts.Exit
@@ -120,6 +118,36 @@ VALID = (
             model(torch.ones(2, 2)).sum().backward()
     """,
     """
+    # What all ranks have put together is equal on all of them, and so are gradients after a backward.
+    loader = DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False))
+    for batch in loader:
+        loss = model(batch).sum()
+        shared = torch.tensor(loss.item())
+        dist.all_reduce(shared)
+        if torch.isnan(shared):
+            continue
+        loss.backward()
+        if not torch.isfinite(nn.utils.clip_grad_norm_(model.parameters(), 1.0)):
+            continue
+        if torch.isnan(loss):
+            print("this one was lost")
+            continue
+        print(loss)
+
+    def mean(values, mask):
+        if mask is None:
+            return values.mean()
+        return (values * mask).sum()
+
+    for batch in loader:
+        mean(model(batch), batch > 0).backward()
+    for batch in loader:
+        loss_all = reduce_of_somewhere(model(batch).sum())
+        if torch.isnan(loss_all):
+            continue
+        loss_all.backward()
+    """,
+    """
     from torch.distributed.algorithms.join import Join
 
     with Join([model]):
@@ -136,6 +164,37 @@ INVALID = (
         if torch.isnan(loss).any():
             continue  # expect
         loss.backward()
+    """,
+    """
+    import math
+
+    loader = DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False))
+
+    def step(batch):
+        loss = model(batch).sum()
+        if torch.isnan(loss):
+            return  # expect
+        loss.backward()
+
+    total = torch.zeros(1)
+    for batch in loader:
+        dist.all_reduce(total)
+        loss = model(batch).sum()
+        value = loss.item()
+        if not math.isfinite(value):
+            continue  # expect
+        loss.backward()
+    for batch in loader:
+        step(batch)
+    """,
+    """
+    loader = DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False))
+    for batch in loader:
+        if batch is None:
+            continue  # expect
+        loss = model(batch).sum()
+        if torch.isfinite(loss):
+            loss.backward()  # expect
     """,
     """
     best = 0.0
@@ -175,7 +234,6 @@ INVALID = (
             dist.barrier()
     """,
 )
-_LEAVE = ("exit", "quit", "sys.exit", "os._exit")
 _JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
 
 
@@ -185,6 +243,8 @@ def check(program: Program) -> Iterator[Proposal]:
     launching = {loop.serial for launch in program.facts(facts.Launch) for loop in launch.loops}
     meetings = program.facts(*_JOINED)
     sharded = [atom for fact in program.facts(facts.Shard) for atom in bare(fact.model)]
+    wraps = [fact for fact in program.facts(facts.Wrap, facts.Shard) if fact.name != "dp"]
+    surely = any(not fact.hangs_on_unknown for fact in wraps)
     reported = set()
     for fact in exits:
         if (
@@ -193,22 +253,32 @@ def check(program: Program) -> Iterator[Proposal]:
             or fact.flags & {Flag.HANDLER, Flag.NO_GRAD, Flag.DATASET}
         ):
             continue
-        if fact.name in _LEAVE and constant(fact.code) not in (0, None):
+        if fact.name in LEAVE and constant(fact.code) not in (0, None):
             continue  # the launcher ends the job
         if fact.who in PARTIAL:
             waiting = _waited_for(fact, exits, meetings, launching)
+        elif wraps:
+            waiting = missed(fact, meetings, sharded)
         else:
-            waiting = _missed(fact, meetings, sharded)
+            continue  # a backward waits for nobody
         if waiting is None:
             continue
         reported.add(fact.site)
+        own = fact.who not in PARTIAL
+        severity = INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed)
+        if own and (
+            not (surely or is_of_wrapped(fact)) or fact.empty or fact.hangs_on_unknown or has_talked(fact, meetings)
+        ):
+            severity = WARNING
         what = "backward" if isinstance(waiting, facts.Backward) else f"`{waiting.name}`"
-        leaving = phrase(fact.who) if fact.who in PARTIAL else "a rank whose own loss is not a number"
+        alone = "a rank whose own batch is empty" if fact.empty else "a rank whose own loss is not a number"
+        leaving = alone if own else phrase(fact.who)
+        left = "the backward is left out" if fact.name == "skip" else f"`{fact.name}`"
         yield propose(
             program,
             fact,
-            INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed),
-            f"`{fact.name}` on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
+            severity,
+            f"{left} on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
             evidence=[*kept_apart(fact), place(waiting.site, "the others wait here")],
         )._replace(expects=("statement", ""))
 
@@ -254,20 +324,15 @@ def _comes_after(fact: Fact, other: Fact, launching: set[int]) -> bool:
     """Whether the ranks that stay meet ``other`` once this one has left."""
     later = other.order > fact.order
     serials = {loop.serial for loop in other.loops} - launching  # one turn of those is one rank
-    if fact.name in _LEAVE:
+    if fact.name in LEAVE:
         return later or any(loop.serial in serials for loop in fact.loops)
     if fact.name == "return":
         depth = len(fact.chain)
-        around = [loop.serial for loop in fact.loops if _is_within(loop.site, fact)]
+        around = [loop.serial for loop in fact.loops if is_within(loop.site, fact)]
         return other.chain[:depth] == fact.chain and (later or any(serial in serials for serial in around))
     if not fact.loops or fact.loops[-1].serial not in serials:
         return False
     return later or fact.name == "break"
-
-
-def _is_within(site: Site, fact: Fact) -> bool:
-    """Whether a loop is of the function that is left, not of one of its callers."""
-    return site.path == fact.site.path and site.function == fact.site.function
 
 
 def _same_stretch(fact: Fact, other: Fact) -> bool:
@@ -281,27 +346,6 @@ def _shares_unknown(fact: Fact, other: Fact) -> bool:
     """Whether both lie under one condition of unknown truth: they may be its two branches."""
     unknown = [guard.site for guard in fact.guards if guard.who == "all" and not guard.exact]
     return any(_same_place(guard.site, site) for guard in other.guards for site in unknown)
-
-
-def _missed(fact: facts.Exit, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
-    """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
-    models = [atom for part in reaching(fact.subject) if isinstance(part, Output) for atom in bare(part.model)]
-    wrapped = [atom for atom in models if isinstance(atom, TRAINED)]
-    if not wrapped and not any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
-        return None
-    if fact.who != "all" or not fact.loops:
-        return None
-    if any(
-        isinstance(other, facts.Collective) and other.order < fact.order and other.loops and "barrier" not in other.name
-        for other in meetings
-    ):
-        return None  # it may have been reduced
-    serial = fact.loops[-1].serial
-    for other in meetings:
-        inside = any(loop.serial == serial for loop in other.loops)
-        if isinstance(other, facts.Backward) and inside and (other.order > fact.order or fact.name != "continue"):
-            return other
-    return None
 
 
 def observe(run: Run) -> Seen:

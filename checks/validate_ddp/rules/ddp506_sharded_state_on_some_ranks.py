@@ -2,8 +2,9 @@
 
 ## What it does
 Looks for calls that need every rank because the state lies in shards on all of them, under a condition on the rank:
-`state_dict()` of an FSDP model, `get_model_state_dict` and its kin, `torch.distributed.checkpoint.save`, DeepSpeed's
-`save_checkpoint`, `fabric.save`, `consolidate_state_dict` of ZeroRedundancyOptimizer, `accelerator.save_state`.
+`state_dict()` of an FSDP model, `get_model_state_dict` and its kin, `full_tensor()` and `redistribute()` of a DTensor,
+`torch.distributed.checkpoint.save`, DeepSpeed's `save_checkpoint`, `fabric.save`, `consolidate_state_dict` of
+ZeroRedundancyOptimizer, `accelerator.save_state`.
 
 ## Why is this bad?
 The guard that is right for a plain model, `if rank == 0`, stops here: rank zero asks the others for their shards, and
@@ -97,6 +98,67 @@ VALID = (
     else:
         model.state_dict()
     """,
+    """
+    # alone
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("nccl")
+    model = Net()
+    fully_shard(model)
+    whole = {}
+    for name, value in model.state_dict().items():
+        value = value.full_tensor()
+        if dist.get_rank() == 0:
+            whole[name] = value.cpu()
+    if dist.get_rank() == 0:
+        torch.save(whole, "model.pt")
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("nccl")
+    mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+    sharded, whole = Net(), DDP(Net())
+    fully_shard(sharded, mesh=mesh["shard"])
+    if mesh.get_local_rank("replicate") == 0:
+        print({name: value.full_tensor() for name, value in sharded.state_dict().items()})
+    if dist.get_rank() == 0:
+        options = StateDictOptions(full_state_dict=True)
+        torch.save(get_model_state_dict(whole, options=options), "model.pt")
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    # A helper for both kinds of tensors, and here it is the plain one.
+    def save(state, path):
+        for name, tensor in state.items():
+            if hasattr(tensor, "full_tensor"):
+                state[name] = tensor.full_tensor()
+        torch.save(state, path)
+
+    dist.init_process_group("nccl")
+    model = Net()
+    if dist.get_rank() == 0:
+        save(model.state_dict(), "initial.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    # Not DTensor's, and asked for on rank zero alone: nobody waits.
+    class Fleet:
+        def redistribute(self, factor):
+            return factor
+
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        print(Fleet().redistribute(2), unknown_fleet.redistribute(2))
+    dist.destroy_process_group()
+    """,
 )
 INVALID = (
     """
@@ -133,7 +195,41 @@ INVALID = (
     if accelerator.is_main_process:
         accelerator.save_state("state")  # expect
     """,
+    """
+    # alone
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate
+
+    def save(model, path):
+        whole = {name: value.full_tensor() for name, value in model.state_dict().items()}
+        torch.save(whole, path)
+
+    dist.init_process_group("nccl")
+    model = Net()
+    fully_shard(model)
+    if dist.get_rank() == 0:
+        save(model, "model.pt")  # expect
+    if dist.get_rank() == 0:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        torch.save(get_model_state_dict(model, options=options), "model.pt")  # expect
+    if dist.get_rank() == 0:
+        print(model.layer.weight.redistribute(placements=[Replicate()]))  # expect
+    dist.destroy_process_group()
+    """,
+    """
+    # alone
+    from somewhere import model
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):  # expect
+            torch.save(model.state_dict(), "model.pt")
+    dist.destroy_process_group()
+    """,
 )
+_OF_TENSORS = ("full_tensor", "redistribute")
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -143,6 +239,8 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in calls:
         reach = fact.under_split
         if fact.who not in PARTIAL or reach in reported or program.mentions(mentions.OWN_SHARD):
+            continue
+        if fact.name in _OF_TENSORS and _may_be_whole(fact):
             continue
         if any(
             other.name == fact.name and complementary(fact.who, other.who) and fact.same_fork(other)
@@ -170,6 +268,11 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
+def _may_be_whole(fact: facts.ShardedState) -> bool:
+    """Whether the tensor may lie in shards on these ranks alone, those of its mesh, or in none, as `hasattr` asks."""
+    return fact.who == "some" or (fact.hangs_on_unknown and not fact.sure)
+
+
 _WAITS = "the state lies in shards on every rank: it waits for the others for ever; call it on all ranks"
 
 
@@ -178,7 +281,9 @@ def _judged(program: Program, fact: facts.ShardedState) -> tuple[str, str]:
     if fact.sure is not True:
         severity = INFO if fact.is_open else WARNING
         return severity, "under DeepSpeed or FSDP it needs every rank and hangs; call it on all ranks"
-    return INFO if fact.is_open or _is_one_of_several(program, fact) else ERROR, _WAITS
+    if _is_one_of_several(program, fact) or (fact.name in _OF_TENSORS and fact.hangs_on_unknown):
+        return INFO, _WAITS
+    return WARNING if fact.is_open else ERROR, _WAITS
 
 
 def _is_one_of_several(program: Program, fact: facts.ShardedState) -> bool:

@@ -72,6 +72,7 @@ def train(args, device):
     # mutant DDP312: (model) -> (DDP(model)); also DDP501
     ddp_model = DDP(model)  # mutant DDP307 a: DDP -> torch.nn.DataParallel; at DataParallel(
     torch.manual_seed(args.seed + 1 + rank)  # and other noise on each rank  # mutant DDP205: 1 + rank -> 1
+    # mutant DDP508 a: insert if args.resume: torch.set_rng_state(state["rng"])
 
     dataset = TensorDataset(moons())
     # mutant DDP307 a: DistributedSampler(dataset, shuffle=True, drop_last=True, seed=args.seed) -> None
@@ -105,7 +106,7 @@ def train(args, device):
                 "model": ddp_model.module.state_dict(),  # mutant DDP501: .module ->
                 "ema": ema.state_dict(),
                 "optimizer": optimizer.state_dict(),
-                "step": step,
+                "step": step,  # mutant DDP508 a: step, -> step, "rng": torch.get_rng_state(),; at set_rng_state(
             }
             path = os.path.join(args.run_dir, "state.pt")
             torch.save(state, path + ".tmp")

@@ -32,6 +32,9 @@ def build_dataset(n=384):
 
 def shard(model, device_type):
     mesh = init_device_mesh(device_type, (dist.get_world_size(),))
+    # mutant DDP210 ab: insert from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+    # mutant DDP210 a: insert parallelize_module(model.encoder, mesh, {"0": ColwiseParallel()}); at DistributedSampler(
+    # mutant DDP210 b: insert parallelize_module(model.decoder, mesh, {"2": ColwiseParallel()}); at DistributedSampler(
     fully_shard(model.encoder, mesh=mesh)
     fully_shard(model.decoder, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -46,11 +49,13 @@ def save_full(model, path):
         # mutant DDP401: insert dist.barrier()
         os.makedirs(os.path.dirname(path), exist_ok=True)
         torch.save(weights, path)
+    # mutant DDP507: insert print("saved", len(torch.load(path, map_location="cpu", weights_only=True)), "tensors")
 
 
 def train(args, device):
     torch.manual_seed(args.seed)
     dataset = build_dataset()
+    # mutant DDP209: drop_last=True -> drop_last=True, seed=args.seed + dist.get_rank()
     sampler = DistributedSampler(dataset, shuffle=True, drop_last=True)
     # mutant DDP202: sampler=sampler -> shuffle=True  # mutant DDP203: drop_last=True -> drop_last=True, shuffle=True
     loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler, drop_last=True)
@@ -63,7 +68,9 @@ def train(args, device):
             x = x.to(device)
             loss = nn.functional.mse_loss(model(x), x)
             # mutant DDP404: insert if not torch.isfinite(loss): continue
-            loss.backward()
+            # mutant DDP322: insert model.require_backward_grad_sync = False
+            # mutant DDP322: with model.no_sync(): ...
+            loss.backward()  # mutant DDP404: if torch.isfinite(loss): ...
             optimizer.step()
             optimizer.zero_grad()
             total += loss.detach()

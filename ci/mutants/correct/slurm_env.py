@@ -76,6 +76,7 @@ class Recurrent(nn.Module):
 
 def save(network, optimizer, epoch):
     os.makedirs(os.path.dirname(CHECKPOINT), exist_ok=True)
+    # mutant DDP508 a: "epoch": epoch -> "epoch": epoch, "rng": torch.get_rng_state(); at set_rng_state(
     content = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
     torch.save(content, CHECKPOINT + ".tmp")
     os.replace(CHECKPOINT + ".tmp", CHECKPOINT)
@@ -91,6 +92,7 @@ def train(rank, local_rank, device):
         network.load_state_dict(content["network"])
         optimizer.load_state_dict(content["optimizer"])
         first = content["epoch"] + 1
+        # mutant DDP508 a: insert torch.set_rng_state(content["rng"].cpu())
     dist.barrier()  # nobody writes before all have read  # mutant DDP401: if dist.get_rank() == 0: ...
     # mutant DDP312: network -> DistributedDataParallel(network); also DDP501
     ddp = DistributedDataParallel(network, device_ids=[local_rank] if device.type == "cuda" else None)

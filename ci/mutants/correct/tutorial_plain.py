@@ -24,6 +24,7 @@ def demo_basic():
     features = torch.randn(200, 10)
     labels = features.mean(dim=1, keepdim=True)
     dataset = TensorDataset(features, labels)
+    # mutant DDP209: (dataset) -> (dataset, seed=dist.get_rank())
     sampler = DistributedSampler(dataset)  # mutant DDP307 a: DistributedSampler(dataset) -> None
     # mutant DDP203: sampler=sampler -> sampler=sampler, shuffle=True
     loader = DataLoader(dataset, batch_size=20, sampler=sampler)  # mutant DDP202: sampler=sampler -> shuffle=True
@@ -53,6 +54,7 @@ def demo_basic():
     if rank == 0:  # mutant DDP502: dedent  # mutant DDP503: rank -> int(os.environ["LOCAL_RANK"])
         # mutant DDP401: insert dist.barrier()
         torch.save(ddp_model.module.state_dict(), "model_tutorial.pt")  # mutant DDP501: .module ->
+    # mutant DDP507: insert print(len(torch.load("model_tutorial.pt", map_location="cpu")))
     dist.barrier()  # mutant DDP307 a: delete  # mutant DDP401: if dist.get_rank() == 0: ...
 
 
