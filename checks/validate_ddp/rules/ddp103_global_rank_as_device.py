@@ -179,6 +179,8 @@ def _rank_argument(call: Call) -> str | None:
 def _is_global_rank(fact: facts.Device) -> bool:
     parts = [*bare(fact.device), *reaching(fact.device)]
     ranks = [part for part in parts if isinstance(part, Rank)]
+    if fact.who == "zero":
+        return False  # its local rank is zero as well
     return bool(ranks) and all(rank.scope == "global" and rank.sure for rank in ranks)
 
 

@@ -39,7 +39,7 @@ from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, Wor
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rules.proposing import propose, unless_guessed
+from validate_ddp.rules.proposing import propose
 
 TRIGGER = facts.ProcessGroup
 SEVERITIES = (WARNING, ERROR, INFO)
@@ -118,10 +118,10 @@ def check(program: Program) -> Iterator[Proposal]:
         message = _mixed(program, fact, fact.rank, size)
         if message is None:
             continue
-        severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if _of_several_nodes(program) else WARNING
+        severity = ERROR if _of_several_nodes(program) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
-        yield propose(program, fact, severity, message)
+        yield propose(program, fact, severity, message, guessed=_is_guessed(fact.rank, size))
 
 
 def _is_guessed(*values: Value) -> bool:

@@ -52,7 +52,7 @@ from validate_ddp.record.leaving import by_batches, ended, gone
 from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import divergences
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
-from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.Exit
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -207,7 +207,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact,
-            INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed),
+            INFO if _is_open(fact) else ERROR,
             f"`{fact.name}` on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
             evidence=[*kept_apart(fact), place(waiting.site, "the others wait here")],
         )._replace(expects=("statement", ""))

@@ -8,7 +8,7 @@ It is an error for the state of a model or of its training, where the path and t
 equal on every rank: made of constants, options, configuration and counters of epochs or steps. It is a warning where
 the path is not known, where ranks may differ about whether they come here (a loss, a look at the disk), or where each
 may hold a part of what is written (FSDP, DeepSpeed, tensor and pipeline parallel). A path with a rank in it, also that
-within a group or a mesh, is left alone.
+within a group or a mesh, is left alone. Where ranks only append to a file, nothing is lost, and it is an advice.
 
 ## Why is this bad?
 The ranks write into one file at the same time: the result can be a mix of both, and a reader can find it half written.
@@ -59,13 +59,14 @@ from validate_ddp.rules.sharing import (
     is_one_path,
     is_own_elsewhere,
     may_be_sharded,
+    only_adds,
 )
 
 _NOT_OF_ALL = frozenset({Flag.PROCESS_FIRST, Flag.DATASET, Flag.LOCKED, Flag.ANY_ERROR})
 """Surroundings in which ranks take turns, write what they happen to come across first (a cache of samples), or are
 those that met an error: what one of them writes then, the others do not have."""
 TRIGGER = facts.Save
-SEVERITIES = (ERROR, WARNING)
+SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
 TELLING = Telling("no path that two ranks write")
@@ -143,10 +144,11 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
         what = "this checkpoint" if checkpoint else "this file"
+        severity = INFO if only_adds(fact) else ERROR if checkpoint and not doubts else WARNING
         yield propose(
             program,
             fact,
-            WARNING if doubts or not checkpoint else ERROR,
+            severity,
             _message(fact, what, may_be_sharded(program, fact)),
             evidence=[place(site, "called from here") for site in fact.chain[-1:]],
             fix=_fix(program, fact, doubts),
@@ -168,6 +170,8 @@ def _message(fact: facts.Save, what: str, in_parts: bool) -> str:
     where, instead = "to the same path", "guard it with rank zero"
     if not is_one_path(fact):
         where, instead = "to what looks like one path", "guard it with rank zero, or put the rank into the path"
+    if only_adds(fact):
+        return f"{who} appends to {what}: what each adds stands there among that of the others"
     if in_parts:  # a guard would lose the other ranks' parts
         instead = "put the rank into the path, or gather the whole state for rank zero"
     return f"{who} writes {what} {where} (`{fact.name}`); {instead}"
