@@ -28,7 +28,7 @@ DEVICE_BY_OTHERS = Mention(
     "cuda.device(",
     "deepspeed",
     "accelerat",
-    "HfArgumentParser",
+    "TrainingArguments",
     case='os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)',
     otherwise="a process that sees one device only is told to choose it",
 )

@@ -14,6 +14,7 @@ from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Expression, Node, Statement
 from validate_ddp.source.traversal import bodies_of, children, is_same, last_name, statement_call, walk
 
+
 def can_be_left_out(program: Program, fact: Fact) -> bool:
     """Whether the statement gives no name a value that what follows could need, and the function leaves its file be."""
     body = program.body(fact.site.path)
