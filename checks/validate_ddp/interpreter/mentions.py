@@ -132,9 +132,11 @@ EACH_NODE = Mention(
     otherwise="saves for each node's own disk count as a collision",
 )
 ON_CPU = Mention(
-    "the checkpoint is put together from shards, and holds CPU tensors",
+    "the checkpoint is put together from shards, or gathered on the CPU, and holds CPU tensors",
     "dcp_to_torch_save",
     "merge_fsdp_weights",
+    "offload_to_cpu=True",
+    "cpu_offload=True",
     case="dcp_to_torch_save(folder, path)",
     otherwise="a load of CPU tensors counts as one that fills GPU 0",
 )

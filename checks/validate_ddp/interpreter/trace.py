@@ -98,6 +98,8 @@ class Program:
         """
         if self._is_one_process:
             return bool(self._starts)
+        if self._is_group_of_one:
+            return False
         return any(
             isinstance(fact, (facts.Launch, facts.Sampler))
             or (isinstance(fact, facts.ProcessGroup) and not (fact.name == "destroy" and fact.hangs_on_unknown))
@@ -164,6 +166,13 @@ class Program:
         if Flag.ALONE in fact.flags:
             return False
         return Flag.SPAWNED in fact.flags or not (self._starts or self._is_one_process)
+
+    @property
+    def _is_group_of_one(self) -> bool:
+        """Whether the only group that is ever started has one rank, whatever the launch, and nothing starts others."""
+        of_one = [fact for fact in self.facts(facts.WorldOfOne) if fact.name == "init"]
+        several = self._starts or any(fact.name == "init" for fact in self.facts(facts.ProcessGroup))
+        return bool(of_one) and not several
 
     @property
     def _is_one_process(self) -> bool:

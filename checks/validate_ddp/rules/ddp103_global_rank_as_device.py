@@ -133,6 +133,8 @@ def _fix(program: Program, uses: list[facts.Device]) -> Fix | None:
     if local is None:
         if program.mentions(mentions.NO_LOCAL_RANK):
             return None  # these launchers set no LOCAL_RANK
+        if path != program.entry:
+            return None  # a library, which other launchers start too
         environ = written(body, "os.environ", place)
         if environ is None:
             environ, imports = "os.environ", (Edit("add_import", path, place, "import os"),)

@@ -167,6 +167,8 @@ def _fix(fact: facts.Option) -> Fix | None:
     parser = fact.parser
     if not parser or constant(fact.required) is True:
         return None
+    if fact.default and constant(fact.default) not in (0, None):
+        return None  # -1 says that there is one process: zero would start a group for it
     path, statement = fact.site.path, fact.site.statement
     source = 'int(os.environ.get("LOCAL_RANK", 0))'
     edits = (

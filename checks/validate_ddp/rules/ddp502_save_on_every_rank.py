@@ -198,7 +198,16 @@ def _fix(program: Program, fact: facts.Save, doubts: int) -> Fix | None:
     condition, imports = found
     edit = Edit("guard", fact.site.path, fact.site.statement, condition)
     safe = not doubts and is_equal(fact) and program.has_seen_all(fact) and goes_unnoticed(program, fact)
+    safe = safe and not _speaks_of_ranks(program, fact)
     return Fix(f"write on rank zero only: `if {condition}:`", safe, (*imports, edit))
+
+
+def _speaks_of_ranks(program: Program, fact: facts.Save) -> bool:
+    """Whether the write, its path in it, or a condition around it names a rank, of whatever kind."""
+    from validate_ddp.interpreter.names import ASKS_FOR_RANK
+
+    sites = [fact.site, *(guard.site for guard in fact.guards)]
+    return any(ASKS_FOR_RANK.matches(program.text(site)) for site in sites)
 
 
 def observe(run: Run) -> Seen:

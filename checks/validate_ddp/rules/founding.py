@@ -25,8 +25,10 @@ def is_doubtful(fact: Fact) -> bool:
 
     A way out on what a rank alone has computed (``Exit.subject``) is all the same what its finding says.
     """
+    if Flag.HANDLER in fact.flags:
+        return True
     if fact.who in PARTIAL:
         return fact.is_guessed or fact.is_open
-    if Flag.HANDLER in fact.flags or any(guard.who == "unclear" for guard in fact.guards):
+    if any(guard.who == "unclear" for guard in fact.guards):
         return True
     return fact.divides is not None and not (isinstance(fact, facts.Exit) and bool(fact.subject))
