@@ -287,9 +287,11 @@ def test_a_copy_of_the_ranks_own_file_keeps_its_name_in_the_folder(source: str, 
     assert len(found) == count
 
 
-def test_no_rule_speaks_where_the_only_group_has_one_rank(lint: Any) -> None:
-    script = HEAD.replace('"gloo")', '"gloo", rank=0, world_size=1)') + f"torch.save({STATE}, 'model.pt')\n"
-    assert lint.body(script.replace("DDP(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)").partition("loader")[0]) == []
+@pytest.mark.parametrize(("ranks", "codes"), [(1, set()), (2, {"DDP502"})])
+def test_no_rule_speaks_where_the_only_group_has_one_rank(ranks: int, codes: set[str], lint: Any) -> None:
+    start = f'dist.init_process_group("gloo", rank=0, world_size={ranks})\nmodel = torch.nn.Linear(2, 2)\n'
+    train = "for epoch in range(3):\n    model(torch.ones(2)).sum().backward()\n"
+    assert lint.body(f"{start}{train}torch.save(model.state_dict(), 'model.pt')\n").codes == codes
 
 
 ONE_PROCESS = {

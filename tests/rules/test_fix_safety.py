@@ -81,7 +81,7 @@ writer.add_scalar("loss", {value}, 1)
 RANKS_NAMED = {
     "nowhere": ("if args.save:", "args.out", True),
     "in the path": ("if args.save:", "args.out_of_shard_rank", False),
-    "in a condition": ("if args.save_on_main:", "args.out", False),
+    "in a condition": ("if args.only_on == 'rank 0':", "args.out", False),
 }
 
 
