@@ -215,3 +215,20 @@ if is_first(args):
 dist.destroy_process_group()
 """
     assert lint(lint.imports + script) == []
+
+
+def test_one_device_made_of_the_rank_is_one_finding_where_it_is_first_used(lint: Any) -> None:
+    script = """
+def move(batch, device):
+    return batch.to(device)
+
+
+dist.init_process_group("nccl")
+device = f"cuda:{dist.get_rank()}"
+model = torch.nn.Linear(1, 1).to(device)
+move(torch.ones(1), device)
+dist.destroy_process_group()
+"""
+    (found,) = lint(lint.imports + script, "DDP103")
+    assert "Linear" in (lint.imports + script).splitlines()[found.line - 1]
+    assert found.fix is None and len(found.evidence) == 1
