@@ -143,7 +143,12 @@ class Program:
         own = [fact.device for fact in self.facts(facts.Device) if fact.site.path == self.entry and fact.who == "all"]
         names = [constant(device) for device in own]
         named = [name for name in names if isinstance(name, str) and name.startswith("cuda:")]
-        return bool(named) and len(named) == len(names) and not self.facts(facts.Sampler) and not self._parts_ranks
+        return (
+            bool(named)
+            and len(named) == len(names)
+            and not self.facts(facts.Sampler, facts.Wrap)
+            and not self._parts_ranks
+        )
 
     @property
     def _meets_perhaps(self) -> bool:
