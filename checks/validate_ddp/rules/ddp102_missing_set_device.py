@@ -26,7 +26,8 @@ dist.barrier()
 ## Fix safety
 The fix chooses the device of the local rank, where there are GPUs, before the early collective, or before the process
 group is initialised where none is chosen at all. It takes the script's own local rank if there is one, else torchrun's
-`LOCAL_RANK`; it is unsafe, since another launcher may not set that.
+`LOCAL_RANK`; it is unsafe, since another launcher may not set that. There is none where the script starts its ranks
+itself and has no local rank there.
 
 ## References
 - [barrier](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.barrier)

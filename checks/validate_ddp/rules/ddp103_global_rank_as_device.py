@@ -22,7 +22,8 @@ model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
 
 ## Fix safety
 The fix uses a local rank that the code has there, else `int(os.environ["LOCAL_RANK"])`, which torchrun sets. It is
-unsafe, since other launchers set other variables.
+unsafe, since other launchers set other variables. There is none for a device that the rank went into before, since
+what else goes there would stay on another, nor in a file that scripts import, where the code has no local rank.
 
 ## References
 - [torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)

@@ -28,7 +28,8 @@ torch.cuda.set_device(args.local_rank)
 
 ## Fix safety
 The fix sets the option's default from `LOCAL_RANK`. It is unsafe, since the script then believes to be distributed
-wherever that variable is set.
+wherever that variable is set. There is none where the default is another number than zero, which stands for a run that
+is not distributed.
 
 ## References
 - [torchrun: transitioning from torch.distributed.launch](https://docs.pytorch.org/docs/stable/elastic/run.html)

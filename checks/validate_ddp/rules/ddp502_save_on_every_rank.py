@@ -32,7 +32,8 @@ has there, else `dist.get_rank() == 0`. It is safe for a `torch.save` of a state
 path that is known to be one, which reaches no collective and whose file no rank reads, copies or renames afterwards,
 in a program that looks for no files by itself (`glob`, `subprocess`, ...); else it is unsafe, since the other ranks may
 wait for each other or miss the file. There is none where the others' part would be lost: of sharded state, of appended
-lines, where another caller of this statement puts a rank into the path.
+lines, where another caller of this statement puts a rank into the path; and none is safe where the write or a
+condition around it names a rank.
 
 ## References
 - [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)

@@ -1,7 +1,9 @@
 """`torch.load` without `map_location`, on every rank.
 
 ## What it does
-Looks for `torch.load(path)` that every rank calls and whose content goes into a `load_state_dict`.
+Looks for `torch.load(path)` that every rank calls and whose content goes into a `load_state_dict`. Files of the rank's
+own, weights that are handed out under their hash (`vgg19-dcbb9e9d.pth`), states without tensors (of a sampler, a
+scheduler) and states that were gathered on the CPU are left alone.
 
 ## Why is this bad?
 Tensors go back to the device that they were saved from: rank zero's GPU. Each rank then puts its own copy of the whole
