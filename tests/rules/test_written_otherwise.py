@@ -40,3 +40,30 @@ def test_nothing_changes(lint: Any, unit: str) -> None:
     before = found(lint, texts, "before")
     after = {name: found(lint, way(texts), f"after{number}") for number, (name, way) in enumerate(WAYS.items())}
     assert after == dict.fromkeys(after, before)
+
+
+NUMBERED = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--NAME")
+cfg = parser.parse_args()
+dist.init_process_group("nccl")
+model = torch.nn.Linear(1, 1)
+sampler = None
+if TEST:
+    model = DDP(model)
+    sampler = DistributedSampler(range(8))
+loader = DataLoader(range(8), sampler=sampler)
+for epoch in range(3):
+    for batch in loader:
+        model(batch).sum().backward()
+    if TEST:
+        torch.save(model.module.state_dict(), "model.pt")
+if TEST and dist.get_rank() == 0:
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("test", ["cfg.NAME", "not cfg.NAME", "cfg.NAME is not None", "cfg.NAME >= 0"])
+def test_whether_to_use_a_gpu_is_a_setting_like_any_other(lint: Any, test: str) -> None:
+    said = [lint.body(NUMBERED.replace("TEST", test).replace("NAME", name)).told for name in ("gpu", "flag")]
+    assert said[0] == said[1] and ("DDP401", "error") in said[0]

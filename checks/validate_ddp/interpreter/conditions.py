@@ -127,7 +127,7 @@ def test(machine: Machine, node: Expression) -> Truth:
             _undecided(machine, operands)
         machine.premised |= isinstance(truth, bool) and premise.is_taken(operands)
         return truth
-    value = machine.evaluate(node)
+    value = _settings(machine.evaluate(node))
     truth = truth_of(value)
     machine.premised |= isinstance(truth, bool) and premise.is_taken(value)
     if truth is None and isinstance(node, (Name, Attribute)):
@@ -194,14 +194,27 @@ def any_of(truths: list[Truth]) -> Truth:
 def compared(machine: Machine, node: Compare) -> tuple[Truth, Value]:
     """What a comparison is, and its operands."""
     left_node = node.left
-    operands = left = machine.evaluate(left_node)
+    left = machine.evaluate(left_node)
+    operands: Value = ()
     truths: list[Truth] = []
     for operator, right_node in zip(node.ops, node.comparators, strict=True):
         right = machine.evaluate(right_node)
+        if operator not in _EQUALITIES or constant(right) is None or constant(left) is None:
+            left, right = _settings(left), _settings(right)  # `if args.gpu >= 0:`
+        operands += left
         truths.append(False if _never(left_node, operator, right_node) else _compared(left, operator, right))
         left, left_node = right, right_node
-        operands += right
-    return all_of(truths), operands
+    return all_of(truths), operands + left
+
+
+def _settings(value: Value) -> Value:
+    """What is asked of a setting called after a device, other than which it is, as of any other: whether to use one."""
+    return tuple(
+        Opaque(atom.named, alike=True)
+        if isinstance(atom, Rank) and atom.alike and atom.named in DEVICE_NUMBER.words
+        else atom
+        for atom in value
+    )
 
 
 def _never(left: Expression, operator: str, right: Expression) -> bool:
