@@ -95,9 +95,7 @@ def _lost(machine: Machine, name: str, call: Call) -> facts.Lost:
 
 
 def _deepspeed(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    # DeepSpeed wraps by itself: what DDP has wrapped before is of the script's other way of training.
     inner = call.value("model")
-    inner = unwrapped(inner) if any(isinstance(atom, DDP) for atom in inner) else inner
     engine = Engine(call.site, inner=inner)
     machine.record(facts.Launch("deepspeed"), call.site)
     machine.record(facts.Wrap("engine", wrapper=(engine,), inner=inner), call.site)
