@@ -72,7 +72,7 @@ def is_alike(seed: Value) -> bool:
     """Whether the seed is a constant, or an option for seeds, with constants added perhaps: the same on every rank."""
     return bool(seed) and all(
         (isinstance(atom, Const) and type(atom.value) is int)
-        or (isinstance(atom, Opaque) and (atom.alike or (not reaching((atom,)) and _is_told(atom.name))))
+        or (isinstance(atom, Opaque) and not reaching((atom,)) and _is_told(atom.name))
         for atom in bare(seed)
     )
 
