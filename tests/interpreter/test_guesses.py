@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from validate_ddp.findings import ERROR
-from validate_ddp.interpreter import mentions, names, names_of_training
+from validate_ddp.interpreter import mentions, names, names_of_training, premise
 from validate_ddp.interpreter.guess import Guess
 from validate_ddp.interpreter.mentions import Mention
 
@@ -78,10 +78,6 @@ def script(case: str, body: str) -> str:
     return HEAD.replace("CASE", "\n            ".join(lines)) + "\nwork(torch.nn.Linear(1, 1), None)\n"
 
 
-PRESUMED = (names.DISTRIBUTED_FLAG, names.WORLD_SIZE, names.DEVICES)
-"""What the walk takes for granted: the launch has several ranks. A condition on that is as if it were not there."""
-
-
 def neutral(guess: Guess) -> str:
     """The case where each name that the guess rests on says nothing."""
     last = {whole.removesuffix("()").rpartition(".")[2] for whole in said(guess)} if guess.of != "text" else set()
@@ -99,5 +95,5 @@ def test_no_name_alone_leads_to_an_error(lint: Any, guess: Guess, body: str) -> 
         return {(each.code, each.line) for each in lint.body(script(case, body)) if each.severity == ERROR}
 
     assert neutral(guess) != guess.case
-    others = errors(neutral(guess)) | (errors("if True:") if guess in PRESUMED else set())
+    others = errors(neutral(guess)) | (errors("if True:") if guess in premise.NAMED else set())
     assert errors(guess.case) <= others

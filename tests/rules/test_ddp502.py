@@ -276,7 +276,20 @@ def test_a_path_made_by_a_function_that_is_walked_no_more_keeps_its_rank(lint: A
 
 def test_lines_that_each_rank_appends_are_not_left_to_one(lint: Any) -> None:
     (finding,) = lint.body(HEAD + "with open('log.txt', 'a') as file:\n    file.write('x')\n").of("DDP502")
-    assert finding.fix is None
+    assert finding.fix is None and finding.severity == "info" and "guard" not in finding.message
+
+
+@pytest.mark.parametrize(("source", "count"), [("f'trace_{dist.get_rank()}.json'", 0), ("'trace.json'", 1)])
+def test_a_copy_of_the_ranks_own_file_keeps_its_name_in_the_folder(source: str, count: int, lint: Any) -> None:
+    found = lint.body(HEAD + f"import shutil\nshutil.copy({source}, args.out)\n").of("DDP502")
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(("ranks", "codes"), [(1, set()), (2, {"DDP502"})])
+def test_no_rule_speaks_where_the_only_group_has_one_rank(ranks: int, codes: set[str], lint: Any) -> None:
+    start = f'dist.init_process_group("gloo", rank=0, world_size={ranks})\nmodel = torch.nn.Linear(2, 2)\n'
+    train = "for epoch in range(3):\n    model(torch.ones(2)).sum().backward()\n"
+    assert lint.body(f"{start}{train}torch.save(model.state_dict(), 'model.pt')\n").codes == codes
 
 
 ONE_PROCESS = {

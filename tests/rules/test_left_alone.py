@@ -100,6 +100,72 @@ else:
     closure()
 dist.destroy_process_group()
 """,
+    "weights that are handed out": """
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+model.module.load_state_dict(torch.load(os.path.join("weights", "vgg19-dcbb9e9d.pth")))
+model(torch.ones(1, 2)).sum().backward()
+dist.destroy_process_group()
+""",
+    "the state of a sampler": """
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+order = DistributedSampler(range(8))
+order.load_state_dict(torch.load("order.pt"))
+model(torch.ones(1, 2)).sum().backward()
+dist.destroy_process_group()
+""",
+    "a state gathered on the CPU": """
+from torch.distributed.fsdp import FullStateDictConfig
+
+KINDS = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+dist.init_process_group("gloo")
+model = DDP(torch.nn.Linear(2, 2))
+model.module.load_state_dict(torch.load("last.pt"))
+model(torch.ones(1, 2)).sum().backward()
+dist.destroy_process_group()
+""",
+    "an order by a generator of its own": """
+import numpy as np
+
+class Shuffled(torch.utils.data.Dataset):
+    def __init__(self):
+        self.order = self.build()
+
+    def build(self):
+        order = np.arange(8)
+        np.random.Generator(np.random.PCG64(seed=3)).shuffle(order)
+        return order
+
+    def __getitem__(self, index):
+        return self.order[index]
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(2, 2))
+data = Shuffled()
+sampler = DistributedSampler(data)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for batch in DataLoader(data, sampler=sampler):
+        model(batch).sum().backward()
+dist.destroy_process_group()
+""",
+    "a model that either DDP or DeepSpeed wraps": """
+import deepspeed
+
+args = argparse.ArgumentParser().parse_args()
+dist.init_process_group("nccl")
+model = torch.nn.Linear(2, 2)
+if args.engine == "ddp":
+    model = DDP(model.cuda(int(os.environ["LOCAL_RANK"])))
+if args.engine == "deepspeed":
+    model, _, _, _ = deepspeed.initialize(args=args, model=model)
+model(torch.ones(1, 2)).sum().backward()
+if args.engine == "ddp" and dist.get_rank() == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+""",
     "the rank as a field of a configuration": """
 class Config:
     rank = object()
@@ -149,3 +215,20 @@ if is_first(args):
 dist.destroy_process_group()
 """
     assert lint(lint.imports + script) == []
+
+
+def test_one_device_made_of_the_rank_is_one_finding_where_it_is_first_used(lint: Any) -> None:
+    script = """
+def move(batch, device):
+    return batch.to(device)
+
+
+dist.init_process_group("nccl")
+device = f"cuda:{dist.get_rank()}"
+model = torch.nn.Linear(1, 1).to(device)
+move(torch.ones(1), device)
+dist.destroy_process_group()
+"""
+    (found,) = lint(lint.imports + script, "DDP103")
+    assert "Linear" in (lint.imports + script).splitlines()[found.line - 1]
+    assert found.fix is None and len(found.evidence) == 1

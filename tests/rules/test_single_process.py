@@ -142,6 +142,17 @@ if dist.get_rank() == 0:
     MPI.COMM_WORLD.bcast(1)
 dist.destroy_process_group()
 """
+WRITER = """
+args = argparse.ArgumentParser().parse_args()
+if TEST:
+    dist.init_process_group("nccl")
+    dist.all_reduce(torch.ones(1))
+vectors = torch.nn.Linear(4, 4).to(torch.device("DEVICE"))(torch.ones(2, 4))
+with open("out.json", "w") as stream:
+    json.dump(vectors, stream)
+if dist.is_initialized():
+    dist.destroy_process_group()
+"""
 CONFIGURED = """
 from dataclasses import dataclass
 
@@ -197,6 +208,15 @@ SILENT = {
     "a switch named gpu": _case("DDP506", SWITCH, KIND='action="store_true"'),
     "an option named gpu": _case("DDP506", SWITCH, KIND="type=int"),
     "a prepared loader": _case("DDP201", PREPARED, MADE="model, loader = accelerator.prepare(model, loader)"),
+    "a tool on one GPU that it names": _case("DDP502", WRITER, DEVICE="cuda:0", TEST="'RANK' in os.environ"),
+    "a backend of several": _case("DDP502", WRITER, DEVICE="cuda", TEST="args.backend == 'megatron'"),
+    "the rank as device of rank zero": _case(
+        "DDP103",
+        DEVICE,
+        BEFORE="",
+        MORE="",
+        DEVICE="0)\nif dist.get_rank() == 0:\n    torch.ones(1).cuda(dist.get_rank()",
+    ),
     "MPI under torchrun": _case("DDP401", MPI, BEFORE='torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'),
     "a rank in a configuration": _case("DDP502", CONFIGURED, TEST="rank > 0"),
 }
@@ -211,6 +231,7 @@ FOUND = {
     "the rank as device": _case("DDP103", DEVICE, BEFORE="", MORE="", DEVICE="dist.get_rank()"),
     "an unprepared loader": _case("DDP201", PREPARED, MADE="model = accelerator.prepare(model)"),
     "MPI": _case("DDP401", MPI, BEFORE='os.environ["RANK"] = str(MPI.COMM_WORLD.Get_rank())'),
+    "a tool on its GPU": _case("DDP502", WRITER, DEVICE="cuda", TEST="'RANK' in os.environ"),
     "another field": _case("DDP502", CONFIGURED, TEST="path"),
 }
 

@@ -18,7 +18,7 @@ from validate_ddp.interpreter import (
 from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Container, Dict, Fields, Mapping, Options, Settings
-from validate_ddp.interpreter.training import Accelerator, BatchSampler, Loader, Mesh, Wrapper
+from validate_ddp.interpreter.training import DDP, Accelerator, BatchSampler, Engine, Loader, Mesh, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Class,
@@ -159,7 +159,7 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
     if name in atom.fields and not isinstance(atom, Container):
         return configuration.overridable(name, atom.fields[name]) if isinstance(atom, Settings) else atom.fields[name]
     if isinstance(atom, Wrapper) and name == "module":
-        return atom.inner
+        return _inside(atom)
     if isinstance(atom, Wrapper):  # other attributes are the wrapper's own: DDP forwards none
         return (Opaque(name, ()),)
     known = machine.registry.attribute(atom, name)
@@ -178,6 +178,16 @@ def _resource(machine: Machine, atom: Resource, name: str) -> Value:
     if isinstance(atom, Mapping):
         return roles.suggested(name, alike=isinstance(atom, Options))
     return roles.suggested(name, carried_by((atom,)))
+
+
+def _inside(wrapper: Wrapper) -> Value:
+    """What is wrapped. DeepSpeed wraps by itself: what DDP has wrapped is of the script's other way of training."""
+    if not isinstance(wrapper, Engine):
+        return wrapper.inner
+    inner: Value = ()
+    for atom in wrapper.inner:
+        inner = join(inner, atom.inner if isinstance(atom, DDP) else (atom,))
+    return inner
 
 
 def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:

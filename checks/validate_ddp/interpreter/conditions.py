@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from validate_ddp.interpreter import metrics, ranks, roles, sameness, vocabulary
+from validate_ddp.interpreter import metrics, premise, ranks, roles, sameness, vocabulary
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import DEVICE_NUMBER
@@ -125,12 +125,15 @@ def test(machine: Machine, node: Expression) -> Truth:
         truth, operands = compared(machine, node)
         if truth is None:
             _undecided(machine, operands)
+        machine.premised |= isinstance(truth, bool) and premise.is_taken(operands)
         return truth
-    value = machine.evaluate(node)
+    value = _settings(machine.evaluate(node))
     truth = truth_of(value)
+    machine.premised |= isinstance(truth, bool) and premise.is_taken(value)
     if truth is None and isinstance(node, (Name, Attribute)):
         presumed = machine.presumed.get(flag_name(node))
         truth = roles.hinted(last_name(node)) if presumed is None else presumed
+        machine.premised |= isinstance(truth, bool)
         if truth is None and flag_name(node) in machine.agreed:
             metrics.decided(machine, value)
             return None
@@ -144,12 +147,26 @@ def _undecided(machine: Machine, operands: Value) -> None:
     metrics.decided(machine, operands)
 
 
-def asked(machine: Machine, node: Expression) -> tuple[Truth, bool]:
-    """What the condition is, and, where that is not known, whether the ranks may differ about it."""
-    before, machine.differs = machine.differs, False
+class Answer(NamedTuple):
+    """What a condition is, as the walk asks for it.
+
+    differs: where that is not known, whether the ranks may differ about it. premised: it is known because this is a
+    launch on several ranks.
+    """
+
+    truth: Truth
+    differs: bool
+    premised: bool
+
+
+def asked(machine: Machine, node: Expression) -> Answer:
+    """What the condition is in a distributed launch, and why."""
+    before = machine.differs, machine.premised
+    machine.differs = machine.premised = False
     truth = test(machine, node)
-    differs, machine.differs = machine.differs, before
-    return truth, truth is None and differs
+    differs, premised = machine.differs, machine.premised
+    machine.differs, machine.premised = before
+    return Answer(truth, truth is None and differs, truth is not None and premised)
 
 
 def all_of(truths: list[Truth]) -> Truth:
@@ -177,14 +194,27 @@ def any_of(truths: list[Truth]) -> Truth:
 def compared(machine: Machine, node: Compare) -> tuple[Truth, Value]:
     """What a comparison is, and its operands."""
     left_node = node.left
-    operands = left = machine.evaluate(left_node)
+    left = machine.evaluate(left_node)
+    operands: Value = ()
     truths: list[Truth] = []
     for operator, right_node in zip(node.ops, node.comparators, strict=True):
         right = machine.evaluate(right_node)
+        if operator not in _EQUALITIES or constant(right) is None or constant(left) is None:
+            left, right = _settings(left), _settings(right)  # `if args.gpu >= 0:`
+        operands += left
         truths.append(False if _never(left_node, operator, right_node) else _compared(left, operator, right))
         left, left_node = right, right_node
-        operands += right
-    return all_of(truths), operands
+    return all_of(truths), operands + left
+
+
+def _settings(value: Value) -> Value:
+    """What is asked of a setting called after a device, other than which it is, as of any other: whether to use one."""
+    return tuple(
+        Opaque(atom.named, alike=True)
+        if isinstance(atom, Rank) and atom.alike and atom.named in DEVICE_NUMBER.words
+        else atom
+        for atom in value
+    )
 
 
 def _never(left: Expression, operator: str, right: Expression) -> bool:

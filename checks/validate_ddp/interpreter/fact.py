@@ -38,6 +38,7 @@ class Guard(NamedTuple):
     every: of an unknown one, in which turns of a loop it holds (``turns``), where that is known.
     sure: which ranks pass is no guess from a name.
     apart: of an unknown one, whether ranks may differ about it: it hangs on more than options and counters.
+    premised: it holds because several ranks run, which the walk takes for granted (``premise``).
     """
 
     who: Who
@@ -48,6 +49,7 @@ class Guard(NamedTuple):
     every: str = ""
     sure: bool = True
     apart: bool = False
+    premised: bool = False
 
 
 class Flag(Enum):

@@ -38,7 +38,8 @@ class ProcessGroup(Fact, untold="deepspeed timeout_text one_node world_size_text
 
 
 class WorldOfOne(Fact):
-    """The script gives itself a world of one: ``os.environ.setdefault("WORLD_SIZE", "1")``."""
+    """The script gives itself a world of one: ``os.environ.setdefault("WORLD_SIZE", "1")``; or starts a group of one,
+    then named ``init``."""
 
 
 class Variable(Fact):

@@ -169,6 +169,8 @@ class Machine:
         self.gathers: list[Any] = []
         self.differs = False
         """Whether a part of the condition being tested, undecided, hangs on more than options and counters."""
+        self.premised = False
+        """Whether a part of it is decided by the premise, that there are several ranks."""
         self.making = False
         self.defining = False
         self.registering = False
@@ -272,10 +274,17 @@ class Machine:
                 journal.pop((place, name), None)
 
     def guard(
-        self, who: Who, site: Site, exact: bool = True, every: str = "", sure: bool = True, apart: bool = False
+        self,
+        who: Who,
+        site: Site,
+        exact: bool = True,
+        every: str = "",
+        sure: bool = True,
+        apart: bool = False,
+        premised: bool = False,
     ) -> Guard:
         depth = sum(1 for frame in self.frames if frame.call is not None)
-        return Guard(who, site, depth, exact, every=every, sure=sure, apart=apart)
+        return Guard(who, site, depth, exact, every=every, sure=sure, apart=apart, premised=premised)
 
     def guarded(
         self,
@@ -285,11 +294,12 @@ class Machine:
         every: str = "",
         sure: bool = True,
         apart: bool = False,
+        premised: bool = False,
     ) -> Pushed:
         """Code that only ranks ``who`` run; not ``exact``, where it also hangs on something unknown."""
-        if who == "all" and exact:
+        if who == "all" and exact and not premised:
             return Pushed(self.guards, ())
-        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every, sure, apart),))
+        return Pushed(self.guards, (self.guard(who, site or self.site(), exact, every, sure, apart, premised),))
 
     def flagged(self, *flags: Flag) -> Pushed:
         """Code whose facts carry these marks."""

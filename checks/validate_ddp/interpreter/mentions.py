@@ -28,7 +28,7 @@ DEVICE_BY_OTHERS = Mention(
     "cuda.device(",
     "deepspeed",
     "accelerat",
-    "HfArgumentParser",
+    "TrainingArguments",
     case='os.environ["CUDA_VISIBLE_DEVICES"] = str(local_rank)',
     otherwise="a process that sees one device only is told to choose it",
 )
@@ -144,9 +144,11 @@ EACH_NODE = Mention(
     otherwise="saves for each node's own disk count as a collision",
 )
 ON_CPU = Mention(
-    "the checkpoint is put together from shards, and holds CPU tensors",
+    "the checkpoint is put together from shards, or gathered on the CPU, and holds CPU tensors",
     "dcp_to_torch_save",
     "merge_fsdp_weights",
+    "offload_to_cpu=True",
+    "cpu_offload=True",
     case="dcp_to_torch_save(folder, path)",
     otherwise="a load of CPU tensors counts as one that fills GPU 0",
 )

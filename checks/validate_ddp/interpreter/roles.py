@@ -29,13 +29,13 @@ from validate_ddp.source.traversal import last_name
 def suggested(name: str, carries: tuple[Any, ...] = (), alike: bool = False) -> Value:
     """An unknown value called ``name``: a rank or world size where the name says so, marked as a guess."""
     last = name.rpartition(".")[2].lower().lstrip("_")
-    return _number(last) or (Opaque(name, carries, alike and not names.OF_A_RANK.matches(last)),)
+    return _number(last, alike) or (Opaque(name, carries, alike and not names.OF_A_RANK.matches(last)),)
 
 
-def _number(last: str) -> Value:
+def _number(last: str, alike: bool = False) -> Value:
     scope = names.says_rank(last)
     if scope is not None:
-        return (Rank(scope, named=last),)
+        return (Rank(scope, named=last, alike=alike),)
     return (WorldSize(named=True),) if last in names.WORLD_SIZE.words else ()
 
 

@@ -135,7 +135,7 @@ def _augment(machine: Machine, node: syntax.AugAssign) -> Outcome:
 
 
 def _if(machine: Machine, node: syntax.If) -> Outcome:
-    truth, differs = conditions.asked(machine, node.test)
+    truth, differs, premised = conditions.asked(machine, node.test)
     site = machine.site(node.span)
     if isinstance(truth, RankTest):
         here = ranks.both(machine.who, truth.who)
@@ -146,7 +146,7 @@ def _if(machine: Machine, node: syntax.If) -> Outcome:
     flags = () if asks_for_main(node) else (Flag.CONDITIONAL,)
     if truth is True or truth is False:
         narrowing.refine(machine, node.test, truth)
-        with machine.flagged(*flags):
+        with machine.guarded("all", site, premised=premised), machine.flagged(*flags):
             return walk(machine, node.body if truth else node.orelse)
     if truth is None:
         exits.note_unsure(machine, node.test, (node.body, node.orelse))
@@ -159,7 +159,8 @@ def _if(machine: Machine, node: syntax.If) -> Outcome:
         def run() -> Outcome:
             narrowing.refine(machine, node.test, positive)
             holds = every if positive or not every else turns.OPPOSITE[every]
-            with machine.guarded(members, site, test.exact, holds, test.sure, differs), machine.flagged(*flags):
+            held = machine.guarded(members, site, test.exact, holds, test.sure, differs, premised)
+            with held, machine.flagged(*flags):
                 return walk(machine, body)
 
         return run

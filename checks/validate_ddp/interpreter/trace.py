@@ -18,7 +18,7 @@ from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
-from validate_ddp.interpreter.values import Const, Site
+from validate_ddp.interpreter.values import Const, Site, constant
 from validate_ddp.source.syntax import Statement
 from validate_ddp.source.traversal import walk, words_of
 
@@ -98,6 +98,8 @@ class Program:
         """
         if self._is_one_process:
             return bool(self._starts)
+        if self._is_group_of_one:
+            return False
         return any(
             isinstance(fact, (facts.Launch, facts.Sampler))
             or (isinstance(fact, facts.ProcessGroup) and not (fact.name == "destroy" and fact.hangs_on_unknown))
@@ -110,12 +112,15 @@ class Program:
     def is_tool(self) -> bool:
         """Whether the script is one for a single process that shares its set-up with trainers.
 
-        It trains nothing, and makes itself a world of one; or whatever could start several ranks is under some
-        condition, and nothing is shared out between ranks or left to one of them.
+        It trains nothing, and makes itself a world of one, or puts its work on one GPU that it names, or starts its
+        group and meets in it only under conditions that nobody can decide; or whatever could start several ranks is
+        under some condition, and nothing is shared out between ranks or left to one of them.
         """
         if facts.Backward in self._facts or facts.Launch in self._facts:
             return False
         if any(fact.site.path == self.entry for fact in self.facts(facts.WorldOfOne)):
+            return True
+        if self._is_on_one_device or self._meets_perhaps:
             return True
         sharing = self.facts(facts.ProcessGroup, facts.Wrap, facts.Sampler)
         if all(not isinstance(fact, facts.ProcessGroup) and Flag.CONDITIONAL in fact.flags for fact in sharing):
@@ -132,11 +137,47 @@ class Program:
             fact.who in PARTIAL and not fact.hangs_on_unknown for kind in self._facts.values() for fact in kind
         )
 
+    @property
+    def _is_on_one_device(self) -> bool:
+        """Whether the script itself names the one GPU that it works on, whatever its rank, and shares out no data."""
+        own = [fact.device for fact in self.facts(facts.Device) if fact.site.path == self.entry and fact.who == "all"]
+        names = [constant(device) for device in own]
+        named = [name for name in names if isinstance(name, str) and name.startswith("cuda:")]
+        return (
+            bool(named)
+            and len(named) == len(names)
+            and not self.facts(facts.Sampler, facts.Wrap)
+            and not self._parts_ranks
+        )
+
+    @property
+    def _meets_perhaps(self) -> bool:
+        """Whether several ranks start, and meet, only if an undecided condition holds: for one backend of several."""
+        starts = [fact for fact in self.facts(facts.ProcessGroup) if fact.name == "init"]
+        met = [*starts, *self.facts(facts.Collective, facts.Wrap, facts.Sampler)]
+        return bool(starts) and all(fact.hangs_on_unknown for fact in met) and not self._parts_ranks
+
+    @property
+    def _parts_ranks(self) -> bool:
+        """Whether something surely happens on some ranks only; to ask for the rank in a group is not yet that."""
+        return any(
+            fact.who in PARTIAL and not fact.hangs_on_unknown and not isinstance(fact, facts.GroupRank)
+            for kind in self._facts.values()
+            for fact in kind
+        )
+
     def runs_on_many(self, fact: Fact) -> bool:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
         if Flag.ALONE in fact.flags:
             return False
         return Flag.SPAWNED in fact.flags or not (self._starts or self._is_one_process)
+
+    @property
+    def _is_group_of_one(self) -> bool:
+        """Whether the only group that is ever started has one rank, whatever the launch, and nothing starts others."""
+        of_one = [fact for fact in self.facts(facts.WorldOfOne) if fact.name == "init"]
+        several = self._starts or any(fact.name == "init" for fact in self.facts(facts.ProcessGroup))
+        return bool(of_one) and not several
 
     @property
     def _is_one_process(self) -> bool:

@@ -187,12 +187,13 @@ class Rank:
     (of a tensor, pipeline or data parallel group).
 
     sure: read from the process group or the launcher, with this scope. named: the name, where nothing else says that
-    it is a rank. option: the command line option that it comes from, if it does.
+    it is a rank. option: the command line option that it comes from. alike: a setting, equal on all ranks if no rank.
     """
 
-    __slots__ = ("named", "option", "scope", "sure")
+    __slots__ = ("alike", "named", "option", "scope", "sure")
 
-    def __init__(self, scope: str, sure: bool = True, option: str = "", named: str = "") -> None:
+    def __init__(self, scope: str, sure: bool = True, option: str = "", named: str = "", alike: bool = False) -> None:
+        self.alike = alike
         self.scope = scope
         self.sure = sure and not named
         self.option = option

@@ -112,6 +112,7 @@ def out_of_place(machine: Machine, call: Call) -> facts.Lost:
 def _initialise(machine: Machine, symbol: Symbol, call: Call) -> Value:
     world_size = call.value("world_size")
     if constant(world_size or machine.environment.get("WORLD_SIZE", ())) in (1, "1"):
+        machine.record(facts.WorldOfOne("init"), call.site)
         return NONE
     started = facts.ProcessGroup(
         "init",

@@ -139,7 +139,7 @@ DECLARED = (
     _saving("joblib.dump", "value path=filename"),
     _saving("numpy.save numpy.savez numpy.savez_compressed", "path=file"),
     _saving("numpy.savetxt", "path=fname"),
-    _saving("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", "src path=dst"),
+    _saving("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", "object=src path=dst"),
     _saving("torch.onnx.export", "model args path=f", "checkpoint"),
     api("logging.basicConfig", _logging, parameters="* filename level", fact=facts.Save),
     api("logging.FileHandler", _logging, parameters="filename * level", fact=facts.Save),

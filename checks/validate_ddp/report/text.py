@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 
 def render(outcome: Outcome, options: Options) -> str:
-    """Findings with an empty line after each, then a line that counts them."""
+    """Findings with an empty line after each, copies of one with it, then a line that counts them all."""
     rows: list[str] = []
     if outcome.findings:  # a clean run needs none of this
+        from validate_ddp.report.copies import together
         from validate_ddp.report.drawing import draw
         from validate_ddp.report.places import Files
 
         files = Files(outcome)
-        for finding in outcome.findings:
-            rows += [*draw(finding, files, options), ""]
+        for one in together(outcome.findings, files):
+            rows += [*draw(one.first, files, options, one.notes()), ""]
     if options.summary:
         rows.append(summary(outcome, options))
     return "".join(row + "\n" for row in rows)

@@ -18,6 +18,8 @@ from validate_ddp.rules.proposing import place
 from validate_ddp.source.syntax import FunctionDef
 
 _DRAWN = frozenset("randint uniform choice choices randrange sample randn rand normal random shuffle".split())
+_OWN = frozenset("Generator default_rng RandomState PCG64 Philox MT19937 SFC64 Random SystemRandom".split())
+"""What makes a generator."""
 _DEEPEST = 3
 
 
@@ -117,6 +119,8 @@ def _of_class(cls: Class) -> Iterator[Place]:
         for function in bare(value):
             if isinstance(function, Function) and isinstance(function.node, FunctionDef) and name != "__init__":
                 names = set(function.node.words)
+                if names & _OWN:
+                    continue  # drawn from a generator of its own, which the process's seed does not reach
                 if ("random" in names and names & _DRAWN - {"random"}) or {"torch", "randint"} <= names:
                     span = Span(*function.node.span)
                     yield Place(function.module.path, span, f"`{name}` draws random numbers for a sample")

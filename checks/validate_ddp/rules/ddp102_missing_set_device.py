@@ -26,7 +26,8 @@ dist.barrier()
 ## Fix safety
 The fix chooses the device of the local rank, where there are GPUs, before the early collective, or before the process
 group is initialised where none is chosen at all. It takes the script's own local rank if there is one, else torchrun's
-`LOCAL_RANK`; it is unsafe, since another launcher may not set that.
+`LOCAL_RANK`; it is unsafe, since another launcher may not set that. There is none where the script starts its ranks
+itself and has no local rank there.
 
 ## References
 - [barrier](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.barrier)
@@ -38,7 +39,7 @@ from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts, mentions
-from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Device
 from validate_ddp.interpreter.values import Const, Opaque, Rank, Value, bare, constant, reaching
@@ -215,6 +216,8 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     imports: tuple[Edit, ...] = ()
     rank = next(iter(held_by_names(body, fact, is_local_rank)), None)
     if rank is None:
+        if Flag.SPAWNED in fact.flags or program.facts(facts.Launch):
+            return None  # whoever starts these ranks sets no LOCAL_RANK
         rank = 'int(os.environ["LOCAL_RANK"])'
         imports = (Edit("add_import", path, statement, "import os"),)
     choice = f"{torch}.cuda.set_device({rank})"

@@ -22,7 +22,8 @@ model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
 
 ## Fix safety
 The fix uses a local rank that the code has there, else `int(os.environ["LOCAL_RANK"])`, which torchrun sets. It is
-unsafe, since other launchers set other variables.
+unsafe, since other launchers set other variables. There is none for a device that the rank went into before, since
+what else goes there would stay on another, nor in a file that scripts import, where the code has no local rank.
 
 ## References
 - [torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)
@@ -31,6 +32,7 @@ unsafe, since other launchers set other variables.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts, mentions
@@ -100,16 +102,19 @@ INVALID = (
 
 
 def check(program: Program) -> Iterator[Proposal]:
-    """One finding for each function in which it happens, at its first place."""
-    groups: dict[tuple[str, str], list[facts.Device]] = {}
+    """One finding for each function in which it happens, or for each device made of it, at the first place."""
+    groups: dict[tuple[Any, ...], list[facts.Device]] = {}
     for fact in program.facts(facts.Device):
         if _is_global_rank(fact):
-            groups.setdefault((fact.site.path, fact.site.function), []).append(fact)
+            groups.setdefault(_cause(fact), []).append(fact)
     if not groups or _one_node(program):
         return
     for uses in groups.values():
-        first, *others = sorted(uses, key=lambda fact: fact.site.span)
-        evidence = [place(fact.site, "and here") for fact in others if fact.site.span.line != first.site.span.line]
+        first = min(uses, key=_way)
+        others = sorted((fact.site for fact in uses), key=lambda site: (site.path, site.span))
+        where = {(site.path, site.span.line): site for site in reversed(others)}
+        where.pop((first.site.path, first.site.span.line))
+        evidence = [place(site, "and here") for _, site in sorted(where.items())]
         yield propose(
             program,
             first,
@@ -117,12 +122,28 @@ def check(program: Program) -> Iterator[Proposal]:
             "the global rank is used as a device index: from the second node on there is no such device; "
             "use the local rank",
             evidence=evidence,
-            fix=_fix(program, [first, *others]),
+            fix=_fix(program, sorted(uses, key=lambda fact: fact.site.span)),
         )
 
 
+def _way(fact: facts.Device) -> tuple[Any, ...]:
+    """What orders uses of one device by the walk, and of a rank in one function by their place."""
+    return (fact.site.span,) if any(isinstance(atom, Rank) for atom in bare(fact.device)) else (fact.order,)
+
+
+def _cause(fact: facts.Device) -> tuple[Any, ...]:
+    """What tells findings apart: the device, where the rank went into one, else the function that uses the rank."""
+    made = next((atom for atom in bare(fact.device) if not isinstance(atom, Rank)), None)
+    return (fact.site.path, fact.site.function) if made is None else (id(made),)
+
+
 def _fix(program: Program, uses: list[facts.Device]) -> Fix | None:
-    """Every use of the rank in the function's calls becomes the local rank; none where one is not plainly written."""
+    """Every use of the rank in the function's calls becomes the local rank; none where one is not plainly written.
+
+    None either for a device that the rank went into: what else goes there would be left on another.
+    """
+    if not all(isinstance(atom, Rank) for fact in uses for atom in bare(fact.device)):
+        return None
     from validate_ddp.interpreter.surroundings import call_at, held_by_names, written
     from validate_ddp.rules.edits import is_local_rank
 
@@ -133,6 +154,8 @@ def _fix(program: Program, uses: list[facts.Device]) -> Fix | None:
     if local is None:
         if program.mentions(mentions.NO_LOCAL_RANK):
             return None  # these launchers set no LOCAL_RANK
+        if path != program.entry:
+            return None  # a library, which other launchers start too
         environ = written(body, "os.environ", place)
         if environ is None:
             environ, imports = "os.environ", (Edit("add_import", path, place, "import os"),)
@@ -179,6 +202,8 @@ def _rank_argument(call: Call) -> str | None:
 def _is_global_rank(fact: facts.Device) -> bool:
     parts = [*bare(fact.device), *reaching(fact.device)]
     ranks = [part for part in parts if isinstance(part, Rank)]
+    if fact.who == "zero":
+        return False  # its local rank is zero as well
     return bool(ranks) and all(rank.scope == "global" and rank.sure for rank in ranks)
 
 

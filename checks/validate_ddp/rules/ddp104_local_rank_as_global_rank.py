@@ -40,7 +40,7 @@ from validate_ddp.interpreter.values import Instance, Rank, Resource, Value, Wor
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rules.proposing import propose, unless_guessed
+from validate_ddp.rules.proposing import propose
 from validate_ddp.source.syntax import FunctionDef, Name, Return, Tuple
 from validate_ddp.source.traversal import walk
 
@@ -145,10 +145,10 @@ def check(program: Program) -> Iterator[Proposal]:
         if message is None:
             yield from _returned(program, fact)
             continue
-        severity = unless_guessed(ERROR, _is_guessed(fact.rank, size)) if _of_several_nodes(program) else WARNING
+        severity = ERROR if _of_several_nodes(program) else WARNING
         if fact.hangs_on_unknown:
             severity = INFO
-        yield propose(program, fact, severity, message)
+        yield propose(program, fact, severity, message, guessed=_is_guessed(fact.rank, size))
 
 
 def _returned(program: Program, fact: facts.ProcessGroup | facts.Sampler) -> Iterator[Proposal]:

@@ -28,7 +28,8 @@ torch.cuda.set_device(args.local_rank)
 
 ## Fix safety
 The fix sets the option's default from `LOCAL_RANK`. It is unsafe, since the script then believes to be distributed
-wherever that variable is set.
+wherever that variable is set. There is none where the default is another number than zero, which stands for a run that
+is not distributed.
 
 ## References
 - [torchrun: transitioning from torch.distributed.launch](https://docs.pytorch.org/docs/stable/elastic/run.html)
@@ -167,6 +168,8 @@ def _fix(fact: facts.Option) -> Fix | None:
     parser = fact.parser
     if not parser or constant(fact.required) is True:
         return None
+    if fact.default and constant(fact.default) not in (0, None):
+        return None  # -1 says that there is one process: zero would start a group for it
     path, statement = fact.site.path, fact.site.statement
     source = 'int(os.environ.get("LOCAL_RANK", 0))'
     edits = (

@@ -159,6 +159,7 @@ def check(program: Program) -> Iterator[Proposal]:
             "of the first",
             evidence=evidence,
             fix=_fix(program, sampler, outer),
+            rests_on=(loops,),
         )
 
 

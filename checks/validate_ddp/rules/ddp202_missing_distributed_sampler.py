@@ -154,6 +154,7 @@ def check(program: Program) -> Iterator[Proposal]:
             "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
             evidence=[*evidence, place(forward.site, "and trained on it here")],
             fix=_fix(program, fact),
+            rests_on=(forward,),
         )
 
 

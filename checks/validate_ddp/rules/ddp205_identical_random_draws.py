@@ -43,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, sameness
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names import SETS_SEED
 from validate_ddp.interpreter.surroundings import statement_at
@@ -320,7 +320,7 @@ def _is_alike(fact: facts.Seed) -> bool:
         return False
     if fact.device_specific and constant(fact.device_specific) is not False:
         return False
-    return is_alike(fact.seed)
+    return is_alike(fact.seed) or sameness.is_alike(fact.seed)
 
 
 def _asked_for(fact: Fact) -> Fact:

@@ -136,6 +136,7 @@ def check(program: Program) -> Iterator[Proposal]:
                     "this training forward bypasses DistributedDataParallel: gradients are never averaged over ranks",
                     evidence=(place(wrap.site, "the model is wrapped here"),),
                     fix=_fix(program, bypass, wrapper),
+                    rests_on=(wrap,),
                 )
 
 

@@ -194,7 +194,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 place(output.site, "the model's output, which has a gradient"),
                 place(backward.site, "the loss is differentiated here"),
             ]
-            yield propose(program, fact.moved(reach), severity, message, evidence=evidence)
+            yield propose(program, fact.moved(reach), severity, message, evidence=evidence, rests_on=(backward,))
 
 
 def _verdict(fact: Fact, mark: Gathered, backward: facts.Backward) -> tuple[str, str] | None:

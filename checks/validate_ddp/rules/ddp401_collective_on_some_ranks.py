@@ -45,7 +45,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import met
 from validate_ddp.record.verdict import Seen, Telling
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.Collective
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -149,7 +149,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            INFO if fact.is_open else unless_guessed(ERROR, fact.is_guessed),
+            INFO if fact.is_open else ERROR,
             f"`{fact.name}` {verb} on {phrase(fact.who)}: the other ranks never join it, so it hangs or "
             "pairs with another call of theirs",
             evidence=evidence,

@@ -50,7 +50,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import divergences
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules.own_numbers import LEAVE, has_talked, is_of_wrapped, is_within, missed
-from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.Exit
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -265,7 +265,7 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         reported.add(fact.site)
         own = fact.who not in PARTIAL
-        severity = INFO if _is_open(fact) else unless_guessed(ERROR, fact.is_guessed)
+        severity = INFO if _is_open(fact) else ERROR
         if own and (
             not (surely or is_of_wrapped(fact)) or fact.empty or fact.hangs_on_unknown or has_talked(fact, meetings)
         ):

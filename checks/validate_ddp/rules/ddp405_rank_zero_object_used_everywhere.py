@@ -51,7 +51,7 @@ from validate_ddp.record.events import Site as CallSite
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rules.proposing import place, propose, unless_guessed
+from validate_ddp.rules.proposing import place, propose
 from validate_ddp.source.syntax import Attribute, Call, Expr, Expression, Name
 from validate_ddp.source.traversal import last_name, walk
 
@@ -175,11 +175,12 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact,
-            INFO if doubt else unless_guessed(ERROR, not fact.sure),
+            INFO if doubt else ERROR,
             f"`{said}` is made on {phrase(fact.holder)} and {others} on the others, so `{said}.{fact.name}` raises "
             "there; guard it",
             evidence=_made(fact, said),
             fix=_fix(program, fact, said),
+            guessed=not fact.sure,
         )._replace(expects=("expression", ""))
 
 

@@ -8,7 +8,7 @@ It is an error for the state of a model or of its training, where the path and t
 equal on every rank: made of constants, options, configuration and counters of epochs or steps. It is a warning where
 the path is not known, where ranks may differ about whether they come here (a loss, a look at the disk), or where each
 may hold a part of what is written (FSDP, DeepSpeed, tensor and pipeline parallel). A path with a rank in it, also that
-within a group or a mesh, is left alone.
+within a group or a mesh, is left alone. Where ranks only append to a file, nothing is lost, and it is an advice.
 
 ## Why is this bad?
 The ranks write into one file at the same time: the result can be a mix of both, and a reader can find it half written.
@@ -32,7 +32,8 @@ has there, else `dist.get_rank() == 0`. It is safe for a `torch.save` of a state
 path that is known to be one, which reaches no collective and whose file no rank reads, copies or renames afterwards,
 in a program that looks for no files by itself (`glob`, `subprocess`, ...); else it is unsafe, since the other ranks may
 wait for each other or miss the file. There is none where the others' part would be lost: of sharded state, of appended
-lines, where another caller of this statement puts a rank into the path.
+lines, where another caller of this statement puts a rank into the path; and none is safe where the write or a
+condition around it names a rank.
 
 ## References
 - [DDP tutorial: save and load checkpoints](https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints)
@@ -59,13 +60,14 @@ from validate_ddp.rules.sharing import (
     is_one_path,
     is_own_elsewhere,
     may_be_sharded,
+    only_adds,
 )
 
 _NOT_OF_ALL = frozenset({Flag.PROCESS_FIRST, Flag.DATASET, Flag.LOCKED, Flag.ANY_ERROR})
 """Surroundings in which ranks take turns, write what they happen to come across first (a cache of samples), or are
 those that met an error: what one of them writes then, the others do not have."""
 TRIGGER = facts.Save
-SEVERITIES = (ERROR, WARNING)
+SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "safe"
 TELLING = Telling("no path that two ranks write")
@@ -143,10 +145,11 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
         what = "this checkpoint" if checkpoint else "this file"
+        severity = INFO if only_adds(fact) else ERROR if checkpoint and not doubts else WARNING
         yield propose(
             program,
             fact,
-            WARNING if doubts or not checkpoint else ERROR,
+            severity,
             _message(fact, what, may_be_sharded(program, fact)),
             evidence=[place(site, "called from here") for site in fact.chain[-1:]],
             fix=_fix(program, fact, doubts),
@@ -168,6 +171,8 @@ def _message(fact: facts.Save, what: str, in_parts: bool) -> str:
     where, instead = "to the same path", "guard it with rank zero"
     if not is_one_path(fact):
         where, instead = "to what looks like one path", "guard it with rank zero, or put the rank into the path"
+    if only_adds(fact):
+        return f"{who} appends to {what}: what each adds stands there among that of the others"
     if in_parts:  # a guard would lose the other ranks' parts
         instead = "put the rank into the path, or gather the whole state for rank zero"
     return f"{who} writes {what} {where} (`{fact.name}`); {instead}"
@@ -194,7 +199,16 @@ def _fix(program: Program, fact: facts.Save, doubts: int) -> Fix | None:
     condition, imports = found
     edit = Edit("guard", fact.site.path, fact.site.statement, condition)
     safe = not doubts and is_equal(fact) and program.has_seen_all(fact) and goes_unnoticed(program, fact)
+    safe = safe and not _speaks_of_ranks(program, fact)
     return Fix(f"write on rank zero only: `if {condition}:`", safe, (*imports, edit))
+
+
+def _speaks_of_ranks(program: Program, fact: facts.Save) -> bool:
+    """Whether the write, its path in it, or a condition around it names a rank, of whatever kind."""
+    from validate_ddp.interpreter.names import ASKS_FOR_RANK
+
+    sites = [fact.site, *(guard.site for guard in fact.guards)]
+    return any(ASKS_FOR_RANK.matches(program.text(site)) for site in sites)
 
 
 def observe(run: Run) -> Seen:

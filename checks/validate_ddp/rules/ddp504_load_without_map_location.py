@@ -1,7 +1,9 @@
 """`torch.load` without `map_location`, on every rank.
 
 ## What it does
-Looks for `torch.load(path)` that every rank calls and whose content goes into a `load_state_dict`.
+Looks for `torch.load(path)` that every rank calls and whose content goes into a `load_state_dict`. Files of the rank's
+own, weights that are handed out under their hash (`vgg19-dcbb9e9d.pth`), states without tensors (of a sampler, a
+scheduler) and states that were gathered on the CPU are left alone.
 
 ## Why is this bad?
 Tensors go back to the device that they were saved from: rank zero's GPU. Each rank then puts its own copy of the whole
@@ -27,6 +29,7 @@ the model's own device; else it is unsafe.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +38,7 @@ from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.names_of_training import WITHOUT_TENSORS
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loaded
-from validate_ddp.interpreter.values import Opaque, Rank, bare, constant, reaching
+from validate_ddp.interpreter.values import Instance, Opaque, Rank, Resource, bare, constant, reaching
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Load
@@ -95,6 +98,8 @@ def check(program: Program) -> Iterator[Proposal]:
             continue
         if any(isinstance(part, Rank) for part in (*bare(fact.path), *reaching(fact.path))):
             continue
+        if _is_published(program, fact):
+            continue
         reported.add(fact.site)
         fix = Fix(
             'add `map_location="cpu"`',
@@ -112,8 +117,21 @@ def check(program: Program) -> Iterator[Proposal]:
         )
 
 
+_HASHED = re.compile(r"-[0-9a-f]{8,64}\.(pth|pt|bin|ckpt|tar)\b")
+
+
+def _is_published(program: Program, fact: facts.Load) -> bool:
+    """Whether the file is called as weights that are handed out, `vgg19-dcbb9e9d.pth`: those hold CPU tensors."""
+    path = constant(fact.path)
+    return _HASHED.search(path if isinstance(path, str) else program.text(fact.site)) is not None
+
+
 def _name(fact: facts.LoadState) -> str:
-    return " ".join(atom.name for atom in bare(fact.target) if isinstance(atom, Opaque))
+    atoms = bare(fact.target)
+    names = [atom.name for atom in atoms if isinstance(atom, Opaque)]
+    classes = [atom.cls.lineage() for atom in atoms if isinstance(atom, Instance)]
+    known = [type(atom).__name__ for atom in atoms if isinstance(atom, Resource)]
+    return " ".join(names + known + [base.name for lineage in classes for base in lineage])
 
 
 def _only_loaded(loaded: Loaded, use: facts.LoadState) -> bool:

@@ -50,7 +50,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import met
 from validate_ddp.record.verdict import Seen, Telling
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
-from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.ShardedState
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -262,7 +262,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            unless_guessed(severity, fact.is_guessed),
+            severity,
             f"`{fact.name}` {verb} on {phrase(fact.who)}, but {consequence}",
             evidence=evidence,
         )

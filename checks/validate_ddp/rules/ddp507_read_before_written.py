@@ -42,7 +42,7 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Buffer, File
 from validate_ddp.interpreter.values import UNKNOWN, Opaque, bare, constant, reaching
 from validate_ddp.rules.between import calls_between, has_met, ways_to_meet
-from validate_ddp.rules.proposing import kept_apart, place, propose, unless_guessed
+from validate_ddp.rules.proposing import kept_apart, place, propose
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Expression
 from validate_ddp.source.traversal import dotted, is_same, keywords_of, last_name, walk
@@ -203,10 +203,11 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             read,
-            unless_guessed(severity, found.is_guessed),
+            severity,
             f"this file is written on {phrase(found.who)}, and the other ranks come here without waiting for it: they "
             "find none, half of it, or an old one; put a barrier between",
             evidence=[*kept_apart(found), place(found.site, "written here")],
+            rests_on=[found],
         )
 
 

@@ -68,6 +68,8 @@ def _around(program: Program, fact: Fact, depth: int) -> Iterator[str]:
             continue
         passed = "its handler goes on" if guard.swallows else "whether it holds is not known"
         passed += ", and the ranks may differ about it" if guard.apart else ""
+        if guard.premised and guard.exact:
+            passed = "taken for granted, as several ranks run"
         if guard.who != "all":
             passed = f"{phrase(guard.who)} {'pass' if guard.who in ('some', 'nonzero') else 'passes'}"
             passed += "" if guard.sure else BY_NAME

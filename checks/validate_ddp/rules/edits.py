@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 from validate_ddp.findings import Edit, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names import SOME_RANK
-from validate_ddp.interpreter.surroundings import held_by_names, levels, returns_within, written
+from validate_ddp.interpreter.surroundings import call_at, held_by_names, levels, returns_within, written
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Accelerator
-from validate_ddp.interpreter.values import Const, Rank, RankTest, Value, bare
+from validate_ddp.interpreter.values import Const, Rank, RankTest, Site, Value, bare
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Expression, FunctionDef, Node
 from validate_ddp.source.traversal import last_name, walk
@@ -120,11 +122,22 @@ def always_initialised(program: Program) -> bool:
     return any(is_certain(program, fact) for fact in started)
 
 
+def _calls(program: Program, site: Site, function: str) -> bool:
+    """Whether the call at ``site`` is plainly one of ``function``, or makes an object of the class that has it."""
+    call = call_at(program.body(site.path), site.span)
+    return call is not None and (last_name(call.func) == function or function.startswith("__"))
+
+
 def is_certain(program: Program, fact: Fact) -> bool:
     """Whether every run comes to a fact: no condition is round it, and no ``return`` ahead of it or of its callers."""
     if Flag.CONDITIONAL in fact.flags or fact.guards:
         return False
-    for site in (*fact.chain, fact.site):
+    launches = {launch.site for launch in program.facts(facts.Launch)}
+    sites = [*fact.chain, fact.site]
+    for site, inside in itertools.pairwise(sites):
+        if site not in launches and not _calls(program, site, inside.function):
+            return False  # handed on, as to `set_defaults(func=train)`: somebody may call it
+    for site in sites:
         held = levels(program.body(site.path), site.statement)
         functions = [number for number, level in enumerate(held) if isinstance(level.owner, FunctionDef)]
         for level in held[functions[-1] if functions else 0 :]:

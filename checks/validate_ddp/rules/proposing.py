@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from validate_ddp.findings import ERROR, WARNING, Fix, Place, Proposal
+from validate_ddp.findings import Fix, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.ranks import BY_NAME, PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
+from validate_ddp.rules.founding import founded
 
 
 def place(site: Site, note: str) -> Place:
@@ -26,11 +27,6 @@ def kept_apart(fact: Fact) -> list[Place]:
     ]
 
 
-def unless_guessed(severity: str, guessed: bool) -> str:
-    """``severity``, but no error where the finding rests on the name of something unknown."""
-    return WARNING if guessed and severity == ERROR else severity
-
-
 def propose(
     program: Program,
     fact: Fact,
@@ -39,14 +35,20 @@ def propose(
     *,
     evidence: Iterable[Place] = (),
     fix: Fix | None = None,
+    rests_on: Iterable[Fact] = (),
+    guessed: bool = False,
 ) -> Proposal:
-    """A proposal at the place of ``fact``, with the way to it as its derivation."""
+    """A proposal at the place of ``fact``, with the way to it as its derivation.
+
+    rests_on: what else it would be wrong without. guessed: it rests on the name of something unknown. Both may make
+    a warning of an error: see ``founding``.
+    """
     from validate_ddp.rules.deriving import derivation
 
     expects = ("for", "") if isinstance(fact, facts.Iterate) and fact.name == "for" else ("call", "")
     return Proposal(
         code="",
-        severity=severity,
+        severity=founded(severity, (fact, *rests_on), guessed),
         path=fact.site.path,
         span=fact.site.span,
         statement=fact.site.statement,

@@ -24,6 +24,8 @@ from validate_ddp.interpreter.training import (
 )
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Symbol, Value, bare, constant, reaching
 
+PASSED_ON = ("copy", "copy2", "copyfile", "copytree", "move")
+"""What is written by these was a file before."""
 _MODELS = ("Module", "LightningModule", "PreTrainedModel", "ModelMixin")
 _OF_SOME_RANKS = ("new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh")
 
@@ -37,8 +39,8 @@ def is_apart(fact: facts.Save) -> bool:
         return True  # each process has an event file of its own, and only some write to theirs
     if any(isinstance(atom, (File, Writer)) for atom in bare(path)):
         return True  # an open handle: opening it was the write
-    if hangs_on_rank(path):
-        return True
+    if hangs_on_rank(path) or (fact.name in PASSED_ON and hangs_on_rank(fact.object)):
+        return True  # a copy into a folder keeps its name
     for part in (*bare(path), *reaching(path)):
         if isinstance(part, (Buffer, Unique, Batch)):
             return True
@@ -57,11 +59,16 @@ def is_one_path(fact: facts.Save) -> bool:
 
 def is_own_elsewhere(program: Program, fact: facts.Save) -> bool:
     """Whether the same statement also writes what other ranks alone have: for another caller, or by appending."""
-    mode = constant(fact.mode)
-    if isinstance(mode, str) and "a" in mode:
+    if only_adds(fact):
         return True
     here = [other for other in program.facts(facts.Save) if other.site == fact.site]
     return any(is_apart(other) or other.who not in ("all", "zero") for other in here)
+
+
+def only_adds(fact: facts.Save) -> bool:
+    """Whether it opens a file to append: what other ranks write stays, and may be nobody else's."""
+    mode = constant(fact.mode)
+    return isinstance(mode, str) and "a" in mode
 
 
 def is_equal(fact: facts.Save) -> bool:

@@ -89,6 +89,8 @@ def _of_worker(program: Program, started: Fact) -> Ending | None:
     last = worker.body[-1]
     if isinstance(last, (Raise, Try, While)) or _exits(last):
         return None
+    if not isinstance(last, Return) and _returns_early(last):
+        return None
     if isinstance(last, Return):
         plain = isinstance(last.value, (syntax.Name, syntax.Constant))
         return Ending(inside.path, Span(*last.span), True, alive) if plain else None
