@@ -23,6 +23,7 @@ from validate_ddp.interpreter import (
 )
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.interpreter.names import MESH
 from validate_ddp.interpreter.objects import (
     Container,
     Dict,
@@ -290,6 +291,8 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
         if key is None:
             return iteration.element((atom,))
         return atom.fields.get("*") or roles.suggested(key, alike=isinstance(atom, Options))
+    if isinstance(atom, Opaque) and MESH.matches(atom.name):
+        return (atom,)  # one or some of its dimensions
     if isinstance(atom, Opaque):
         found = roles.suggested(key or "", merged(*_picking(index), *atom.carries), is_alike((atom, *index)))
         return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found

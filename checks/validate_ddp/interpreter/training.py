@@ -284,10 +284,13 @@ class Group(Object):
     __slots__ = ()
     phrase = "the group"
     ranks: Value = part()
+    dimension: Value = part()
 
 
 class Mesh(Object):
-    """A device mesh, or some of its dimensions."""
+    """A device mesh, or some of its dimensions. dimension: which one. whole: made of all ranks."""
 
     __slots__ = ()
     phrase = "the device mesh"
+    dimension: Value = part()
+    whole: Value = part()

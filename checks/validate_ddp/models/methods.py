@@ -42,8 +42,8 @@ from validate_ddp.interpreter.values import (
 )
 from validate_ddp.models import (
     command_line,
-    distributed,
     files,
+    meshes,
     networks,
     randomness,
     unknown,
@@ -192,7 +192,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
-    hint = distributed.rank_in(atom, called) or roles.called(name, is_method=True)
+    hint = meshes.rank_in(atom, called) or roles.called(name, is_method=True)
     if name == "device_count":
         hint = (WorldSize(local=True),)
     if hint:
