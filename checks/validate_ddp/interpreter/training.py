@@ -146,12 +146,19 @@ class Engine(Wrapper):
     phrase = "the DeepSpeed engine"
 
 
+class WrapperOptions(Holder):
+    """The ``DistributedDataParallelKwargs`` of Accelerate, by keyword."""
+
+    __slots__ = ()
+
+
 class Launcher(Object):
     """An object by which a script is made to run on several ranks: ``called`` is what facts call it.
 
     split: its loaders may cut batches up instead of dealing them out. own_schedule: it was told when to step
     schedulers. accumulating: over how many turns. single: it runs one process. sharded: it was told to use DeepSpeed or
-    FSDP. unseen: it prepared what is not in sight. Hooks lie in its fields by the name of the method they went to.
+    FSDP. unseen: it prepared what is not in sight. wrapping: the options with which it wraps models. Hooks lie in its
+    fields by the name of the method they went to.
     """
 
     __slots__ = ()
@@ -162,6 +169,7 @@ class Launcher(Object):
     single: Value = part()
     sharded: Value = part()
     unseen: Value = part()
+    wrapping: tuple[WrapperOptions, ...] = part()
 
 
 class Accelerator(Launcher):

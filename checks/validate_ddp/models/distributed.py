@@ -45,7 +45,7 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         symbol.last,
         arguments=call.given,
         function=(symbol,),
-        group=none_for_default(call.argument(-1, "group")),
+        group=none_for_default(_group(symbol, call)),
         device_ids=call.argument(-1, "device_ids"),
         timeout=call.argument(-1, "timeout"),
         ranks=call.argument(0, "ranks") if symbol.last == "new_group" else (),
@@ -76,6 +76,29 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last == "init_device_mesh":
         return (Mesh(call.site, whole=TRUE),)
     return (Opaque(symbol.last + "()", carries),)
+
+
+def _group(symbol: Symbol, call: Call) -> Value:
+    """The group that a collective is given, by name or in its place among the parameters."""
+    at = _PLACES_OF_GROUP.get(symbol.last, -1) if symbol.name.rpartition(".")[0] in _BLIND else -1
+    return call.argument(at, "group")
+
+
+_PLACES_OF_GROUP = (
+    dict.fromkeys(("barrier", "monitored_barrier"), 0)
+    | dict.fromkeys(
+        """all_reduce broadcast all_gather all_gather_into_tensor _all_gather_base all_gather_object all_to_all
+        broadcast_object_list all_gather_coalesced all_reduce_coalesced""".split(),
+        2,
+    )
+    | dict.fromkeys(
+        """reduce gather gather_object scatter scatter_object_list reduce_scatter reduce_scatter_tensor
+        _reduce_scatter_base""".split(),
+        3,
+    )
+    | {"all_to_all_single": 4}
+)
+"""Where among its parameters a collective of torch.distributed has the group."""
 
 
 def _share(machine: Machine, call: Call) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import List, Tuple
+from validate_ddp.interpreter.objects import List, Tuple, contents
 from validate_ddp.interpreter.rows import Attributes, Model, api, method
 from validate_ddp.interpreter.training import (
     DDP,
@@ -19,6 +19,7 @@ from validate_ddp.interpreter.training import (
     Prepared,
     Scheduler,
     Shell,
+    WrapperOptions,
 )
 from validate_ddp.interpreter.values import (
     NONE,
@@ -62,6 +63,8 @@ def _made(launcher: type[Launcher]) -> Model:
         if launcher is Fabric and constant(call.argument(-1, "devices")) == 1:
             made.single = TRUE
         sharded.note_plugins(made, call)
+        handlers = call.argument(-1, "kwargs_handlers")
+        made.wrapping = tuple(atom for atom in contents(handlers) if isinstance(atom, WrapperOptions))
         return (made,)
 
     return make
@@ -113,7 +116,7 @@ def _working(machine: Machine, launcher: Launcher, call: Call) -> None:
 def _prepare(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
     if launcher.single:
         return call.args[0] if len(call.args) == 1 else None
-    prepared = [_prepared(machine, value, call) for value in call.args]
+    prepared = [_prepared(machine, launcher, value, call) for value in call.args]
     if call.open and not call.args:
         launcher.unseen = TRUE
     if len(prepared) == 1 and not call.open:
@@ -133,6 +136,10 @@ def _collect(machine: Machine, launcher: Launcher, call: Call) -> Value:
     dropped = _lost(machine, name, call)
     machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
     return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
+
+
+def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (WrapperOptions(call.site, dict(call.keywords)),)
 
 
 def _register(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
@@ -166,7 +173,7 @@ def _hooked(machine: Machine, launcher: Launcher, call: Call) -> Value:
     return NONE
 
 
-def _prepared(machine: Machine, value: Value, call: Call) -> Value:
+def _prepared(machine: Machine, launcher: Launcher, value: Value, call: Call) -> Value:
     """What ``prepare`` makes of its argument: wrapped models, sharded loaders."""
     result: Value = ()
     for atom in bare(value):
@@ -177,7 +184,13 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
             dealt.prepared = (Const(True),)
             result = join(result, (dealt,))
         elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
-            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),))
+            options = {
+                name: held.fields[name]
+                for held in launcher.wrapping
+                for name in networks.OPTIONS
+                if name in held.fields
+            }
+            wrapper = DDP(call.site, **{"inner": (atom,), "flavour": (Const("accelerate"),), **options})
             machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
@@ -228,6 +241,7 @@ DECLARED = (
         fact=facts.Launch,
     ),
     api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact=facts.Launch),
+    api("DistributedDataParallelKwargs", _options, within="accelerate"),
     api("initialize", _deepspeed, within="deepspeed", parameters="args model", fact=(facts.Launch, facts.Wrap)),
     method(_WORKING, _working, of=Launcher, notes=True, fact=facts.Launch),
     method(
