@@ -290,7 +290,9 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return held or UNKNOWN
         if key is None:
             return iteration.element((atom,))
-        return atom.fields.get("*") or roles.suggested(key, alike=isinstance(atom, Options))
+        if atom.fields.get("*"):
+            return iteration.picked(machine, atom.fields["*"])
+        return roles.suggested(key, alike=isinstance(atom, Options))
     if isinstance(atom, Opaque) and MESH.matches(atom.name):
         return (atom,)  # one or some of its dimensions
     if isinstance(atom, Opaque):

@@ -101,6 +101,19 @@ def _is_item(atom: Any) -> bool:
     return isinstance(atom, Opaque) and any(part is _ITEM for part in atom.carries)
 
 
+def picked(machine: Machine, value: Value) -> Value:
+    """What is taken from many by a constant place, or as the largest: outside of a loop over them it is no item of one
+    rank's share, but the same choice for all."""
+    if not all(loop.counts for loop in machine.loops):
+        return value
+    return tuple(
+        Opaque(atom.name, tuple(part for part in atom.carries if part is not _ITEM), atom.alike)
+        if isinstance(atom, Opaque) and _is_item(atom)
+        else atom
+        for atom in value
+    )
+
+
 def note(machine: Machine, value: Value, site: Site, how: str = "for", serial: int = 0) -> None:
     """Record that the loaders in ``value`` are iterated over here, by a ``for`` (its serial given) or by ``iter``."""
     for loader in loaders(value):

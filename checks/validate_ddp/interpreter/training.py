@@ -278,12 +278,23 @@ class Handler(Object):
 
 
 class Writer(Object):
-    """A writer of events for TensorBoard. used: how often every rank writes to it."""
+    """A writer of events for TensorBoard. used: how often every rank writes to it. at: where it first does."""
 
     __slots__ = ()
     phrase = "the event writer"
     path: Value = part()
     used: Value = part()
+    at: tuple[Asked, ...] = part()
+
+
+class FileCheckpointer(Object):
+    """A ``Checkpointer`` of fvcore. writes: whether a rank that saves writes a file."""
+
+    __slots__ = ()
+    phrase = "the checkpointer"
+    model: Value = part()
+    folder: Value = part()
+    writes: Value = part()
 
 
 class Group(Object):

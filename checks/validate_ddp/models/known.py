@@ -25,6 +25,7 @@ from validate_ddp.models import (
     settings,
     sharded,
     tensors,
+    toolboxes,
     unknown,
 )
 
@@ -46,6 +47,7 @@ _FILES = (
     settings,
     sharded,
     tensors,
+    toolboxes,
 )
 
 

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Proposal
+from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
@@ -60,6 +60,7 @@ from validate_ddp.rules.sharing import (
     is_own_elsewhere,
     may_be_sharded,
 )
+from validate_ddp.rules.writing_helpers import told_at_caller
 
 _NOT_OF_ALL = frozenset({Flag.PROCESS_FIRST, Flag.DATASET, Flag.LOCKED, Flag.ANY_ERROR})
 """Surroundings in which ranks take turns, write what they happen to come across first (a cache of samples), or are
@@ -136,21 +137,29 @@ def check(program: Program) -> Iterator[Proposal]:
         if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
             continue
         if program.runs_on_many(fact) and fact.role != "unresolved":
-            shared.setdefault(fact.site, []).append(fact)
+            shared.setdefault(told_at_caller(program, fact).site, []).append(fact)
     for saves in shared.values():
         fact = min(saves, key=lambda fact: _doubts(program, fact))
         if _is_left_to_the_first(program, fact):
             continue
+        told = told_at_caller(program, fact)
         checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
         what = "this checkpoint" if checkpoint else "this file"
         yield propose(
             program,
-            fact,
+            told,
             WARNING if doubts or not checkpoint else ERROR,
             _message(fact, what, may_be_sharded(program, fact)),
-            evidence=[place(site, "called from here") for site in fact.chain[-1:]],
-            fix=_fix(program, fact, doubts),
+            evidence=_places(fact, told),
+            fix=_fix(program, told, doubts + (told is not fact)),
         )
+
+
+def _places(fact: facts.Save, told: facts.Save) -> list[Place]:
+    writes = [place(asked.site, "every rank writes to it here") for writer in fact.writer for asked in writer.at]
+    if told is not fact:
+        return [place(fact.site, "written here"), *writes]
+    return [*(place(site, "called from here") for site in fact.chain[-1:]), *writes]
 
 
 def _doubts(program: Program, fact: facts.Save) -> int:
@@ -165,6 +174,8 @@ def _is_divided(fact: facts.Save) -> bool:
 
 def _message(fact: facts.Save, what: str, in_parts: bool) -> str:
     who = "every rank that gets here" if _is_divided(fact) else "every rank"
+    if fact.role == "run":
+        return f"{who} starts a run of its own in the tracker (`{fact.name}`); start it on rank zero"
     where, instead = "to the same path", "guard it with rank zero"
     if not is_one_path(fact):
         where, instead = "to what looks like one path", "guard it with rank zero, or put the rank into the path"
@@ -182,7 +193,7 @@ def _is_left_to_the_first(program: Program, fact: facts.Save) -> bool:
 def _fix(program: Program, fact: facts.Save, doubts: int) -> Fix | None:
     from validate_ddp.rules.guarding import can_be_left_out, goes_unnoticed
 
-    if fact.role == "log" or not can_be_left_out(program, fact):
+    if fact.role in ("log", "run") or not can_be_left_out(program, fact):
         return None  # the other ranks need the logger
     if may_be_sharded(program, fact) or is_own_elsewhere(program, fact):
         return None  # what the other ranks write is theirs alone
