@@ -27,7 +27,7 @@ from validate_ddp.models import distributed
 from validate_ddp.models.frameworks import unwrapped
 
 _RANK, _LOCAL, _WORLD, _MAIN = (Rank("global"),), (Rank("local"),), (WorldSize(),), (RankTest("zero"),)
-_COMM = "detectron2.utils.comm mmengine.dist mmcv.runner mmdet.core"
+_COMM = "detectron2.utils.comm mmengine.dist mmcv.runner"
 
 
 def _launch(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -14,8 +14,11 @@ _FILE = ("f", "file", "filename", "fname", "path", "stream")
 
 
 def told_at_caller(program: Program, fact: facts.Save) -> facts.Save:
-    """The write, told of the place where its helper is called; itself where the function does more than to write."""
-    if not fact.chain or not _is_in_helper(program, fact):
+    """The write, told of the place in another file where its helper is called; itself where the function does more.
+
+    A helper beside its callers is one place to mend for all of them.
+    """
+    if not fact.chain or fact.chain[-1].path == fact.site.path or not _is_in_helper(program, fact):
         return fact
     return fact.moved(fact.chain[-1])
 
