@@ -20,12 +20,14 @@ from validate_ddp.interpreter.objects import (
     Tuple,
     Zip,
 )
+from validate_ddp.interpreter.ranks import PARTIAL, Who, all_of
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import Loader
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
     Instance,
+    OnRanks,
     Opaque,
     Resource,
     Site,
@@ -36,6 +38,7 @@ from validate_ddp.interpreter.values import (
     join,
     merged,
     reaching,
+    unmarked,
 )
 from validate_ddp.source.syntax import Call, Constant, Expression
 from validate_ddp.source.traversal import last_name
@@ -61,6 +64,23 @@ def element(value: Value, depth: int = 0) -> Value:
         else:
             found = join(found, UNKNOWN)
     return found or UNKNOWN
+
+
+def elements_by_rank(value: Value) -> dict[tuple[Who, bool], Value]:
+    """What a loop over ``value`` binds on all ranks, and on some alone: hooks that rank zero adds for itself.
+
+    By the ranks, and whether it is no guess which they are. Empty where all of it is on all ranks.
+    """
+    found: dict[tuple[Who, bool], Value] = {}
+    for atom in value:
+        if isinstance(unmarked(atom), Sequence) and not unmarked(atom).fields:
+            continue  # nothing to draw from `[]`
+        for part in element((atom,)):
+            marks = [each for each in (atom, part) if isinstance(each, OnRanks)]
+            who = (all_of(mark.who for mark in marks), all(mark.sure for mark in marks))
+            if who[0] != "none":
+                found[who] = join(found.get(who, ()), (unmarked(part),))
+    return found if any(who in PARTIAL for who, _ in found) else {}
 
 
 def _resource_element(atom: Resource, depth: int) -> Value:
