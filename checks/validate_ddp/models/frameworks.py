@@ -184,13 +184,13 @@ def _prepared(machine: Machine, launcher: Launcher, value: Value, call: Call) ->
             dealt.prepared = (Const(True),)
             result = join(result, (dealt,))
         elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
-            options = {
+            options: dict[str, Value] = {
                 name: held.fields[name]
                 for held in launcher.wrapping
                 for name in networks.OPTIONS
                 if name in held.fields
             }
-            wrapper = DDP(call.site, **{"inner": (atom,), "flavour": (Const("accelerate"),), **options})
+            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),), **options)
             machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
