@@ -54,6 +54,10 @@ def test_what_a_library_writes_is_a_write_of_all_ranks_unless_the_path_or_a_guar
 QUIET = {
     "no path, so a text": "text = pandas.DataFrame([]).to_json()",
     "a method of something unknown, which may guard itself": 'helper.Saver().save("a.png")',
+    "a rank's own file, copied into one folder": 'import shutil\nshutil.copy(f"trace_{rank}.json", "traces")',
+    "a rank by a variable of the job's own, else by torch": (
+        'own = int(os.environ.get("FS_LOCAL_RANK") or rank)\nif own == 0:\n    torch.save({}, "a.pt")'
+    ),
     "runs of a group": 'wandb.init(group="ours")',
     "a tracker that is off": 'wandb.init(mode="disabled")',
     "a tracker that is off on some ranks": 'wandb.init(mode="disabled" if rank else "online")',

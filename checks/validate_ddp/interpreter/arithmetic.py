@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import conditions
-from validate_ddp.interpreter.names import OF_ONE_NODE
+from validate_ddp.interpreter.names import OF_ONE_NODE, SOME_RANK
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
@@ -83,6 +83,8 @@ def first_rank(values: list[Value]) -> Value:
 
 
 def _is_number(atom: Any) -> bool:
+    if isinstance(atom, Opaque):  # `environ.get("FS_LOCAL_RANK") or get_rank()`
+        return SOME_RANK.matches(atom.name)
     return isinstance(atom, Rank) or (isinstance(atom, Const) and (atom.value is None or type(atom.value) is int))
 
 

@@ -139,7 +139,7 @@ DECLARED = (
     _saving("joblib.dump", "value path=filename"),
     _saving("numpy.save numpy.savez numpy.savez_compressed", "path=file"),
     _saving("numpy.savetxt", "path=fname"),
-    _saving("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree shutil.move", "src path=dst"),
+    _saving("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree shutil.move", "object=src path=dst"),
     _saving("torch.jit.save", "object=m path=f", "checkpoint"),
     _saving("torchvision.utils.save_image torchvision.utils.save_grid", "tensor path=fp"),
     _saving("torchvision.io.write_png torchvision.io.write_jpeg", "input path=filename"),

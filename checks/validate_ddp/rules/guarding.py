@@ -9,11 +9,10 @@ from validate_ddp.interpreter.names import WAITS
 from validate_ddp.interpreter.names_of_training import ASKS_FOR_FILE, FINDS_FILES, TELLING
 from validate_ddp.interpreter.surroundings import call_at, end_of, levels, statement_at
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.rules.sharing import PASSED_ON
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Expression, Node, Statement
 from validate_ddp.source.traversal import bodies_of, children, is_same, last_name, statement_call, walk
-
-_PASSED_ON = ("copy", "copy2", "copyfile", "copytree", "move")
 
 
 def can_be_left_out(program: Program, fact: Fact) -> bool:
@@ -76,7 +75,7 @@ def goes_unnoticed(program: Program, fact: facts.Save) -> bool:
         _reaches_a_collective(program, fact, node)
         or any(_comes_again(load, fact) and load.who != "zero" for load in program.facts(facts.Load))
         or program.speaks_of(FINDS_FILES)
-        or any(save.order > fact.order and save.name in _PASSED_ON for save in program.facts(facts.Save))
+        or any(save.order > fact.order and save.name in PASSED_ON for save in program.facts(facts.Save))
         or _is_used_again(body, fact)
     )
 

@@ -24,6 +24,8 @@ from validate_ddp.interpreter.training import (
 )
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Symbol, Value, bare, constant, reaching
 
+PASSED_ON = ("copy", "copy2", "copyfile", "copytree", "move")
+"""Functions that write what another file holds."""
 _MODELS = ("Module", "LightningModule", "PreTrainedModel", "ModelMixin")
 _OF_SOME_RANKS = ("new_subgroups", "new_subgroups_by_enumeration", "init_device_mesh")
 
@@ -37,8 +39,8 @@ def is_apart(fact: facts.Save) -> bool:
         return True  # each process has an event file of its own, and only some write to theirs
     if any(isinstance(atom, (File, Writer)) for atom in bare(path)):
         return True  # an open handle: opening it was the write
-    if hangs_on_rank(path):
-        return True
+    if hangs_on_rank(path) or (fact.name in PASSED_ON and hangs_on_rank(fact.object)):
+        return True  # also where a rank's own file goes into one folder
     for part in (*bare(path), *reaching(path)):
         if isinstance(part, (Buffer, Unique, Batch)):
             return True
