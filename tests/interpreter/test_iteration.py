@@ -47,7 +47,7 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("drawn", ["hooks", "writers"])
+@pytest.mark.parametrize("drawn", ["hooks", "writers", "[each for each in writers]"])
 def test_what_rank_zero_alone_has_in_a_list_is_drawn_on_rank_zero_alone(drawn: str, lint: Any) -> None:
     saves = HOOKS.format(on_all="pass", on_zero='torch.save({}, "a.pt")', drawn=drawn)
     assert lint(saves).of("DDP502") == []
