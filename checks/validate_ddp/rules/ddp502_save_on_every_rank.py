@@ -138,12 +138,12 @@ def check(program: Program) -> Iterator[Proposal]:
         if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
             continue
         if program.runs_on_many(fact) and fact.role != "unresolved":
-            shared.setdefault(told_at_caller(program, fact).site, []).append(fact)
+            shared.setdefault(_told(program, fact).site, []).append(fact)
     for saves in shared.values():
         fact = min(saves, key=lambda fact: _doubts(program, fact))
         if _is_left_to_the_first(program, fact):
             continue
-        told = told_at_caller(program, fact)
+        told = _told(program, fact)
         checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
         what = "this checkpoint" if checkpoint else "this file"
         yield propose(
@@ -154,6 +154,11 @@ def check(program: Program) -> Iterator[Proposal]:
             evidence=_places(fact, told),
             fix=_fix(program, told, doubts + (told is not fact)),
         )
+
+
+def _told(program: Program, fact: facts.Save) -> facts.Save:
+    """The write at the place to mend: where all that is known of it is known, that is the caller of a short helper."""
+    return fact if _is_divided(fact) else told_at_caller(program, fact)
 
 
 def _places(fact: facts.Save, told: facts.Save) -> list[Place]:
