@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import conditions
+from validate_ddp.interpreter.names import OF_ONE_NODE, SOME_RANK
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
     Opaque,
     Rank,
     RankTest,
+    Symbol,
     Value,
     WorldSize,
     bare,
@@ -20,11 +22,16 @@ from validate_ddp.interpreter.values import (
 
 
 def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
-    """rank % devices is the local rank, rank // devices the node, node * devices + local the global rank."""
+    """rank % devices is the local rank, rank // devices the node, node * devices + local the global rank.
+
+    Divided by anything else, as by the size of a group, it is the rank in a group of whatever kind.
+    """
     first = next((atom for atom in bare(left) if isinstance(atom, Rank)), None)
     second = next((atom for atom in bare(right) if isinstance(atom, Rank)), None)
     if operator in ("Mod", "FloorDiv") and first is not None and first.scope == "group":
         return (first.unlike(sure=first.sure),)
+    if operator in ("Mod", "FloorDiv") and first is not None and not _may_be_devices(right):
+        return (first.unlike("group"),)
     if operator == "Mod" and first is not None:
         return (first.unlike("local", first.sure),)
     if operator == "FloorDiv" and first is not None:
@@ -44,8 +51,18 @@ def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
         return (Opaque("", carried_by((*left, *right))),)
     world = [atom for atom in (*bare(left), *bare(right)) if isinstance(atom, WorldSize)]
     if operator == "Mult" and len(world) == 2:
-        return (WorldSize(named=any(atom.named for atom in world)),)
+        return (WorldSize(named=any(atom.named for atom in world), group=all(atom.group for atom in world)),)
     return None
+
+
+def _may_be_devices(divisor: Value) -> bool:
+    """Whether it may be the number of devices, or of ranks, of a node."""
+    return any(
+        isinstance(atom, Const)
+        or (isinstance(atom, WorldSize) and not atom.group)
+        or (isinstance(atom, (Opaque, Symbol)) and OF_ONE_NODE.matches(atom.name))
+        for atom in bare(divisor)
+    )
 
 
 def of_flags(operator: str, left: Value, right: Value) -> Value | None:
@@ -66,6 +83,8 @@ def first_rank(values: list[Value]) -> Value:
 
 
 def _is_number(atom: Any) -> bool:
+    if isinstance(atom, Opaque):  # `environ.get("FS_LOCAL_RANK") or get_rank()`
+        return SOME_RANK.matches(atom.name)
     return isinstance(atom, Rank) or (isinstance(atom, Const) and (atom.value is None or type(atom.value) is int))
 
 

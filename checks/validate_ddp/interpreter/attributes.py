@@ -205,10 +205,19 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return result or UNKNOWN
         return roles.suggested(key or "")
     if isinstance(atom, Mesh):
-        return (atom,)  # one or some of its dimensions
+        return _dimension_of(atom, key)
+    if isinstance(atom, Symbol) and names.MESH.matches(atom.last):
+        return (Opaque(atom.name),)
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
     return roles.suggested(key or "", carried_by((atom,)))
+
+
+def _dimension_of(mesh: Mesh, key: str | None) -> Value:
+    """One or some of the dimensions of a mesh; the same ones are the same object."""
+    if key is None:
+        return (mesh,)
+    return mesh.fields.setdefault(f"[{key}]", (Mesh(mesh.site, dimension=(Const(key),)),))
 
 
 def environment(machine: Machine, key: Value, alike: bool = False) -> Value:

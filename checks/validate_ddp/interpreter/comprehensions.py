@@ -5,7 +5,7 @@ from __future__ import annotations
 from validate_ddp.interpreter import binding, conditions, iteration
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.objects import Dict, List
-from validate_ddp.interpreter.values import Const, Opaque, Value, carried_by
+from validate_ddp.interpreter.values import Const, Opaque, Value, carried_by, on_ranks
 from validate_ddp.source import syntax
 
 
@@ -31,6 +31,9 @@ def evaluate(machine: Machine, node: syntax.ListComp | syntax.DictComp) -> Value
     carried = carried_by(sources)
     if carried and all(isinstance(atom, (Opaque, Const)) for atom in element):
         element = (Opaque("", carried_by((*element, *sources))),)
+    drawn = list(iteration.elements_by_rank(value)) if len(node.generators) == 1 else []
+    if len(drawn) == 1:  # made of what some ranks alone have, it is theirs too
+        element = on_ranks(element, *drawn[0])
     return (_made_by(node)(machine.site(), {"*": element}),)
 
 

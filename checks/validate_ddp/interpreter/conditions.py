@@ -248,7 +248,7 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
                     return None  # `rank = -1` until the group is there: this may be before or after
                 return truth
             if isinstance(atom, WorldSize) and (atoms is left_atoms or operator not in ("In", "NotIn")):
-                return _world_test(name, constant(others))
+                return None if atom.group else _world_test(name, constant(others))
     if operator in ("In", "NotIn") and any(isinstance(a, Symbol) and a.name == "os.environ" for a in right_atoms):
         present = constant(left) in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
         return (operator == "In") if present else None

@@ -26,6 +26,7 @@ from validate_ddp.interpreter import (
 )
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import RUNS_ON, Machine, Outcome, Scope
+from validate_ddp.interpreter.names import MESH
 from validate_ddp.interpreter.objects import (
     Container,
     Dict,
@@ -306,7 +307,11 @@ def _item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
             return atom.fields[key]
         if key is None:
             return iteration.element((atom,))
-        return atom.fields.get("*") or roles.suggested(key, alike=isinstance(atom, Options))
+        if atom.fields.get("*"):
+            return iteration.picked(machine, atom.fields["*"])
+        return roles.suggested(key, alike=isinstance(atom, Options))
+    if isinstance(atom, Opaque) and MESH.matches(atom.name):
+        return (atom,)  # one or some of its dimensions
     if isinstance(atom, Opaque):
         found = roles.suggested(key or "", merged(*_picking(index), *atom.carries), is_alike((atom, *index)))
         return join(machine.settings[key], found) if key and atom.alike and key in machine.settings else found

@@ -370,8 +370,9 @@ class Save(Fact, untold="role"):
     """The writer of TensorBoard."""
 
 
-Role = Literal["checkpoint", "file", "handle", "log", "unresolved"]
-"""What is written: the state of training, another file, to an open file, a log, or what a library out of sight does."""
+Role = Literal["checkpoint", "file", "handle", "log", "run", "unresolved"]
+"""What is written: the state of training, another file, to an open file, a log, a run in a tracker, or what a library
+out of sight does."""
 
 
 class Read(Fact):

@@ -20,12 +20,14 @@ from validate_ddp.interpreter.objects import (
     Tuple,
     Zip,
 )
+from validate_ddp.interpreter.ranks import PARTIAL, Who, all_of
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import Loader
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
     Instance,
+    OnRanks,
     Opaque,
     Resource,
     Site,
@@ -36,6 +38,7 @@ from validate_ddp.interpreter.values import (
     join,
     merged,
     reaching,
+    unmarked,
 )
 from validate_ddp.source.syntax import Call, Constant, Expression
 from validate_ddp.source.traversal import last_name
@@ -61,6 +64,23 @@ def element(value: Value, depth: int = 0) -> Value:
         else:
             found = join(found, UNKNOWN)
     return found or UNKNOWN
+
+
+def elements_by_rank(value: Value) -> dict[tuple[Who, bool], Value]:
+    """What a loop over ``value`` binds on all ranks, and on some alone: hooks that rank zero adds for itself.
+
+    By the ranks, and whether it is no guess which they are. Empty where all of it is on all ranks.
+    """
+    found: dict[tuple[Who, bool], Value] = {}
+    for atom in value:
+        if isinstance(unmarked(atom), Sequence) and not unmarked(atom).fields:
+            continue  # nothing to draw from `[]`
+        for part in element((atom,)):
+            marks = [each for each in (atom, part) if isinstance(each, OnRanks)]
+            who = (all_of(mark.who for mark in marks), all(mark.sure for mark in marks))
+            if who[0] != "none":
+                found[who] = join(found.get(who, ()), (unmarked(part),))
+    return found if any(who in PARTIAL for who, _ in found) else {}
 
 
 def _resource_element(atom: Resource, depth: int) -> Value:
@@ -99,6 +119,19 @@ def loaders(value: Value, seen: set[int] | None = None) -> list[Any]:
 
 def _is_item(atom: Any) -> bool:
     return isinstance(atom, Opaque) and any(part is _ITEM for part in atom.carries)
+
+
+def picked(machine: Machine, value: Value) -> Value:
+    """What is taken from many by a constant place, or as the largest: outside of a loop over them it is no item of one
+    rank's share, but the same choice for all."""
+    if not all(loop.counts for loop in machine.loops):
+        return value
+    return tuple(
+        Opaque(atom.name, tuple(part for part in atom.carries if part is not _ITEM), atom.alike)
+        if isinstance(atom, Opaque) and _is_item(atom)
+        else atom
+        for atom in value
+    )
 
 
 def note(machine: Machine, value: Value, site: Site, how: str = "for", serial: int = 0) -> None:

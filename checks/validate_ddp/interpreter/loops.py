@@ -35,12 +35,17 @@ def walk_for(machine: Machine, node: For) -> Outcome:
         ranks_in = tuple(part for part in reaching(value) if isinstance(part, Rank))  # `range(rank, n, world_size)`
         element = (Opaque(name, ranks_in, alike=not ranks_in),)
 
-    who, sure = _going_round(value)
+    drawn = {} if counts else iteration.elements_by_rank(value)
 
     def run() -> Outcome:
-        binding.assign(machine, target, element)
-        with machine.guarded(who, loop.site, sure=sure), machine.looping(loop):
-            return machine.walk(body)
+        outcome = RUNS_ON
+        for (who, sure), each in (drawn or {_going_round(value): element}).items():
+            with machine.guarded(who, loop.site, sure=sure):
+                binding.assign(machine, target, each)
+                with machine.looping(loop):
+                    turn = machine.walk(body)
+            outcome = turn if who == "all" else outcome
+        return outcome
 
     # A failed try_out puts names back as they were: the loop's effects are joined with those of no iteration.
     outcome, changes = machine.try_out(run)

@@ -76,6 +76,8 @@ def named(name: str, value: Value, written: bool = True) -> Value:
     the default for a run that is not distributed: the role joins it, unless it was not ``written`` but worked out, as
     in `world_size = tp * pp * dp`.
     """
+    if len(value) == 1 and isinstance(value[0], Rank) and value[0].scope == "group" and not value[0].of:
+        return _told_by(name, value[0])
     if len(value) != 1 or not isinstance(value[0], (Opaque, Const)):
         return value
     role = suggested(name, alike=isinstance(value[0], Opaque) and value[0].alike)
@@ -88,6 +90,14 @@ def named(name: str, value: Value, written: bool = True) -> Value:
     default = (0, 1) if isinstance(role[0], WorldSize) else (0, -1, None)
     is_default = not isinstance(value[0].value, (str, bool)) and value[0].value in default
     return (*value, *role) if is_default else value
+
+
+def _told_by(name: str, rank: Rank) -> Value:
+    """A rank in a group of whatever kind once it has a name: `local_rank = rank % size`."""
+    if rank.sure or rank.named:
+        return (rank,)
+    scope = names.says_rank(name.lower().lstrip("_"))
+    return (rank,) if scope is None else (Rank(scope, sure=False),)
 
 
 FILLED = "filled"

@@ -146,13 +146,19 @@ class Engine(Wrapper):
     phrase = "the DeepSpeed engine"
 
 
+class WrapperOptions(Holder):
+    """The ``DistributedDataParallelKwargs`` of Accelerate, by keyword."""
+
+    __slots__ = ()
+
+
 class Launcher(Object):
     """An object by which a script is made to run on several ranks: ``called`` is what facts call it.
 
     split: its loaders may cut batches up instead of dealing them out. own_schedule: it was told when to step
     schedulers. accumulating: over how many turns. precision: how it was told to compute, as "fp16". single: it runs one
-    process. sharded: it was told to use DeepSpeed or FSDP. unseen: it prepared what is not in sight. Hooks lie in its
-    fields by the name of the method they went to.
+    process. sharded: it was told to use DeepSpeed or FSDP. unseen: it prepared what is not in sight. wrapping: the
+    options with which it wraps models. Hooks lie in its fields by the name of the method they went to.
     """
 
     __slots__ = ()
@@ -164,6 +170,7 @@ class Launcher(Object):
     single: Value = part()
     sharded: Value = part()
     unseen: Value = part()
+    wrapping: tuple[WrapperOptions, ...] = part()
 
 
 class Accelerator(Launcher):
@@ -272,12 +279,23 @@ class Handler(Object):
 
 
 class Writer(Object):
-    """A writer of events for TensorBoard. used: how often every rank writes to it."""
+    """A writer of events for TensorBoard. used: how often every rank writes to it. at: where it first does."""
 
     __slots__ = ()
     phrase = "the event writer"
     path: Value = part()
     used: Value = part()
+    at: tuple[Asked, ...] = part()
+
+
+class FileCheckpointer(Object):
+    """A ``Checkpointer`` of fvcore. writes: whether a rank that saves writes a file."""
+
+    __slots__ = ()
+    phrase = "the checkpointer"
+    model: Value = part()
+    folder: Value = part()
+    writes: Value = part()
 
 
 class Group(Object):
@@ -286,11 +304,16 @@ class Group(Object):
     __slots__ = ()
     phrase = "the group"
     ranks: Value = part()
+    dimension: Value = part()
 
 
 class Mesh(Object):
-    """A device mesh, or some of its dimensions. shape: of the whole of it, as it was given."""
+    """A device mesh, or some of its dimensions. dimension: which one. whole: made of all ranks. shape: of the whole of it,
+    as it was given.
+    """
 
     __slots__ = ()
     phrase = "the device mesh"
+    dimension: Value = part()
     shape: Value = part()
+    whole: Value = part()

@@ -184,34 +184,39 @@ class Resource:
 
 class Rank:
     """A number that differs between ranks. scope: global, local, node, spawn (both where one node spawns all), or group
-    (of a tensor, pipeline or data parallel group).
+    (of a dimension of a mesh, ``of`` where it is known).
 
     sure: read from the process group or the launcher, with this scope. named: the name, where nothing else says that
     it is a rank. option: the command line option that it comes from. alike: a setting, equal on all ranks if no rank.
     """
 
-    __slots__ = ("alike", "named", "option", "scope", "sure")
+    __slots__ = ("alike", "named", "of", "option", "scope", "sure")
 
-    def __init__(self, scope: str, sure: bool = True, option: str = "", named: str = "", alike: bool = False) -> None:
+    def __init__(
+        self, scope: str, sure: bool = True, option: str = "", named: str = "", alike: bool = False, of: str = ""
+    ) -> None:
         self.alike = alike
         self.scope = scope
         self.sure = sure and not named
         self.option = option
         self.named = named
+        self.of = of
 
     def unlike(self, scope: str = "", sure: bool = False) -> Rank:
         """A number computed from this one: of another scope, or of a scope that is not sure."""
-        return Rank(scope or self.scope, sure, named=self.named)
+        return Rank(scope or self.scope, sure, named=self.named, of="" if scope else self.of)
 
 
 class WorldSize:
-    """The number of ranks, or of devices of one node (``local``). named: nothing but a name says so."""
+    """The number of ranks, of devices of one node (``local``), or of ranks of one ``group``: there one may be all.
+    named: nothing but a name says so."""
 
-    __slots__ = ("local", "named")
+    __slots__ = ("group", "local", "named")
 
-    def __init__(self, local: bool = False, named: bool = False) -> None:
+    def __init__(self, local: bool = False, named: bool = False, group: bool = False) -> None:
         self.local = local
         self.named = named
+        self.group = group
 
 
 class RankTest:
@@ -296,9 +301,9 @@ def _same(a: Any, b: Any) -> bool:
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     Const: lambda a, b: type(a.value) is type(b.value) and bool(a.value == b.value),
     Symbol: lambda a, b: bool(a.name == b.name),
-    Rank: lambda a, b: (a.scope, a.sure, a.option, a.named) == (b.scope, b.sure, b.option, b.named),
+    Rank: lambda a, b: (a.scope, a.sure, a.option, a.named, a.of) == (b.scope, b.sure, b.option, b.named, b.of),
     RankTest: lambda a, b: (a.who, a.exact, a.rest, a.sure) == (b.who, b.exact, b.rest, b.sure),
-    WorldSize: lambda a, b: (a.local, a.named) == (b.local, b.named),
+    WorldSize: lambda a, b: (a.local, a.named, a.group) == (b.local, b.named, b.group),
     OnRanks: lambda a, b: (a.who, a.sure) == (b.who, b.sure) and _same(a.atom, b.atom),
     Function: lambda a, b: a.node is b.node and a.bound is b.bound and a.preset is b.preset,
     ModuleRef: lambda a, b: a.module is b.module,

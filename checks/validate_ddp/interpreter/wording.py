@@ -53,10 +53,13 @@ def _atom(atom: Any, depth: int) -> str:
         text = repr(atom.value)
         return text if len(text) <= 40 else text[:37] + "..."
     if isinstance(atom, Rank):
-        return _RANKS[atom.scope] + (", going by its name" if atom.named else "")
+        of = f" of `{atom.of}`" if atom.of else ""
+        return _RANKS[atom.scope] + of + (", going by its name" if atom.named else "")
     if isinstance(atom, RankTest):
         return f"true on {phrase(atom.who)}{'' if atom.sure else BY_NAME}"
     if isinstance(atom, WorldSize):
+        if atom.group:
+            return "the number of ranks in a group"
         return "the number of devices" if atom.local else "the number of ranks"
     if isinstance(atom, Instance):
         return f"the `{atom.cls.name}` made at {_place(atom)}"

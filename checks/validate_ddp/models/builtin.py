@@ -56,7 +56,7 @@ from validate_ddp.interpreter.values import (
     on_ranks,
     unmarked,
 )
-from validate_ddp.models import orders
+from validate_ddp.models import orders, unknown
 
 
 def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -297,6 +297,11 @@ def _replace(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return records.replaced(machine, call.argument(0), call)
 
 
+def _largest(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    found = unknown.unresolved(machine, symbol, call)
+    return iteration.picked(machine, found) if len(call.args) == 1 else found
+
+
 def _is_bar(name: str) -> bool:
     """Whether it shows progress over what it is given."""
     return name.startswith("tqdm.") or (name.endswith(".tqdm") and name != "builtins.tqdm")
@@ -321,6 +326,7 @@ DECLARED = (
     api(_named("reversed"), parameters="iterable", result="iterable"),
     api([*_named("dict"), "collections.OrderedDict"], _dict),
     api(_named("range"), _range),
+    api(_named("max min"), _largest),
     api(_named("len"), _len),
     api(_named("super"), _super),
     api(_named("type"), _type),

@@ -7,7 +7,6 @@ from typing import Any
 from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.names import GROUP, GROUP_GETTER, MESH
 from validate_ddp.interpreter.objects import List, Sequence
 from validate_ddp.interpreter.rows import api, method
 from validate_ddp.interpreter.training import Group, Mesh
@@ -15,7 +14,6 @@ from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
     UNKNOWN,
-    Const,
     Function,
     Opaque,
     Rank,
@@ -30,6 +28,7 @@ from validate_ddp.interpreter.values import (
     merged,
 )
 from validate_ddp.models import uses
+from validate_ddp.models.meshes import none_for_default
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
 from validate_ddp.source.syntax import Constant
 from validate_ddp.source.traversal import dotted, keywords_of
@@ -46,7 +45,7 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         symbol.last,
         arguments=call.given,
         function=(symbol,),
-        group=_none_for_default(call.argument(-1, "group")),
+        group=none_for_default(_group(symbol, call)),
         device_ids=call.argument(-1, "device_ids"),
         timeout=call.argument(-1, "timeout"),
         ranks=call.argument(0, "ranks") if symbol.last == "new_group" else (),
@@ -75,8 +74,31 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     if symbol.last == "new_group":
         return (Group(call.site, ranks=call.argument(0, "ranks")),)
     if symbol.last == "init_device_mesh":
-        return (Mesh(call.site, shape=call.argument(1, "mesh_shape")),)
+        return (Mesh(call.site, shape=call.argument(1, "mesh_shape"), whole=TRUE),)
     return (Opaque(symbol.last + "()", carries),)
+
+
+def _group(symbol: Symbol, call: Call) -> Value:
+    """The group that a collective is given, by name or in its place among the parameters."""
+    at = _PLACES_OF_GROUP.get(symbol.last, -1) if symbol.name.rpartition(".")[0] in _BLIND else -1
+    return call.argument(at, "group")
+
+
+_PLACES_OF_GROUP = (
+    dict.fromkeys(("barrier", "monitored_barrier"), 0)
+    | dict.fromkeys(
+        """all_reduce broadcast all_gather all_gather_into_tensor _all_gather_base all_gather_object all_to_all
+        broadcast_object_list all_gather_coalesced all_reduce_coalesced""".split(),
+        2,
+    )
+    | dict.fromkeys(
+        """reduce gather gather_object scatter scatter_object_list reduce_scatter reduce_scatter_tensor
+        _reduce_scatter_base""".split(),
+        3,
+    )
+    | {"all_to_all_single": 4}
+)
+"""Where among its parameters a collective of torch.distributed has the group."""
 
 
 def _share(machine: Machine, call: Call) -> None:
@@ -163,41 +185,6 @@ def _is_initialized(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return TRUE if started else (Opaque("is_initialized_yet"),)
 
 
-def _get_rank(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    group = _none_for_default(call.value("group"))
-    if not group or constant(group) is None:
-        return (Rank("global"),)
-    machine.record(facts.GroupRank(symbol.last), call.site)
-    return (Rank("group"),)
-
-
-def rank_in(atom: Any, call: Call) -> Value:
-    """``mesh.get_local_rank(dimension)``, which is not that of the node, and ``group.rank()``; empty for other calls.
-
-    Only a mesh takes the dimension; a mesh or a group that came from elsewhere is known by its name.
-    """
-    last = call.name.lower().lstrip("_").removeprefix("get_")
-    holder = {"local_rank": "mesh", "rank": "group"}.get(last, "")
-    if (holder == "mesh" and isinstance(atom, Mesh)) or (holder == "group" and isinstance(atom, Group)):
-        return (Rank("group"),)
-    if holder == "mesh" and (call.given or (isinstance(atom, Opaque) and MESH.matches(atom.name))):
-        return (Rank("group", named=last),)
-    if holder == "group" and isinstance(atom, Opaque):
-        if GROUP.matches(atom.name) or GROUP_GETTER.matches(atom.name):
-            return (Rank("group", named=last),)
-    return ()
-
-
-_DEFAULT_GROUP = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
-
-
-def _none_for_default(group: Value) -> Value:
-    """A group as a collective takes it, to which ``group.WORLD`` and None are the same; elsewhere it is no None."""
-    return tuple(
-        Const(None) if isinstance(atom, Symbol) and atom.name in _DEFAULT_GROUP else atom for atom in bare(group)
-    )
-
-
 def _spawn(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``mp.spawn(fn, args, nprocs)``: fn(index, *args) in each process."""
     nprocs = call.value("nprocs")
@@ -261,11 +248,7 @@ DECLARED = (
     api("is_available is_nccl_available", within="torch.distributed", result=TRUE),
     api("is_initialized", _is_initialized, within="torch.distributed"),
     api("is_torchelastic_launched", within="torch.distributed", result=UNKNOWN),
-    api("get_rank", _get_rank, within="torch.distributed", parameters="group", fact=facts.GroupRank),
-    api("DeviceMesh", makes=Mesh, within="torch.distributed"),
-    api("get_group_rank", within="torch.distributed", result=(Rank("group"),)),
     api("get_node_local_rank", within="torch.distributed", result=_LOCAL),
-    api("get_world_size", within="torch.distributed", result=_WORLD),
     api("destroy_process_group", within="*", fact=facts.ProcessGroup, called="destroy", result=NONE),
     api(
         "init_distributed",
@@ -300,8 +283,5 @@ DECLARED = (
     api(vocabulary.MPI_COLLECTIVES, collective, within="mpi4py", fact=facts.Collective),
     api("Get_rank", within="mpi4py", result=_GLOBAL),
     api("Get_size", within="mpi4py", result=_WORLD),
-    method("get_rank", of=Mesh, result=_GLOBAL),
-    method("get_group", of=Mesh, makes=Group),
-    method("_flatten", of=Mesh, on="mesh", result="mesh"),
     method("Process", _bind_process, fact=facts.Launch),
 )

@@ -119,6 +119,23 @@ def _saving(names: str | Iterable[str], parameters: str, role: facts.Role = "fil
     return api(names, parameters=parameters, fact=facts.Save, role=role, result=NONE)
 
 
+_IMAGES = [
+    f"{module}.{name}"
+    for module in ("imageio", "imageio.v2", "imageio.v3")
+    for name in ("imwrite", "imsave", "mimwrite", "mimsave", "get_writer")
+]
+
+
+def _tracked(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A run of a tracker: several on purpose where they make a group, none where it is off, perhaps on some ranks."""
+    mode = call.value("mode")
+    told = (*mode, *call.value("name"), *call.value("id"))
+    off = constant(mode) == "disabled" or any(isinstance(atom, OnRanks) for atom in mode)
+    if not (call.open or call.value("group") or off):
+        machine.record(facts.Save(symbol.name, path=told or (Const("run"),), role="run"), call.site)
+    return (Opaque(symbol.last, ()),)
+
+
 DECLARED = (
     _saving(vocabulary.CHECKPOINT_WRITERS, "object=obj=tensors=model path=f=filename", "checkpoint"),
     api("torch.load", _load, parameters="f map_location", fact=(facts.Load, facts.Read)),
@@ -139,7 +156,23 @@ DECLARED = (
     _saving("joblib.dump", "value path=filename"),
     _saving("numpy.save numpy.savez numpy.savez_compressed", "path=file"),
     _saving("numpy.savetxt", "path=fname"),
-    _saving("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree", "object=src path=dst"),
+    _saving("shutil.copy shutil.copy2 shutil.copyfile shutil.copytree shutil.move", "object=src path=dst"),
+    _saving("torch.jit.save", "object=m path=f", "checkpoint"),
+    _saving("torchvision.utils.save_image torchvision.utils.save_grid", "tensor path=fp"),
+    _saving("torchvision.io.write_png torchvision.io.write_jpeg", "input path=filename"),
+    _saving("torchvision.io.write_video cv2.imwrite", "path=filename"),
+    _saving("torchaudio.save", "path=uri=filepath"),
+    _saving("soundfile.write", "path=file"),
+    _saving("scipy.io.wavfile.write", "path=filename"),
+    _saving(_IMAGES, "path=uri"),
+    _saving("matplotlib.pyplot.savefig", "path=fname"),
+    _saving("omegaconf.OmegaConf.save", "config path=f"),
+    _saving(
+        "diffusers.utils.export_to_video diffusers.utils.export_to_gif", "frames path=output_video_path=output_gif_path"
+    ),
+    api("h5py.File zarr.open zarr.open_group", _open, parameters="file=name=store mode", fact=facts.Save),
+    api("wandb.init", _tracked, parameters="* mode group name=name=run_name id=id=run_id", fact=facts.Save),
+    api("mlflow.start_run", _tracked, parameters="* mode group name=name=run_name id=id=run_id", fact=facts.Save),
     _saving("torch.onnx.export", "model args path=f", "checkpoint"),
     api("logging.basicConfig", _logging, parameters="* filename level", fact=facts.Save),
     api("logging.FileHandler", _logging, parameters="filename * level", fact=facts.Save),

@@ -7,7 +7,7 @@ from typing import Any
 from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import List, Tuple
+from validate_ddp.interpreter.objects import List, Tuple, contents
 from validate_ddp.interpreter.rows import Attributes, Model, api, method
 from validate_ddp.interpreter.training import (
     DDP,
@@ -19,6 +19,7 @@ from validate_ddp.interpreter.training import (
     Prepared,
     Scheduler,
     Shell,
+    WrapperOptions,
 )
 from validate_ddp.interpreter.values import (
     NONE,
@@ -64,6 +65,8 @@ def _made(launcher: type[Launcher]) -> Model:
         if launcher is Fabric and constant(call.argument(-1, "devices")) == 1:
             made.single = TRUE
         sharded.note_plugins(made, call)
+        handlers = call.argument(-1, "kwargs_handlers")
+        made.wrapping = tuple(atom for atom in contents(handlers) if isinstance(atom, WrapperOptions))
         return (made,)
 
     return make
@@ -116,7 +119,7 @@ def _prepare(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
     if launcher.single:
         return call.args[0] if len(call.args) == 1 else None
     machine.record(facts.Preparing(call.name, launcher=(launcher,), prepared=call.given, open=call.open), call.site)
-    prepared = [_prepared(machine, value, call) for value in call.args]
+    prepared = [_prepared(machine, launcher, value, call) for value in call.args]
     if call.open and not call.args:
         launcher.unseen = TRUE
     if len(prepared) == 1 and not call.open:
@@ -136,6 +139,10 @@ def _collect(machine: Machine, launcher: Launcher, call: Call) -> Value:
     dropped = _lost(machine, name, call)
     machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
     return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
+
+
+def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    return (WrapperOptions(call.site, dict(call.keywords)),)
 
 
 def _register(machine: Machine, launcher: Launcher, call: Call) -> Value | None:
@@ -169,7 +176,7 @@ def _hooked(machine: Machine, launcher: Launcher, call: Call) -> Value:
     return NONE
 
 
-def _prepared(machine: Machine, value: Value, call: Call) -> Value:
+def _prepared(machine: Machine, launcher: Launcher, value: Value, call: Call) -> Value:
     """What ``prepare`` makes of its argument: wrapped models, sharded loaders."""
     result: Value = ()
     for atom in bare(value):
@@ -180,7 +187,13 @@ def _prepared(machine: Machine, value: Value, call: Call) -> Value:
             dealt.prepared = (Const(True),)
             result = join(result, (dealt,))
         elif isinstance(atom, Instance) and any(isinstance(base, Symbol) for base in atom.cls.lineage()):
-            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),))
+            options: dict[str, Value] = {
+                name: held.fields[name]
+                for held in launcher.wrapping
+                for name in networks.OPTIONS
+                if name in held.fields
+            }
+            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),), **options)
             machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):
@@ -231,6 +244,7 @@ DECLARED = (
         fact=facts.Launch,
     ),
     api("Fabric", _made(Fabric), within="lightning lightning_fabric pytorch_lightning lite", fact=facts.Launch),
+    api("DistributedDataParallelKwargs", _options, within="accelerate"),
     api("initialize", _deepspeed, within="deepspeed", parameters="args model", fact=(facts.Launch, facts.Wrap)),
     method(_WORKING, _working, of=Launcher, notes=True, fact=facts.Launch),
     method(

@@ -18,6 +18,7 @@ from validate_ddp.models import (
     files,
     frameworks,
     lookups,
+    meshes,
     methods,
     networks,
     optimizers,
@@ -30,6 +31,7 @@ from validate_ddp.models import (
     settings,
     sharded,
     tensors,
+    toolboxes,
     unknown,
 )
 
@@ -44,6 +46,7 @@ _FILES = (
     files,
     frameworks,
     lookups,
+    meshes,
     methods,
     networks,
     optimizers,
@@ -56,6 +59,7 @@ _FILES = (
     settings,
     sharded,
     tensors,
+    toolboxes,
 )
 
 

@@ -9,7 +9,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import LAUNCHER
 from validate_ddp.interpreter.names_of_training import RANDOM_OPTION, REDUCING, TOKENIZER
-from validate_ddp.interpreter.objects import Super, one_more
+from validate_ddp.interpreter.objects import Asked, Super, one_more
 from validate_ddp.interpreter.rows import method
 from validate_ddp.interpreter.training import (
     Engine,
@@ -42,8 +42,8 @@ from validate_ddp.interpreter.values import (
 )
 from validate_ddp.models import (
     command_line,
-    distributed,
     files,
+    meshes,
     networks,
     randomness,
     unknown,
@@ -53,6 +53,8 @@ _SELF = frozenset(
     """to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory type xpu npu
     share_memory_ contiguous detach clone""".split()
 )
+_MOST_PLACES = 3
+"""Of writing to one event writer, so many are told."""
 _PARSED = frozenset({"parse_args", "parse_known_args", "parse_args_into_dataclasses"})
 
 
@@ -75,6 +77,8 @@ def _writer(machine: Machine, writer: Writer, called: Call) -> Value | None:
         return None
     if called.name.startswith("add_") and machine.who == "all":
         writer.used = one_more(writer.used)
+        if len(writer.at) < _MOST_PLACES:
+            writer.at = (*writer.at, Asked(called.site))
     metrics.report(machine, called)
     return (Opaque(called.name, ()),)
 
@@ -193,7 +197,7 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in ("get", "get_nowait") and not called.args:
         return iteration.element((atom,))  # a queue
     full = f"{atom.name}.{name}" if isinstance(atom, Opaque) and atom.name else name
-    hint = distributed.rank_in(atom, called) or roles.called(name, is_method=True)
+    hint = meshes.rank_in(atom, called) or roles.called(name, is_method=True)
     if name == "device_count":
         hint = (WorldSize(local=True),)
     if hint:
@@ -229,6 +233,26 @@ def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     path = called.value("save_directory")
     machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)
     return NONE
+
+
+def _to_path(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``figure.savefig(path)``, ``frame.to_csv(path)``: without a path these give what they would write."""
+    path = called.value("path")
+    if not path or constant(path) is None:
+        return None
+    machine.record(facts.Save(called.name, object=(atom,), path=path, role="file"), called.site)
+    return NONE
+
+
+def _save(machine: Machine, atom: Any, called: Call) -> Value | None:
+    """``image.save(path)`` of Pillow and ``tokenizer.save(path)``; whatever else has such a method may guard itself."""
+    if isinstance(atom, Opaque) and (atom.name.startswith("PIL.") or _is_tokenizer(atom)):
+        return _to_path(machine, atom, called)
+    return None
+
+
+def _is_tokenizer(atom: Opaque) -> bool:
+    return atom.name.startswith("tokenizers.")
 
 
 def _format(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -282,6 +306,11 @@ DECLARED = (
     method("open", _open_path, parameters="mode", fact=facts.Save),
     method("write_text write_bytes", on="path", fact=facts.Save, role="file", result=NONE),
     method("save_pretrained", _save_pretrained, parameters="save_directory * is_main_process", fact=facts.Save),
+    method("savefig", _to_path, parameters="path=fname", fact=facts.Save),
+    method("to_csv to_json", _to_path, parameters="path=path_or_buf", fact=facts.Save),
+    method("to_parquet to_pickle", _to_path, parameters="path", fact=facts.Save),
+    method("save_to_disk", _to_path, parameters="path=dataset_path", fact=facts.Save),
+    method("save", _save, parameters="path=fp=path", fact=facts.Save),
     method("format joinpath", _format),
     method("export_to_onnx export_onnx", parameters="args= path=", fact=facts.Save, role="checkpoint", result=NONE),
     method("wait_for_everyone barrier", _barrier, fact=facts.Collective),

@@ -53,16 +53,18 @@ def _joined(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.name + "()", carried_by(call.given)),)
 
 
+OPTIONS = ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers")
+
+
 def _wrap(around: type[Wrapper]) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         inner = call.value("module")
         flavour = "apex" if symbol.name.startswith("apex") else "torch"
         options: dict[str, Value] = {}
-        for option in ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers"):
-            if option in call.keywords:
-                options[option] = call.keywords[option]
-        if len(call.args) > 1:
-            options["device_ids"] = call.args[1]
+        for option in OPTIONS:
+            given = call.value(option) if option in call.parameters else ()
+            if given:
+                options[option] = given
         wrapper = around(call.site, **{"inner": inner, "flavour": (Const(flavour),), **options})
         wrap = facts.Wrap(around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
         machine.record(wrap, call.site)
@@ -182,21 +184,32 @@ def wrapped_state(value: Value, seen: set[int] | None = None) -> list[tuple[Site
 
 
 _INNER = "module=module=model device_ids"
+_OF_DDP = f"""{_INNER} output_device dim broadcast_buffers init_sync process_group bucket_cap_mb
+    find_unused_parameters"""
+_OF_FSDP = """module=module=model process_group sharding_strategy cpu_offload auto_wrap_policy backward_prefetch
+    mixed_precision ignored_modules param_init_fn device_id"""
 
 DECLARED = (
     api(
         "DistributedDataParallel DistributedDataParallelCPU LegacyDistributedDataParallel",
         _wrap(DDP),
         within="*",
-        parameters=_INNER,
+        parameters=_OF_DDP,
         fact=(facts.Wrap, facts.Collective),
     ),
-    api("DDP", _wrap(DDP), within="torch apex", parameters=_INNER, fact=(facts.Wrap, facts.Collective)),
+    api("DDP", _wrap(DDP), within="torch", parameters=_OF_DDP, fact=(facts.Wrap, facts.Collective)),
+    api(
+        "DDP DistributedDataParallel",
+        _wrap(DDP),
+        within="apex",
+        parameters="module=module=model",
+        fact=(facts.Wrap, facts.Collective),
+    ),
     api(
         "FullyShardedDataParallel FSDP",
         _wrap(FSDP),
         within="*",
-        parameters="module=module=model * device_ids",
+        parameters=_OF_FSDP,
         fact=(facts.Wrap, facts.Collective),
     ),
     api("DataParallel", _wrap(DP), within="torch", parameters=_INNER, fact=(facts.Wrap, facts.DataParallel)),

@@ -133,6 +133,7 @@ DECLARED = (
     api("manual_seed manual_seed_all seed", _seed, within="torch", parameters=_OF_SEED, fact=facts.Seed),
     api("seed", _seed, within="random numpy", parameters=_OF_SEED, fact=facts.Seed),
     api(SEEDING.words, _seed, within="*", parameters="seed= device_specific", fact=facts.Seed),
+    api("fix_random_seed", _seed, within="lhotse", parameters=_OF_SEED, fact=facts.Seed),
     api((f"torch.{name}" for name in _DRAWS), _draw, parameters="* generator", fact=facts.Draw),
     api("torch.Generator", _generator),
     api(_TRANSFORMS, within="torchvision", fact=facts.Draw, transform=True, result=made_of_arguments),

@@ -19,7 +19,7 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
 )
-from validate_ddp.models import randomness
+from validate_ddp.models import meshes, randomness
 from validate_ddp.source.syntax import Expression, FunctionDef
 from validate_ddp.source.traversal import last_name
 
@@ -32,6 +32,8 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
     root = symbol.name.partition(".")[0]
     guessed = roles.called(last)
     if guessed:
+        if isinstance(guessed[0], Rank) and meshes.is_of_group(symbol, call):
+            guessed = (Rank("group", named=last),)
         if isinstance(guessed[0], Rank) and guessed[0].scope == "group":
             machine.record(facts.GroupRank(symbol.last), call.site)
         return guessed

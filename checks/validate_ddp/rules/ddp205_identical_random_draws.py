@@ -197,7 +197,7 @@ INVALID = (
         accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
     """,
 )
-_LIBRARIES = ("torch", "accelerate", "transformers", "diffusers")
+_LIBRARIES = ("torch", "accelerate", "transformers", "diffusers", "lhotse")
 """Whose seeding functions are known to seed PyTorch alike on every rank, unless told otherwise."""
 
 

@@ -1,8 +1,9 @@
 """Every rank writes the same file.
 
 ## What it does
-Looks for checkpoints, configuration dumps and logs that are written without a condition on the rank, to a path that is
-the same on every rank.
+Looks for checkpoints, configuration dumps, logs, images, sounds and tables that are written without a condition on the
+rank, to a path that is the same on every rank, and for runs of a tracker (wandb, mlflow) that every rank starts. A
+write in a short helper of another file is told where the helper is called.
 
 It is an error for the state of a model or of its training, where the path and the conditions round it are known to be
 equal on every rank: made of constants, options, configuration and counters of epochs or steps. It is a warning where
@@ -43,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Proposal
+from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
@@ -62,6 +63,7 @@ from validate_ddp.rules.sharing import (
     may_be_sharded,
     only_adds,
 )
+from validate_ddp.rules.writing_helpers import told_at_caller
 
 _NOT_OF_ALL = frozenset({Flag.PROCESS_FIRST, Flag.DATASET, Flag.LOCKED, Flag.ANY_ERROR})
 """Surroundings in which ranks take turns, write what they happen to come across first (a cache of samples), or are
@@ -138,22 +140,35 @@ def check(program: Program) -> Iterator[Proposal]:
         if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
             continue
         if program.runs_on_many(fact) and fact.role != "unresolved":
-            shared.setdefault(fact.site, []).append(fact)
+            shared.setdefault(_told(program, fact).site, []).append(fact)
     for saves in shared.values():
         fact = min(saves, key=lambda fact: _doubts(program, fact))
         if _is_left_to_the_first(program, fact):
             continue
+        told = _told(program, fact)
         checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
         what = "this checkpoint" if checkpoint else "this file"
         severity = INFO if only_adds(fact) else ERROR if checkpoint and not doubts else WARNING
         yield propose(
             program,
-            fact,
+            told,
             severity,
             _message(fact, what, may_be_sharded(program, fact)),
-            evidence=[place(site, "called from here") for site in fact.chain[-1:]],
-            fix=_fix(program, fact, doubts),
+            evidence=_places(fact, told),
+            fix=_fix(program, told, doubts + (told is not fact)),
         )
+
+
+def _told(program: Program, fact: facts.Save) -> facts.Save:
+    """The write at the place to mend: where all that is known of it is known, that is the caller of a short helper."""
+    return fact if _is_divided(fact) else told_at_caller(program, fact)
+
+
+def _places(fact: facts.Save, told: facts.Save) -> list[Place]:
+    writes = [place(asked.site, "every rank writes to it here") for writer in fact.writer for asked in writer.at]
+    if told is not fact:
+        return [place(fact.site, "written here"), *writes]
+    return [*(place(site, "called from here") for site in fact.chain[-1:]), *writes]
 
 
 def _doubts(program: Program, fact: facts.Save) -> int:
@@ -168,6 +183,8 @@ def _is_divided(fact: facts.Save) -> bool:
 
 def _message(fact: facts.Save, what: str, in_parts: bool) -> str:
     who = "every rank that gets here" if _is_divided(fact) else "every rank"
+    if fact.role == "run":
+        return f"{who} starts a run of its own in the tracker (`{fact.name}`); start it on rank zero"
     where, instead = "to the same path", "guard it with rank zero"
     if not is_one_path(fact):
         where, instead = "to what looks like one path", "guard it with rank zero, or put the rank into the path"
@@ -187,7 +204,7 @@ def _is_left_to_the_first(program: Program, fact: facts.Save) -> bool:
 def _fix(program: Program, fact: facts.Save, doubts: int) -> Fix | None:
     from validate_ddp.rules.guarding import can_be_left_out, goes_unnoticed
 
-    if fact.role == "log" or not can_be_left_out(program, fact):
+    if fact.role in ("log", "run") or not can_be_left_out(program, fact):
         return None  # the other ranks need the logger
     if may_be_sharded(program, fact) or is_own_elsewhere(program, fact):
         return None  # what the other ranks write is theirs alone

@@ -20,6 +20,10 @@ _SIGNS = (
     b"torch_xla",
     b"SLURM",
     b"torchrun",
+    b"detectron2.engine",
+    b"detectron2.utils",
+    b"mmengine.dist",
+    b"mmcv.runner",
 )
 """A file that has to do with several processes holds one of these, the commonest first; ``rank`` covers get_rank,
 local_rank and is_rank_zero, ``distributed`` covers most else."""

@@ -41,7 +41,8 @@ _STARTS = (
     b"DistributedSampler",
     b"Accelerator",
     b"PartialState",
-    b"init_distributed",
+    b"init_dist",  # and deepspeed's init_distributed
+    b"detectron2.engine",
     b"DDP",
     b"FSDP",
     b"FullyShardedDataParallel",
