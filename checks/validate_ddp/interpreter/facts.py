@@ -13,6 +13,12 @@ from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.facts_of_data import Order as Order
 from validate_ddp.interpreter.facts_of_data import Preparation as Preparation
 from validate_ddp.interpreter.facts_of_data import Preparing as Preparing
+from validate_ddp.interpreter.facts_of_files import Load as Load
+from validate_ddp.interpreter.facts_of_files import LoadState as LoadState
+from validate_ddp.interpreter.facts_of_files import Read as Read
+from validate_ddp.interpreter.facts_of_files import Role as Role
+from validate_ddp.interpreter.facts_of_files import Save as Save
+from validate_ddp.interpreter.facts_of_files import ShardedState as ShardedState
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import Value
 
@@ -350,60 +356,6 @@ class Decision(Fact):
 
 class NoGrad(Fact):
     """Gradients are turned off in a loop."""
-
-
-# Files.
-
-
-class Save(Fact, untold="role"):
-    """A file is written."""
-
-    object: Value = ()
-    """What is saved."""
-    path: Value = ()
-    mode: Value = ()
-    """The mode of ``open``."""
-    role: Role
-    handler: tuple[training.Handler, ...] = ()
-    """The handler of ``logging``."""
-    writer: tuple[training.Writer, ...] = ()
-    """The writer of TensorBoard."""
-
-
-Role = Literal["checkpoint", "file", "handle", "log", "run", "unresolved"]
-"""What is written: the state of training, another file, to an open file, a log, a run in a tracker, or what a library
-out of sight does."""
-
-
-class Read(Fact):
-    """A file is read, be it a checkpoint or another."""
-
-    path: Value
-
-
-class Load(Fact):
-    """A checkpoint is loaded."""
-
-    loaded: tuple[training.Loaded, ...]
-    path: Value
-    map_location: Value
-
-
-class LoadState(Fact):
-    """A state is loaded into a model or an optimizer."""
-
-    target: Value
-    state: Value
-    assign: Value
-
-
-class ShardedState(Fact, untold="sure"):
-    """A call that gathers, saves or loads shards of all ranks."""
-
-    receiver: Value
-    """The model or optimizer; empty where that is not known."""
-    sure: bool
-    """What it is called on is surely sharded."""
 
 
 BY_NAME: dict[str, type[Fact]] = {

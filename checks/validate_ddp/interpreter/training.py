@@ -308,9 +308,7 @@ class Group(Object):
 
 
 class Mesh(Object):
-    """A device mesh, or some of its dimensions. dimension: which one. whole: made of all ranks. shape: of the whole of it,
-    as it was given.
-    """
+    """A device mesh, or some of its dimensions. dimension: which one. whole: made of all ranks. shape: as given."""
 
     __slots__ = ()
     phrase = "the device mesh"

@@ -245,21 +245,8 @@ class OnRanks:
         self.sure = sure
 
 
-Atom = (
-    Const
-    | Opaque
-    | Symbol
-    | ModuleRef
-    | Function
-    | Class
-    | Instance
-    | Resource
-    | Rank
-    | WorldSize
-    | RankTest
-    | OnRanks
-    | Lazy
-)
+_Thing = Const | Symbol | ModuleRef | Function | Class | Instance | Resource | Lazy
+Atom = _Thing | Opaque | Rank | WorldSize | RankTest | OnRanks
 _A = TypeVar("_A")
 Value = tuple[Atom, ...]
 """What a Python value may be: its alternatives."""

@@ -79,7 +79,6 @@ def training_function(args):
     updates_per_epoch = len(train_dataloader) // args.gradient_accumulation_steps
     # Not prepared: it is stepped once for each update, by hand.
     lr_scheduler = LambdaLR(optimizer, lambda update: max(0.1, 1.0 - update / (args.num_epochs * updates_per_epoch)))
-    criterion = nn.CrossEntropyLoss()
 
     for epoch in range(args.num_epochs):
         model.train()
@@ -87,8 +86,7 @@ def training_function(args):
         for batch in train_dataloader:
             with accelerator.accumulate(model):
                 # mutant DDP306 a: insert optimizer.zero_grad()
-                logits = model(batch["input_ids"])
-                loss = criterion(logits, batch["labels"])
+                loss = nn.functional.cross_entropy(model(batch["input_ids"]), batch["labels"])
                 # mutant DDP701 a: accelerator.backward(loss) -> loss.backward(); at loss.backward(
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
