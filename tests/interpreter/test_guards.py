@@ -245,7 +245,7 @@ def test_a_loader_of_each_rank_is_split(lint: Any) -> None:
 from torch.utils.data import random_split
 
 loaders = []
-for part in random_split(torch.ones(8, 1), [4, 4]):
+for part in random_split(torch.ones(8, 1), [4, 4], generator=torch.Generator().manual_seed(0)):
     loaders.append(DataLoader(part, batch_size=2, shuffle=True))
 loader = loaders[rank]
 model = DDP(model)

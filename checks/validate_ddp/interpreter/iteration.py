@@ -20,11 +20,12 @@ from validate_ddp.interpreter.objects import (
     Tuple,
     Zip,
 )
-from validate_ddp.interpreter.ranks import PARTIAL, Who, all_of
+from validate_ddp.interpreter.ranks import PARTIAL, Who, all_of, opposite
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.training import Loader
 from validate_ddp.interpreter.values import (
     UNKNOWN,
+    Atom,
     Const,
     Instance,
     OnRanks,
@@ -69,18 +70,27 @@ def element(value: Value, depth: int = 0) -> Value:
 def elements_by_rank(value: Value) -> dict[tuple[Who, bool], Value]:
     """What a loop over ``value`` binds on all ranks, and on some alone: hooks that rank zero adds for itself.
 
-    By the ranks, and whether it is no guess which they are. Empty where all of it is on all ranks.
+    By the ranks, and whether it is no guess which they are. Empty where all of it is on all ranks, and where all ranks
+    draw, each from a sequence of its own.
     """
     found: dict[tuple[Who, bool], Value] = {}
+    draw = {atom.who for atom in value if isinstance(atom, OnRanks)}
+    if all(isinstance(atom, OnRanks) and not _is_empty(atom) and opposite(atom.who) in draw for atom in value):
+        return {}
     for atom in value:
-        if isinstance(unmarked(atom), Sequence) and not unmarked(atom).fields:
-            continue  # nothing to draw from `[]`
+        if _is_empty(atom):
+            continue
         for part in element((atom,)):
             marks = [each for each in (atom, part) if isinstance(each, OnRanks)]
             who = (all_of(mark.who for mark in marks), all(mark.sure for mark in marks))
             if who[0] != "none":
                 found[who] = join(found.get(who, ()), (unmarked(part),))
     return found if any(who in PARTIAL for who, _ in found) else {}
+
+
+def _is_empty(atom: Atom) -> bool:
+    """Whether there is nothing to draw, as from `[]`."""
+    return isinstance(inner := unmarked(atom), Sequence) and not inner.fields
 
 
 def _resource_element(atom: Resource, depth: int) -> Value:

@@ -8,9 +8,8 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import binding, conditions, facts, iteration, ranks
 from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
-from validate_ddp.interpreter.objects import Sequence
 from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
-from validate_ddp.interpreter.values import Instance, OnRanks, Opaque, Rank, RankTest, Value, bare, reaching, unmarked
+from validate_ddp.interpreter.values import Instance, Opaque, Rank, RankTest, bare, reaching
 from validate_ddp.source.syntax import For, Name, Statement, While
 
 
@@ -39,7 +38,7 @@ def walk_for(machine: Machine, node: For) -> Outcome:
 
     def run() -> Outcome:
         outcome = RUNS_ON
-        for (who, sure), each in (drawn or {_going_round(value): element}).items():
+        for (who, sure), each in (drawn or {("all", True): element}).items():
             with machine.guarded(who, loop.site, sure=sure):
                 binding.assign(machine, target, each)
                 with machine.looping(loop):
@@ -55,15 +54,6 @@ def walk_for(machine: Machine, node: For) -> Outcome:
     machine.close()
     machine.walk(node.orelse)
     return _loop_outcome(machine, outcome)
-
-
-def _going_round(value: Value) -> tuple[ranks.Who, bool]:
-    """The ranks that go round: `writers = [...] if rank == 0 else []` is empty on the others."""
-    full = [atom for atom in value if not (isinstance(inner := unmarked(atom), Sequence) and not inner.fields)]
-    if len(full) == len(value) or not full or not all(isinstance(atom, OnRanks) for atom in full):
-        return "all", True
-    held = {atom.who for atom in full if isinstance(atom, OnRanks)}
-    return (held.pop() if len(held) == 1 else "all"), all(atom.sure for atom in value if isinstance(atom, OnRanks))
 
 
 def _note_epochs(machine: Machine, loop: Loop, body: list[Statement]) -> None:

@@ -160,4 +160,4 @@ def check(program: Program) -> Iterator[Proposal]:
         else:
             message = f"`{fact.name}` returns its result and leaves its argument alone: what follows uses the local one"
         evidence = [place(fact.chain[-1], "it is reached from here")] if fact.chain else []
-        yield propose(program, fact, ERROR, message, evidence=evidence)
+        yield propose(program, fact, ERROR, message, evidence=evidence, on_any=True)

@@ -37,18 +37,19 @@ def propose(
     fix: Fix | None = None,
     rests_on: Iterable[Fact] = (),
     guessed: bool = False,
+    on_any: bool = False,
 ) -> Proposal:
     """A proposal at the place of ``fact``, with the way to it as its derivation.
 
     rests_on: what else it would be wrong without. guessed: it rests on the name of something unknown. Both may make
-    a warning of an error: see ``founding``.
+    a warning of an error: see ``founding``. on_any: it is wrong on whichever ranks come there.
     """
     from validate_ddp.rules.deriving import derivation
 
     expects = ("for", "") if isinstance(fact, facts.Iterate) and fact.name == "for" else ("call", "")
     return Proposal(
         code="",
-        severity=founded(severity, (fact, *rests_on), guessed),
+        severity=founded(severity, rests_on if on_any else (fact, *rests_on), guessed),
         path=fact.site.path,
         span=fact.site.span,
         statement=fact.site.statement,

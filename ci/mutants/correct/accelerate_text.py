@@ -67,10 +67,8 @@ def training_function(args):
     # mutant DDP702 a: optimizer, train -> train; at optimizer.step(
     # mutant DDP702 b: model, optimizer -> optimizer; at accelerator.backward(
     model, optimizer, train_dataloader, eval_dataloader = accelerator.prepare(
-        # mutant DDP702 a: optimizer, train -> train
-        # mutant DDP702 b: model, optimizer -> optimizer
-        model,
-        optimizer,
+        model,  # mutant DDP702 b: delete
+        optimizer,  # mutant DDP702 a: delete
         train_dataloader,
         eval_dataloader,
     )
