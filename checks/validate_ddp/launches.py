@@ -1,0 +1,118 @@
+"""Launch files from paths to findings: which are read, what the rules propose, which proposals comments silence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from validate_ddp.catalogue import BrokenRule, Stub, every, launch_trigger, load
+from validate_ddp.findings import Finding, Proposal
+from validate_ddp.launch import kinds
+from validate_ddp.launch.records import BY_NAME, Launch
+from validate_ddp.source.discovery import SUFFIXES
+from validate_ddp.source.summaries import Summaries
+from validate_ddp.source.text import UNREADABLE, Problem
+
+
+def told_apart(files: Iterable[str], named: set[str], summaries: Summaries) -> tuple[list[str], dict[str, str]]:
+    """The files of Python, and the launch files with their kinds.
+
+    One that was met in a folder counts only where it has a word of a launcher, and is no file of data.
+    """
+    python: list[str] = []
+    launches: dict[str, str] = {}
+    for file in files:
+        if file.endswith(SUFFIXES):
+            python.append(file)
+            continue
+        is_named = file in named
+        if not is_named and not _may_launch(file):
+            continue
+        kind = kinds.kind(file, (summaries.data(file) or b"")[:200])
+        if kind:
+            launches[file] = kind
+        elif is_named:
+            python.append(file)
+    return python, launches
+
+
+def _may_launch(file: str) -> bool:
+    """Whether a file that a walk has met is worth a parse."""
+    try:
+        if os.stat(file).st_size > kinds.LARGEST:
+            return False
+        with open(file, "rb") as stream:
+            return kinds.may_launch(stream.read(kinds.LARGEST))
+    except OSError:
+        return False
+
+
+def check(files: dict[str, str], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:
+    """The findings in launch files, given with their kinds. enabled: the codes that are looked for, by file."""
+    from validate_ddp.edit.suppressions import Comment, Scan, suppress
+    from validate_ddp.edit.telling import as_findings
+    from validate_ddp.launch.reading import read
+
+    findings: list[Finding] = []
+    for file, kind in files.items():
+        source = summaries.source(file)
+        if source is None:
+            summaries.problems[file] = _in_own_words(summaries.problems[file])
+            continue
+        launch = read(summaries.shown(file), source.text, kind)
+        if isinstance(launch, Problem):
+            summaries.problems[file] = launch
+            continue
+        comments = [Comment(*comment) for comment in launch.comments]
+        scan = Scan(comments, {comment.line for comment in comments if comment.own_line}, set())
+        proposals = _distinct(proposed(launch, enabled[file]))
+        suppression = suppress(source.text, launch.path, proposals, enabled[file], scanned=scan)
+        findings += suppression.unused
+        findings += as_findings(source.text, suppression.kept, [True] * len(suppression.kept), None)
+    return findings
+
+
+def of_python(files: Iterable[str], summaries: Summaries, enabled: frozenset[str]) -> list[Proposal]:
+    """What the rules on launch files propose for the commands that Python files hold."""
+    found: list[Proposal] = []
+    for file in files:
+        if file.endswith(".ipynb") or not kinds.may_launch_from_python(summaries.data(file) or b""):
+            continue
+        from validate_ddp.launch.python import of_python
+
+        source = summaries.source(file)
+        launch = of_python(summaries.shown(file), source.text) if source is not None else None
+        if launch is not None:
+            found += _distinct(proposed(launch, enabled))
+    return found
+
+
+def proposed(launch: Launch, enabled: frozenset[str]) -> Iterator[Proposal]:
+    """What the rules propose for one file."""
+    present = {type(record) for record in launch.records}
+    for stub in _triggered(enabled):
+        declared = launch_trigger(stub)
+        if declared not in BY_NAME:
+            raise BrokenRule(f"rule {stub.code} ({stub.name}) has the trigger `{declared}`, which is no kind of fact")
+        if not present.isdisjoint(BY_NAME[declared]):
+            for proposal in load(stub).check_launch(launch):
+                yield proposal._replace(code=stub.code)
+
+
+def _triggered(enabled: frozenset[str]) -> list[Stub]:
+    return [stub for stub in every() if stub.code in enabled and launch_trigger(stub)]
+
+
+def _distinct(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """One proposal for each code and place, the first."""
+    chosen: dict[tuple[str, object], Proposal] = {}
+    for proposal in proposals:
+        chosen.setdefault((proposal.code, proposal.span), proposal)
+    return list(chosen.values())
+
+
+def _in_own_words(problem: Problem) -> Problem:
+    """What decoding says of Python, said of a launch file."""
+    message = problem.message.replace("it is not Python text", "it is no text").replace(", which Python does not read", "")
+    message = message.partition(", or declare its encoding")[0]
+    return problem._replace(message=message, kind=UNREADABLE)
