@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from validate_ddp.catalogue import BrokenRule, Stub, every, launch_trigger, load
+from validate_ddp.console import UsageError
 from validate_ddp.findings import Finding, Proposal
 from validate_ddp.launch import kinds
 from validate_ddp.launch.records import BY_NAME, Launch
@@ -52,6 +53,7 @@ def check(files: dict[str, str], summaries: Summaries, enabled: dict[str, frozen
     from validate_ddp.edit.suppressions import Comment, Scan, suppress
     from validate_ddp.edit.telling import as_findings
     from validate_ddp.launch.reading import read
+    from validate_ddp.scripts import own_fault
 
     findings: list[Finding] = []
     for file, kind in files.items():
@@ -59,13 +61,19 @@ def check(files: dict[str, str], summaries: Summaries, enabled: dict[str, frozen
         if source is None:
             summaries.problems[file] = _in_own_words(summaries.problems[file])
             continue
-        launch = read(summaries.shown(file), source.text, kind)
+        path = summaries.shown(file)
+        try:
+            launch = read(path, source.text, kind)
+            proposals = [] if isinstance(launch, Problem) else _distinct(proposed(launch, enabled[file]))
+        except UsageError:  # of a rule of ours that cannot be as it is written
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours in one file is told, and the others are still checked
+            launch = own_fault(path, error)
         if isinstance(launch, Problem):
             summaries.problems[file] = launch
             continue
         comments = [Comment(*comment) for comment in launch.comments]
         scan = Scan(comments, {comment.line for comment in comments if comment.own_line}, set())
-        proposals = _distinct(proposed(launch, enabled[file]))
         suppression = suppress(source.text, launch.path, proposals, enabled[file], scanned=scan)
         findings += suppression.unused
         findings += as_findings(source.text, suppression.kept, [True] * len(suppression.kept), None)
@@ -79,11 +87,18 @@ def of_python(files: Iterable[str], summaries: Summaries, enabled: frozenset[str
         if file.endswith(".ipynb") or not kinds.may_launch_from_python(summaries.data(file) or b""):
             continue
         from validate_ddp.launch.python import of_python
+        from validate_ddp.scripts import own_fault
 
         source = summaries.source(file)
-        launch = of_python(summaries.shown(file), source.text) if source is not None else None
-        if launch is not None:
-            found += _distinct(proposed(launch, enabled))
+        if source is None:
+            continue
+        try:
+            launch = of_python(summaries.shown(file), source.text)
+            found += _distinct(proposed(launch, enabled)) if launch is not None else []
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            summaries.problems[file] = own_fault(summaries.shown(file), error)
     return found
 
 
@@ -113,6 +128,8 @@ def _distinct(proposals: Iterable[Proposal]) -> list[Proposal]:
 
 def _in_own_words(problem: Problem) -> Problem:
     """What decoding says of Python, said of a launch file."""
-    message = problem.message.replace("it is not Python text", "it is no text").replace(", which Python does not read", "")
+    message = problem.message.replace("it is not Python text", "it is no text").replace(
+        ", which Python does not read", ""
+    )
     message = message.partition(", or declare its encoding")[0]
     return problem._replace(message=message, kind=UNREADABLE)

@@ -1,4 +1,4 @@
-"""Which command starts training: wrappers taken off (srun, env, nohup, containers), launchers and their options read."""
+"""Which command starts training: wrappers (srun, env, nohup, containers) taken off, launchers and options read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def start(words: list[Word], prefix: tuple[Setting, ...], context: Context, stat
             return _start(_MODULES[named], words, at, after, srun, settings, statement)
         if named == "accelerate" and after < len(words) and _text(words[after]) == "launch":
             return _start("accelerate", words, at, after + 1, srun, settings, statement)
-        return _python(words, at, after - 1, srun, settings) if named else None
+        return _python(words, at, after - 1, srun, settings, statement) if named else None
     if module >= len(words) or _text(words[module]).startswith("-"):
         return None
     return _python(words, at, module, srun, settings, statement)
@@ -88,7 +88,7 @@ def launcher_at(words: list[Word]) -> int | None:
 def is_launcher(words: list[Word], index: int) -> bool:
     """Whether the word there starts Python, by whatever launcher."""
     name = base(words[index])
-    if name in _RUNNERS or name.startswith(_PYTHON) and not _text(words[index]).endswith(".py"):
+    if name in _RUNNERS or (name.startswith(_PYTHON) and not _text(words[index]).endswith(".py")):
         return name in _RUNNERS or name.rstrip("0123456789.") in _PYTHON
     return name == "accelerate" and index + 1 < len(words) and _text(words[index + 1]) == "launch"
 

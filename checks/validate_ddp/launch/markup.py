@@ -144,7 +144,9 @@ class _Markup:
                 return Spot(value, self._span(node))
             segments.append(Segment(length, at))
             # A folded line ends in a space: as the newline that it is in the file, it would end the command.
-            ending = b"\n" if node.style == "|" or value[length + len(piece) : length + len(piece) + 1] == b"\n" else b" "
+            ending = (
+                b"\n" if node.style == "|" or value[length + len(piece) : length + len(piece) + 1] == b"\n" else b" "
+            )
             pieces += [piece, ending]
             length += len(piece) + 1
             position = at + len(piece)

@@ -19,7 +19,10 @@ def reads_variable(path: str, name: str) -> bool:
     top = root_of(path)
     sign = name.encode()
     setting = re.compile(
-        rb"environ\s*\[\s*[\"']" + re.escape(sign) + rb"[\"']\s*\]\s*=(?!=)|(?:setdefault|putenv)\(\s*[\"']" + re.escape(sign)
+        rb"environ\s*\[\s*[\"']"
+        + re.escape(sign)
+        + rb"[\"']\s*\]\s*=(?!=)|(?:setdefault|putenv)\(\s*[\"']"
+        + re.escape(sign)
     )
     count = 0
     for folder, folders, files in os.walk(top):

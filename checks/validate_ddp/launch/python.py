@@ -123,9 +123,7 @@ def _string(node: ast.expr) -> str | None:
     if isinstance(node, ast.Constant):
         return str(node.value) if isinstance(node.value, (str, int)) else None
     if isinstance(node, ast.JoinedStr):
-        return "".join(
-            str(part.value) if isinstance(part, ast.Constant) else _executable(part) for part in node.values
-        )
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else _executable(part) for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         left, right = _string(node.left), _string(node.right)
         return None if left is None and right is None else (left or _UNKNOWN) + (right or _UNKNOWN)

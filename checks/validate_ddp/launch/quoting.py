@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _DASHES = ("\u2013", "\u2014", "\u2212")
 
 
-def misquoted(origin: Origin, root: Node) -> Iterator[Misquoted]:
-    """The faults of a script, in the order of the text."""
+def misquoted(origin: Origin, root: Node, is_file: bool) -> Iterator[Misquoted]:
+    """The faults of a script, in the order of the text. is_file: it is a file, and no string that may be prose."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -24,7 +24,7 @@ def misquoted(origin: Origin, root: Node) -> Iterator[Misquoted]:
             yield from _of_command(origin, node)
         if node.type not in ("string", "raw_string", "heredoc_body"):
             stack.extend(reversed(node.named_children))
-    if root.has_error:
+    if is_file and root.has_error:
         yield from _unclosed(origin)
 
 

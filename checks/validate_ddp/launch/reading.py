@@ -41,6 +41,7 @@ def of_shell(path: str, text: str, origin: Origin) -> Launch:
     asked = job(origin)
     if asked is not None:
         script.records.append(asked)
+    script.is_file = True
     script.read()
     return Launch(path, text, script.records, script.comments, frozenset(script.used))
 

@@ -194,4 +194,6 @@ class Launch:
 
     @property
     def job(self) -> Job | None:
-        return next(self.facts(Job), None)
+        """The job that the file asks for; None where it asks for several, as in scripts that it writes."""
+        jobs = list(self.facts(Job))
+        return jobs[0] if len(jobs) == 1 else None

@@ -13,7 +13,7 @@ from validate_ddp.launch.positional import Positionals
 from validate_ddp.launch.quoting import misquoted
 from validate_ddp.launch.records import Comment, Record, Setting, Srun, Start, Word
 from validate_ddp.launch.variables import Atom, Binding, Variables, unknown
-from validate_ddp.launch.words import Words
+from validate_ddp.launch.words import Words, unescaped
 
 if TYPE_CHECKING:
     Node = Any
@@ -44,6 +44,7 @@ class Script:
     """The walk of one script, and of those that it holds in strings. records: the facts so far."""
 
     def __init__(self, origin: Origin, outer: Script | None = None, srun: Srun | None = None) -> None:
+        self.is_file = False
         self.origin = origin
         self.records: list[Record] = outer.records if outer else []
         self.comments: list[Comment] = outer.comments if outer else []
@@ -60,7 +61,7 @@ class Script:
         """Walk the whole script."""
         root = parse(self.origin.data)
         self._visit(root, True, 0)
-        self.records += misquoted(self.origin, root)
+        self.records += misquoted(self.origin, root, self.is_file)
         self.positionals.finish()
 
     def _visit(self, node: Node, surely: bool, level: int) -> None:
@@ -228,7 +229,7 @@ class Script:
         return Setting(name, word, "prefix", self._span(node), self._span(command))
 
     def _strings(self, words: list[Word], nodes: list[Node], level: int) -> bool:
-        """Read the scripts that the command is given as strings: ``bash -c "..."``, ``eval "..."``, ``--wrap="..."``."""
+        """Read the scripts that the command is given as strings: ``bash -c "..."``, ``eval "..."``, ``ssh h "..."``."""
         scripts: list[tuple[Node, int]] = []
         for index, word in enumerate(words):
             name = commands.base(word)
@@ -254,11 +255,13 @@ class Script:
             return
         line = statement.text.partition(b"\n")[0].decode("utf-8", "replace")
         first = line.split()[:1]
-        if (
-            first and first[0] in ("sbatch", "bash", "sh", "ssh", "srun")
-            or any(_SCRIPTS.search(word.strip("\"'<>")) for word in line.split())
-        ):
-            self._nested(self.origin.part(body.text, (Segment(0, body.start_byte),)), self.srun)
+        is_run = bool(first) and first[0] in ("sbatch", "bash", "sh", "ssh", "srun")
+        if is_run or any(_SCRIPTS.search(word.strip("\"'<>")) for word in line.split()):
+            begin = next((child for child in node.named_children if child.type == "heredoc_start"), None)
+            if begin is not None and begin.text[:1] not in (b'"', b"'", b"\\"):
+                self._nested(unescaped(self.origin, body.text, body.start_byte), self.srun)
+            else:
+                self._nested(self.origin.part(body.text, (Segment(0, body.start_byte),)), self.srun)
 
     def _nested(self, origin: Origin, srun: Srun | None) -> None:
         from validate_ddp.launch.batch import job
@@ -298,6 +301,9 @@ def starts_in(words: list[Word], settings: tuple[Setting, ...] = ()) -> Start | 
     """The command that plain words make, as of a list in YAML or Python."""
     if not words:
         return None
-    return commands.start(words, (), Context(settings), words[0].span._replace(
-        end_line=words[-1].span.end_line, end_column=words[-1].span.end_column
-    ))
+    return commands.start(
+        words,
+        (),
+        Context(settings),
+        words[0].span._replace(end_line=words[-1].span.end_line, end_column=words[-1].span.end_column),
+    )

@@ -62,8 +62,11 @@ class Words:
     def _array_in(self, node: Node) -> Fields | None:
         """The elements of ``"${A[@]}"``, where that is all that the word is and they are known."""
         inner = node
-        if inner.type == "string" and inner.named_child_count == 1 and inner.end_byte - inner.start_byte == 2 + (
-            inner.named_children[0].end_byte - inner.named_children[0].start_byte
+        if (
+            inner.type == "string"
+            and inner.named_child_count == 1
+            and inner.end_byte - inner.start_byte
+            == 2 + (inner.named_children[0].end_byte - inner.named_children[0].start_byte)
         ):
             inner = inner.named_children[0]
         if inner.type != "expansion" or inner.named_child_count != 1 or inner.named_children[0].type != "subscript":
@@ -168,7 +171,7 @@ class Words:
         if operator not in _DEFAULTS:
             return [unknown(start, end, name)._replace(many=not quoted and not operator.startswith(("%", "#", "/")))]
         default = [atom for part in parts[2:] for atom in self.atoms(part, True)]
-        texts, closed = joined_texts(tuple(default))
+        texts, _ = joined_texts(tuple(default))
         held = self.variables.value(name, start, end)
         if self.variables.sure(name) is not None and (held.texts or held.open) and "" not in held.texts:
             merged = Atom(held.texts if not held.open else (*held.texts, *texts), held.open, start, end)
@@ -213,18 +216,23 @@ class Words:
         if node.type != "string":
             return None
         raw = node.text[1:-1] if node.text.endswith(b'"') and len(node.text) > 1 else node.text[1:]
-        pieces: list[bytes] = []
-        segments: list[Segment] = []
-        position = length = 0
-        for match in re.finditer(rb"\\([\"\\$`])", raw):
-            for piece, at in ((raw[position : match.start()], position), (match.group(1), match.start() + 1)):
-                segments.append(Segment(length, node.start_byte + 1 + at))
-                pieces.append(piece)
-                length += len(piece)
-            position = match.end()
-        segments.append(Segment(length, node.start_byte + 1 + position))
-        pieces.append(raw[position:])
-        return self.origin.part(b"".join(pieces), tuple(segments))
+        return unescaped(self.origin, raw, node.start_byte + 1)
+
+
+def unescaped(origin: Origin, raw: bytes, start: int) -> Origin:
+    """The script that is left of ``raw``, which lies at ``start``, when double quotes or a here document give it on."""
+    pieces: list[bytes] = []
+    segments: list[Segment] = []
+    position = length = 0
+    for match in re.finditer(rb"\\([\"\\$`])", raw):
+        for piece, at in ((raw[position : match.start()], position), (match.group(1), match.start() + 1)):
+            segments.append(Segment(length, start + at))
+            pieces.append(piece)
+            length += len(piece)
+        position = match.end()
+    segments.append(Segment(length, start + position))
+    pieces.append(raw[position:])
+    return origin.part(b"".join(pieces), tuple(segments))
 
 
 def _literal(data: bytes, start: int, end: int) -> Atom:

@@ -1,8 +1,8 @@
 """A variable that is to set the time-out of collectives is read by nobody.
 
 ## What it does
-Looks for `NCCL_TIMEOUT`, `TORCH_DISTRIBUTED_TIMEOUT` and the like, set in a launch file or by `os.environ` in Python, while
-no Python file of the project reads them.
+Looks for `NCCL_TIMEOUT`, `TORCH_DISTRIBUTED_TIMEOUT` and the like, set in a launch file or by `os.environ` in Python,
+while no Python file of the project reads them.
 
 ## Why is this bad?
 No version of NCCL or of PyTorch reads them. The time-out stays what it was: 10 minutes with NCCL, 30 with gloo, or what

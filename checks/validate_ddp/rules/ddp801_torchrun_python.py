@@ -1,8 +1,8 @@
 """The launcher is given `python` as the script to run.
 
 ## What it does
-Looks for `torchrun`, `accelerate launch`, `deepspeed` and `python -m torch.distributed.launch` whose script is `python`,
-without `--no-python`.
+Looks for `torchrun`, `accelerate launch`, `deepspeed` and `python -m torch.distributed.launch` whose script is
+`python`, without `--no-python`.
 
 ## Why is this bad?
 A launcher starts `python -u SCRIPT` itself. Given `torchrun python train.py` it runs `python -u python train.py`, and
@@ -94,7 +94,7 @@ def _fix(launch: Launch, start: Start, script: Word) -> Fix | None:
     while rest and rest[0].only == "-u":
         taken.append(rest.pop(0))
     following = rest[0] if rest else None
-    if following is None or (following.only or "-").startswith("-") and following.only != "-m":
+    if following is None or ((following.only or "-").startswith("-") and following.only != "-m"):
         return None
     if following.only == "-m" and start.launcher == "deepspeed":
         return None  # it calls the option `--module`

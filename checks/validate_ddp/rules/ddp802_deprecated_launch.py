@@ -5,8 +5,8 @@ Looks for commands that start training by `python -m torch.distributed.launch`.
 
 ## Why is this bad?
 It has been deprecated since PyTorch 1.10 in favour of `torchrun`, which is `python -m torch.distributed.run`. Without
-`--use-env` it passes an option to the script: `--local_rank` up to PyTorch 1.13, `--local-rank` since 2.0, which a script
-that declares only the old one refuses.
+`--use-env` it passes an option to the script: `--local_rank` up to PyTorch 1.13, `--local-rank` since 2.0, which a
+script that declares only the old one refuses.
 
 ## Example
 ```bash
@@ -19,8 +19,8 @@ torchrun --nproc-per-node=8 train.py
 ```
 
 ## Fix safety
-The fix names `torch.distributed.run`. It is safe with `--use-env`, which goes; without it the script may need the option
-that it is no longer given, and the fix is unsafe.
+The fix names `torch.distributed.run`. It is safe with `--use-env`, which goes; without it the script may need the
+option that it is no longer given, and the fix is unsafe.
 
 ## References
 - [torchrun: transitioning from torch.distributed.launch](https://docs.pytorch.org/docs/stable/elastic/run.html)

@@ -50,6 +50,8 @@ INVALID = (
     "set -a\nWORLD_SIZE=8  # expect\naccelerate launch train.py\n",
 )
 
+_NAMES = {"launch": "torch.distributed.launch", "accelerate": "accelerate launch"}
+_NAMES |= {"torchrun": "torchrun", "deepspeed": "deepspeed"}
 _SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
@@ -73,7 +75,7 @@ def check_launch(launch: Launch) -> Iterator[Proposal]:
                 setting.span,
                 setting.statement,
                 WARNING,
-                f"`{setting.name}` is ignored by `{start.head[0].texts[0] if start.head[0].texts else start.launcher}`, "
+                f"`{setting.name}` is ignored by `{_NAMES[start.launcher]}`, "
                 f"which sets it for each process{waits}; leave it out",
                 evidence=evidence,
             )

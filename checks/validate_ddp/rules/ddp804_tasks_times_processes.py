@@ -2,8 +2,8 @@
 
 ## What it does
 Compares the tasks that Slurm starts on each node with the processes that each launcher starts there: `srun torchrun
---nproc-per-node 8` with 8 tasks a node is 64 processes. And looks for a launcher of several nodes in a batch script that
-no `srun` takes to the other nodes.
+--nproc-per-node 8` with 8 tasks a node is 64 processes. And looks for a launcher of several nodes in a batch script
+that no `srun` takes to the other nodes.
 
 ## Why is this bad?
 The launchers of a node compete for its GPUs and for the port where they meet: the job fails or hangs. A batch script by
@@ -47,7 +47,7 @@ VALID = (
     "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=4\nsrun -N 4 -n 4 torchrun --nnodes 4 --nproc_per_node 4 train.py\n",
     "#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=1\ntorchrun --nproc_per_node 8 train.py\n",
     "#SBATCH --ntasks-per-node=4\nsrun torchrun --nproc_per_node 1 train.py\n",
-    "#SBATCH --nodes=2\nfor n in $HOSTS; do\n  ssh $n \"torchrun --nnodes 2 --nproc_per_node 8 train.py\" &\ndone\n",
+    '#SBATCH --nodes=2\nfor n in $HOSTS; do\n  ssh $n "torchrun --nnodes 2 --nproc_per_node 8 train.py" &\ndone\n',
 )
 INVALID = (
     "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\nsrun torchrun --nnodes 2 --nproc_per_node=8 train.py  # expect\n",
@@ -96,7 +96,10 @@ def _of_batch(launch: Launch, start: Start) -> Iterator[Proposal]:
             WARNING,
             f"the batch script runs on the first node only, and this waits for {wanted.least}: "
             "run it by `srun`, one task a node",
-            evidence=[place(launch, asked, f"the job has {asked.number} nodes"), place(launch, wanted.word, "waited for")],
+            evidence=[
+                place(launch, asked, f"the job has {asked.number} nodes"),
+                place(launch, wanted.word, "waited for"),
+            ],
         )
         return
     tasks, held = tasks_per_node(None, job), processes(start)

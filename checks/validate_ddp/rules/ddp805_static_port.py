@@ -62,5 +62,5 @@ def check_launch(launch: Launch) -> Iterator[Proposal]:
                 port.span,
                 INFO,
                 f"port {port.number} is fixed: two jobs on one machine cannot both have it; "
-                "use `--standalone`, or let the environment set it",
+                "let the environment set it, or use `--standalone` on one node",
             )

@@ -1,8 +1,8 @@
 """The ranks of several nodes are to meet at an address that each node takes for itself.
 
 ## What it does
-Looks for a launcher of several nodes whose address is `localhost`, 127.0.0.1, or `--standalone`; for one that is given no
-address, where the launcher takes 127.0.0.1; and for an address that becomes `localhost` where finding it fails.
+Looks for a launcher of several nodes whose address is `localhost`, 127.0.0.1, or `--standalone`; for one that is given
+no address, where the launcher takes 127.0.0.1; and for an address that becomes `localhost` where finding it fails.
 
 ## Why is this bad?
 Each node waits at its own address for the others, until the time-out; with `--nnodes 1:2` each trains alone. Where
@@ -52,7 +52,7 @@ VALID = (
 INVALID = (
     "torchrun --nnodes=2 --node_rank=0 --master_addr=127.0.0.1 train.py  # expect\n",
     "torchrun --nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:6000 train.py  # expect\n",
-    "ADDR=localhost  # expect\nNNODES=4\nARGS=\"--nnodes $NNODES --master_addr $ADDR\"\ntorchrun $ARGS train.py\n",
+    'ADDR=localhost  # expect\nNNODES=4\nARGS="--nnodes $NNODES --master_addr $ADDR"\ntorchrun $ARGS train.py\n',
     "torchrun --standalone --nnodes 2 train.py  # expect\n",
     "export MASTER_ADDR=$HOST\ntorchrun --nnodes 2 --node_rank $SLURM_NODEID train.py  # expect\n",
     "ADDR=$(scontrol show hostnames | head -1 || echo localhost)\n"

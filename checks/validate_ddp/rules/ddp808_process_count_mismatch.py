@@ -1,8 +1,8 @@
 """The processes that start do not fit the GPUs or the nodes that there are for them.
 
 ## What it does
-Compares the processes of a launcher with the devices of `CUDA_VISIBLE_DEVICES`, `--gpu_ids` and of Slurm's `--gres`, and
-its nodes with those of the job.
+Compares the processes of a launcher with the devices of `CUDA_VISIBLE_DEVICES`, `--gpu_ids` and of Slurm's `--gres`,
+and its nodes with those of the job.
 
 ## Why is this bad?
 A process without a GPU of its own ends with `invalid device ordinal`, or takes another one's. A launcher that waits for
@@ -114,7 +114,10 @@ def _nodes(launch: Launch, start: Start) -> Iterator[Proposal]:
     if wanted.least > asked.number:
         severity, effect = ERROR, f"waits for {wanted.least} nodes, and the job has {asked.number}"
     elif start.srun is not None:
-        severity, effect = WARNING, f"counts {wanted.most}, and `srun` starts it on {asked.number} nodes: each trains alone"
+        severity, effect = (
+            WARNING,
+            f"counts {wanted.most}, and `srun` starts it on {asked.number} nodes: each trains alone",
+        )
     else:
         return
     yield propose(

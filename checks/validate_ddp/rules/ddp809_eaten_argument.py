@@ -1,8 +1,8 @@
 """An optional parameter of a script takes what was meant for the command behind it.
 
 ## What it does
-Looks for a positional parameter with a default (`N=${1:-8}`) that is dropped whatever it was (`shift`, `"${@:2}"`), while
-the rest is handed on to a command, and nothing looks at what was given.
+Looks for a positional parameter with a default (`N=${1:-8}`) that is dropped whatever it was (`shift`, `"${@:2}"`),
+while the rest is handed on to a command, and nothing looks at what was given.
 
 ## Why is this bad?
 The parameter may be left out, says its default; but then the first argument of the command takes its place:
@@ -28,6 +28,7 @@ from collections.abc import Iterator
 
 from validate_ddp.findings import WARNING, Proposal
 from validate_ddp.launch import records
+from validate_ddp.launch.meaning import LAUNCHERS
 from validate_ddp.launch.records import Launch
 from validate_ddp.rules.launching import place, propose
 
@@ -53,10 +54,10 @@ INVALID = (
 
 
 def check_launch(launch: Launch) -> Iterator[Proposal]:
-    """One finding a parameter."""
-    if not any(True for _ in launch.facts(records.Start)):
+    """One finding a script, at the first such parameter: they have one cure."""
+    if not any(start.launcher in LAUNCHERS for start in launch.facts(records.Start)):
         return
-    for eaten in launch.facts(records.Positional):
+    for eaten in list(launch.facts(records.Positional))[:1]:
         yield propose(
             launch,
             eaten.span,

@@ -51,7 +51,7 @@ INVALID = (
     "torchrun --nproc_per_node 2 \\\n    # two\n    --standalone train.py  # expect\n",
     "torchrun --nproc_per_node 2 train.py\n    --epochs 10  # expect\n",
     "torchrun --nproc_per_node 2 train.py \\ \n    --epochs 10  # expect\n",
-    "torchrun –-nproc_per_node 2 train.py  # expect\n",
+    "torchrun \u2013-nproc_per_node 2 train.py  # expect\n",
     "torchrun train.py --name 'x  # expect\n",
 )
 

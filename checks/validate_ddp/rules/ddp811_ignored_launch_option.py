@@ -1,13 +1,13 @@
 """The launcher ignores an option that it is given.
 
 ## What it does
-Looks for `--node-rank` beside `--rdzv-backend c10d` or `--standalone`, and for `--master-addr` and `--master-port` beside
-`--rdzv-endpoint` or another backend than the static one.
+Looks for `--node-rank` beside `--rdzv-backend c10d`, and for `--master-addr` and `--master-port` beside
+`--rdzv-endpoint`, `--standalone` or another backend than the static one.
 
 ## Why is this bad?
-With c10d the nodes agree on their ranks when they meet, so the node that is to be the first need not be: what the script
-does on "node 0" happens elsewhere. The address and the port of the static backend are not used with an endpoint: changing
-them changes nothing.
+With c10d the nodes agree on their ranks when they meet, so the node that is to be the first need not be: what the
+script does on "node 0" happens elsewhere. The address and the port of the static backend are not used with an
+endpoint: changing them changes nothing.
 
 ## Example
 ```bash
@@ -24,14 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import INFO, WARNING, Proposal
+from validate_ddp.findings import INFO, Proposal
 from validate_ddp.launch import records
 from validate_ddp.launch.meaning import nodes
 from validate_ddp.launch.records import Launch, Start, Word
 from validate_ddp.rules.launching import place, propose
 
 LAUNCH_TRIGGER = records.Start
-SEVERITIES = (WARNING, INFO)
+SEVERITIES = (INFO,)
 EVIDENCE = "L"
 FIX = "-"
 
@@ -69,17 +69,15 @@ def check_launch(launch: Launch) -> Iterator[Proposal]:
         if rank is not None and because is not None and several and start.option("nnodes") is not None:
             if alone is None and (rank.value is None or rank.value.only != "0"):
                 message = "`--node-rank` does nothing with c10d: the nodes agree on their ranks when they meet"
-                yield _proposed(launch, start, rank, WARNING, message, because)
+                yield _proposed(launch, start, rank, message, because)
         for name in ("master_addr", "master_port"):
             given = start.has(name)
             reason = because or (endpoint.word if endpoint is not None else None)
             if given is not None and reason is not None:
                 shown = name.replace("_", "-")
-                yield _proposed(launch, start, given, INFO, f"`--{shown}` is not read beside this rendezvous", reason)
+                yield _proposed(launch, start, given, f"`--{shown}` is not read beside this rendezvous", reason)
 
 
-def _proposed(
-    launch: Launch, start: Start, given: records.Given, severity: str, message: str, because: Word
-) -> Proposal:
+def _proposed(launch: Launch, start: Start, given: records.Given, message: str, because: Word) -> Proposal:
     evidence = [place(launch, because, "this decides where the ranks meet")]
-    return propose(launch, given.word.span, start.statement, severity, message, evidence=evidence)
+    return propose(launch, given.word.span, start.statement, INFO, message, evidence=evidence)

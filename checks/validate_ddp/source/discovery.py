@@ -76,8 +76,8 @@ class _Hit(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What holds for a whole walk. excluded: plain names; excludes: patterns relative to the project's root. also: names
-    of files that are taken beside Python's."""
+    """What holds for a whole walk. excluded: plain names; excludes: patterns relative to the project's root. also:
+    tells by their names which files are taken beside Python's."""
 
     excluded: frozenset[str]
     excludes: _Scope | None
