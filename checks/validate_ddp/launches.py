@@ -12,7 +12,7 @@ from validate_ddp.launch import kinds
 from validate_ddp.launch.records import BY_NAME, Launch
 from validate_ddp.source.discovery import SUFFIXES
 from validate_ddp.source.summaries import Summaries
-from validate_ddp.source.text import UNREADABLE, Problem
+from validate_ddp.source.text import FOREIGN, UNREADABLE, Problem
 
 
 def told_apart(files: Iterable[str], named: set[str], summaries: Summaries) -> tuple[list[str], dict[str, str]]:
@@ -48,8 +48,13 @@ def _may_launch(file: str) -> bool:
         return False
 
 
-def check(files: dict[str, str], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:
-    """The findings in launch files, given with their kinds. enabled: the codes that are looked for, by file."""
+def check(
+    files: dict[str, str], named: set[str], summaries: Summaries, enabled: dict[str, frozenset[str]]
+) -> list[Finding]:
+    """The findings in launch files, given with their kinds. enabled: the codes that are looked for, by file.
+
+    One that cannot be read is a note where the user has not named it: folders hold templates and data by those names.
+    """
     from validate_ddp.edit.suppressions import Comment, Scan, suppress
     from validate_ddp.edit.telling import as_findings
     from validate_ddp.launch.reading import read
@@ -59,7 +64,8 @@ def check(files: dict[str, str], summaries: Summaries, enabled: dict[str, frozen
     for file, kind in files.items():
         source = summaries.source(file)
         if source is None:
-            summaries.problems[file] = _in_own_words(summaries.problems[file])
+            problem = _in_own_words(summaries.problems[file])
+            summaries.problems[file] = problem if file in named else problem._replace(cause=FOREIGN)
             continue
         path = summaries.shown(file)
         try:
@@ -70,7 +76,7 @@ def check(files: dict[str, str], summaries: Summaries, enabled: dict[str, frozen
         except Exception as error:  # noqa: BLE001 - a fault of ours in one file is told, and the others are still checked
             launch = own_fault(path, error)
         if isinstance(launch, Problem):
-            summaries.problems[file] = launch
+            summaries.problems[file] = launch if file in named else launch._replace(cause=FOREIGN)
             continue
         comments = [Comment(*comment) for comment in launch.comments]
         scan = Scan(comments, {comment.line for comment in comments if comment.own_line}, set())

@@ -65,7 +65,7 @@ def check(
     proposals += launches.of_python(files, summaries, settings.enabled())
     findings = [*problems, *_findings(proposals, files, settings, summaries)]
     codes = {file: settings.enabled() - settings.ignored_in(summaries.shown(file)) for file in started}
-    findings += launches.check(started, summaries, codes)
+    findings += launches.check(started, named, summaries, codes)
     for file in files:
         if file in named:
             summaries.body(file)  # a file that the user names is parsed in any case, to tell of a syntax error

@@ -8,11 +8,12 @@ from typing import Any
 from validate_ddp.launch.origin import Origin, Segment, Spot
 from validate_ddp.launch.records import Config, Given, Job, Launch, Setting, Word
 from validate_ddp.launch.shell import Script, starts_in
-from validate_ddp.source.text import SYNTAX, Problem
+from validate_ddp.source.text import UNREADABLE, Problem
 
 _ACCELERATE = frozenset(("compute_environment", "distributed_type", "num_processes", "num_machines"))
 _COMMANDS = ("command", "args", "cmd", "entrypoint")
 _LAUNCHES = re.compile(r"torchrun|torch\.distributed\.|accelerate|deepspeed|export\s|srun")
+_DEEPEST = 100
 _MOST = 20_000
 """Nodes of a document that are looked at; aliases of YAML can make more of a few lines."""
 
@@ -24,6 +25,8 @@ def of_markup(path: str, text: str, origin: Origin) -> Launch | Problem:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     whole = _Markup(text, origin)
     try:
+        if _is_too_deep(text, loader):
+            return Problem(path, 1, 1, "is nested too deeply to be checked", UNREADABLE)
         for document in yaml.compose_all(text, Loader=loader):
             if document is not None:
                 whole.document(document)
@@ -31,9 +34,24 @@ def of_markup(path: str, text: str, origin: Origin) -> Launch | Problem:
         mark = getattr(error, "problem_mark", None)
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
         said = " ".join(str(getattr(error, "problem", None) or error).split())[:120]
-        return Problem(path, line, column, f"is no YAML that can be read: {said}", SYNTAX)
+        return Problem(path, line, column, f"is no YAML that can be read: {said}", UNREADABLE)
     script = whole.script
     return Launch(path, text, script.records, script.comments, frozenset(script.used))
+
+
+def _is_too_deep(text: str, loader: Any) -> bool:
+    """Whether the documents nest deeper than any that people write: composing them would exhaust the stack of C."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                return True
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return False
 
 
 class _Markup:

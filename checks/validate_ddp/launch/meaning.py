@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from validate_ddp.findings import Span
 from validate_ddp.launch.records import Config, Job, Launch, Srun, Start, Word, as_number
 
 LAUNCHERS = ("torchrun", "launch", "accelerate", "deepspeed")
@@ -163,16 +164,17 @@ def listed_devices(word: Word) -> tuple[int, Word] | None:
     return len(set(parts)), word
 
 
-def ports(launch: Launch) -> list[Word]:
-    """The words that name a port where ranks meet, each once."""
-    found: list[Word] = []
-    starts = list(launch.facts(Start))
-    for start in starts:
-        port = meeting(start).port
-        setting = start.setting("MASTER_PORT")
-        found += [word for word in (port, setting.value if setting else None) if word is not None]
+def ports(launch: Launch) -> list[tuple[Word, Span]]:
+    """The words that name a port where ranks meet, each once, with the command or setting that each is of."""
+    found: dict[Span, tuple[Word, Span]] = {}
+    for start in launch.facts(Start):
+        port, setting = meeting(start).port, start.setting("MASTER_PORT")
+        if port is not None:
+            found.setdefault(port.span, (port, start.statement))
+        if setting is not None:
+            found.setdefault(setting.value.span, (setting.value, setting.statement))
     for config in launch.facts(Config):
         word = config.option("main_process_port")
-        found += [word] if word is not None else []
-    distinct = {word.span: word for word in found}
-    return list(distinct.values())
+        if word is not None:
+            found.setdefault(word.span, (word, word.span))
+    return list(found.values())

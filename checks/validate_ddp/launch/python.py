@@ -74,6 +74,9 @@ def _of(node: ast.AST, names: dict[str, ast.expr | None]) -> list[Record]:
     if called not in _CALLS or not node.args:
         return []
     command: ast.expr | None = node.args[0]
+    if isinstance(command, ast.Call) and isinstance(command.func, ast.Attribute) and command.func.attr == "split":
+        # `"torchrun ...".split()`, `shlex.split("torchrun ...")`
+        command = command.func.value if not command.args else command.args[0]
     if isinstance(command, ast.Name):
         command = names.get(command.id)
     return _command(command) if command is not None else []
@@ -88,9 +91,6 @@ def _setting(key: ast.expr, value: ast.expr, node: ast.AST) -> list[Record]:
 
 
 def _command(node: ast.expr) -> list[Record]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split":
-        # `"torchrun ...".split()`, `shlex.split("torchrun ...")`
-        node = node.func.value if not node.args else node.args[0]
     if isinstance(node, (ast.List, ast.Tuple)):
         words = [_word(each) for each in node.elts]
         start = starts_in(words)
@@ -110,11 +110,11 @@ def _word(node: ast.expr) -> Word:
     if raw in ("sys.executable", "str(sys.executable)"):
         return Word("python", ("python",), False, _span(node))
     if isinstance(node, ast.Starred) or text is None:
-        return Word(raw, (), True, _span(node), many=isinstance(node, ast.Starred))
+        return Word(raw, (), True, _span(node), many=True)
     if _UNKNOWN in text:
         name, equals, _ = text.partition("=")
         shown = f"{name}={_UNKNOWN}" if equals and _UNKNOWN not in name else _UNKNOWN
-        return Word(shown, (), True, _span(node))
+        return Word(shown, (), True, _span(node), many=shown == _UNKNOWN)
     return Word(text, (text,), False, _span(node))
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _DASHES = ("\u2013", "\u2014", "\u2212")
 
+_ABOVE = 4096
+"""Bytes above a command that are looked at for the one that it belongs to."""
+
 
 def misquoted(origin: Origin, root: Node, is_file: bool) -> Iterator[Misquoted]:
     """The faults of a script, in the order of the text. is_file: it is a file, and no string that may be prose."""
@@ -33,11 +36,11 @@ def _of_command(origin: Origin, node: Node) -> Iterator[Misquoted]:
     if name is None:
         return
     text = name.text.decode("utf-8", "replace")
-    before = origin.data[: node.start_byte].rstrip()
-    line = origin.data[: node.start_byte].rpartition(b"\n")[2]
-    if re.match(r"--?[A-Za-z]", text) and not line.strip() and _goes_on(before):
+    is_option = re.match(r"--?[A-Za-z]", text) is not None
+    data = origin.data[max(0, node.start_byte - _ABOVE) : node.start_byte] if is_option else b""
+    if is_option and not data.rpartition(b"\n")[2].strip() and _goes_on(data.rstrip()):
         reason = "ends above, with no backslash that continues it"
-        above = origin.data[: node.start_byte].rstrip(b" \t").removesuffix(b"\n").rpartition(b"\n")[2]
+        above = data.rstrip(b" \t").removesuffix(b"\n").rpartition(b"\n")[2]
         if re.search(rb"\\[ \t]+\r?$", above):
             reason = "ends above, where white space follows the backslash"
         elif above.lstrip().startswith(b"#"):

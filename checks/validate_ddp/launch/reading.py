@@ -9,7 +9,7 @@ from validate_ddp.launch.batch import job
 from validate_ddp.launch.origin import Origin
 from validate_ddp.launch.records import Comment, Launch
 from validate_ddp.launch.shell import Script
-from validate_ddp.source.text import SYNTAX, Problem
+from validate_ddp.source.text import UNREADABLE, Problem
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 
@@ -32,7 +32,7 @@ def read(path: str, text: str, kind: str) -> Launch | Problem:
             found.comments[:] = comments_of(text) if kind != kinds.JSON else []
         return found
     except RecursionError:
-        return Problem(path, 1, 1, "is nested too deeply to be checked", SYNTAX)
+        return Problem(path, 1, 1, "is nested too deeply to be checked", UNREADABLE)
 
 
 def of_shell(path: str, text: str, origin: Origin) -> Launch:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 _MOST = 8
 """Alternatives of one value; more tell nobody anything."""
+_LARGEST = 50_000
+"""Characters of a text: a variable that is doubled in each of forty lines stops growing there."""
 _LONGEST = 300
 """Atoms of one value: a variable that is appended to in each of many lines stops growing there."""
 
@@ -108,4 +110,6 @@ def joined_texts(atoms: tuple[Atom, ...]) -> tuple[tuple[str, ...], bool]:
         if not atom.texts or len(texts) * len(atom.texts) > _MOST:
             return (), False
         texts = tuple(left + right for left in texts for right in atom.texts)
+        if len(texts[0]) > _LARGEST:
+            return (), False
     return texts, closed

@@ -86,9 +86,9 @@ def check_launch(launch: Launch) -> Iterator[Proposal]:
 
 def _fix(launch: Launch, start: Start, script: Word) -> Fix | None:
     """The word goes, and ``-u`` with it, which launchers give Python themselves."""
-    if script.only is None or script.raw != script.only:
+    span, held = script.span, start.statement
+    if script.only is None or script.raw != script.only or not held.line <= span.line <= held.end_line:
         return None
-    span = script.span
     rest = list(start.arguments)
     taken = [script]
     while rest and rest[0].only == "-u":

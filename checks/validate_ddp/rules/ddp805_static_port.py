@@ -54,12 +54,12 @@ def check_launch(launch: Launch) -> Iterator[Proposal]:
     """One finding a port."""
     if launch.path.lower().endswith((".yaml", ".yml", ".json", "dockerfile")):
         return
-    for port in ports(launch):
+    for port, statement in ports(launch):
         if port.number and port.number <= 65535:
             yield propose(
                 launch,
                 port.span,
-                port.span,
+                statement,
                 INFO,
                 f"port {port.number} is fixed: two jobs on one machine cannot both have it; "
                 "let the environment set it, or use `--standalone` on one node",

@@ -27,7 +27,7 @@ from validate_ddp.launch.meaning import ports
 from validate_ddp.launch.records import Launch, as_number
 from validate_ddp.rules.launching import propose
 
-LAUNCH_TRIGGER = records.Start
+LAUNCH_TRIGGER = records.Record
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "L"
 FIX = "-"
@@ -47,7 +47,7 @@ INVALID = (
 
 def check_launch(launch: Launch) -> Iterator[Proposal]:
     """One finding a port."""
-    for port in ports(launch):
+    for port, statement in ports(launch):
         numbers = [as_number(text) for text in port.texts]
         wrong = [number for number in numbers if number is not None and number > 65535]
         if wrong and len(wrong) == len(numbers):
@@ -55,7 +55,7 @@ def check_launch(launch: Launch) -> Iterator[Proposal]:
             yield propose(
                 launch,
                 port.span,
-                port.span,
+                statement,
                 WARNING if by_default else ERROR,
                 f"port {wrong[0]} is taken{by_default}, and the highest there is is 65535",
             )
