@@ -33,8 +33,8 @@ def is_candidate(name: str) -> bool:
 
 def kind(path: str, head: bytes) -> str:
     """What a file is read as; empty for one that is no launch file."""
-    if os.path.basename(path).lower().endswith(".jsonl"):
-        return ""
+    if os.path.basename(path).lower().endswith((".jsonl", ".fish", ".csh", ".zsh")):
+        return ""  # data; and shells of another syntax
     return _TELLING.get(foreign(path, head), "")
 
 
