@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from validate_ddp.catalogue import BrokenRule, Stub, every, launch_trigger, load
 from validate_ddp.console import UsageError
-from validate_ddp.findings import Finding, Proposal
+from validate_ddp.findings import Finding, Place, Proposal
 from validate_ddp.launch import kinds
 from validate_ddp.launch.records import BY_NAME, Launch
 from validate_ddp.source.discovery import SUFFIXES
@@ -48,41 +48,73 @@ def _may_launch(file: str) -> bool:
         return False
 
 
-def check(
-    files: dict[str, str], named: set[str], summaries: Summaries, enabled: dict[str, frozenset[str]]
-) -> list[Finding]:
-    """The findings in launch files, given with their kinds. enabled: the codes that are looked for, by file.
+def read_all(files: dict[str, str], named: set[str], summaries: Summaries) -> dict[str, Launch]:
+    """The launch files that can be read, given with their kinds; a problem is noted of each other one.
 
-    One that cannot be read is a note where the user has not named it: folders hold templates and data by those names.
+    That is a note where the user has not named it: folders hold templates and data by those names.
     """
-    from validate_ddp.edit.suppressions import Comment, Scan, suppress
-    from validate_ddp.edit.telling import as_findings
     from validate_ddp.launch.reading import read
     from validate_ddp.scripts import own_fault
 
-    findings: list[Finding] = []
+    found: dict[str, Launch] = {}
     for file, kind in files.items():
         source = summaries.source(file)
         if source is None:
-            problem = _in_own_words(summaries.problems[file])
-            summaries.problems[file] = problem if file in named else problem._replace(cause=FOREIGN)
-            continue
-        path = summaries.shown(file)
+            launch: Launch | Problem = _in_own_words(summaries.problems[file])
+        else:
+            try:
+                launch = read(summaries.shown(file), source.text, kind)
+            except Exception as error:  # noqa: BLE001 - a fault of ours in one file is told, and the others are checked
+                launch = own_fault(summaries.shown(file), error)
+        if isinstance(launch, Launch):
+            found[file] = launch
+        else:
+            summaries.problems[file] = launch if file in named else launch._replace(cause=FOREIGN)
+    return found
+
+
+def started_on_several_nodes(launches: dict[str, Launch]) -> dict[str, Place]:
+    """The scripts that a launch file surely starts on several nodes, with the word that says so."""
+    from validate_ddp.launch.meaning import nodes
+    from validate_ddp.launch.project import root_of
+    from validate_ddp.launch.records import Start
+
+    found: dict[str, Place] = {}
+    for file, launch in launches.items():
+        for start in launch.facts(Start):
+            count = nodes(start, launch.job)
+            script = start.script.only if start.script is not None else None
+            if count is None or count.least < 2 or script is None or start.has("module") or start.has("m"):
+                continue
+            place = Place(launch.path, count.word.span, f"started on {count.least} nodes")
+            for folder in dict.fromkeys((os.path.dirname(file), os.getcwd(), root_of(file))):
+                path = os.path.abspath(os.path.join(folder, script))
+                if os.path.isfile(path):
+                    found.setdefault(path, place)
+                    break
+    return found
+
+
+def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:
+    """The findings in launch files that were read. enabled: the codes that are looked for, by file."""
+    from validate_ddp.edit.suppressions import Comment, Scan, suppress
+    from validate_ddp.edit.telling import as_findings
+    from validate_ddp.scripts import own_fault
+
+    findings: list[Finding] = []
+    for file, launch in launches.items():
         try:
-            launch = read(path, source.text, kind)
-            proposals = [] if isinstance(launch, Problem) else _distinct(proposed(launch, enabled[file]))
+            proposals = _distinct(proposed(launch, enabled[file]))
         except UsageError:  # of a rule of ours that cannot be as it is written
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of ours in one file is told, and the others are still checked
-            launch = own_fault(path, error)
-        if isinstance(launch, Problem):
-            summaries.problems[file] = launch if file in named else launch._replace(cause=FOREIGN)
+        except Exception as error:  # noqa: BLE001 - as above
+            summaries.problems[file] = own_fault(launch.path, error)
             continue
         comments = [Comment(*comment) for comment in launch.comments]
         scan = Scan(comments, {comment.line for comment in comments if comment.own_line}, set())
-        suppression = suppress(source.text, launch.path, proposals, enabled[file], scanned=scan)
+        suppression = suppress(launch.text, launch.path, proposals, enabled[file], scanned=scan)
         findings += suppression.unused
-        findings += as_findings(source.text, suppression.kept, [True] * len(suppression.kept), None)
+        findings += as_findings(launch.text, suppression.kept, [True] * len(suppression.kept), None)
     return findings
 
 

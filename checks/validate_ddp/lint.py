@@ -58,6 +58,8 @@ def check(
     from validate_ddp.scripts import entries, kept
 
     files, started = launches.told_apart(found, named, summaries)
+    launched = launches.read_all(started, named, summaries)
+    summaries.on_several_nodes = launches.started_on_several_nodes(launched)
 
     survivors = kept(files, summaries)
     scripts = entries(survivors, summaries)
@@ -65,7 +67,7 @@ def check(
     proposals += launches.of_python(files, summaries, settings.enabled())
     findings = [*problems, *_findings(proposals, files, settings, summaries)]
     codes = {file: settings.enabled() - settings.ignored_in(summaries.shown(file)) for file in started}
-    findings += launches.check(started, named, summaries, codes)
+    findings += launches.check(launched, summaries, codes)
     for file in files:
         if file in named:
             summaries.body(file)  # a file that the user names is parsed in any case, to tell of a syntax error

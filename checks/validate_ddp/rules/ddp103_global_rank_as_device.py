@@ -44,7 +44,7 @@ from validate_ddp.source.syntax import Call, FunctionDef, List, Tuple
 from validate_ddp.source.traversal import dotted
 
 TRIGGER = facts.Device
-SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
+SEVERITIES = (WARNING, ERROR)  # error: a launch file starts it on several nodes, or a rehearsal has shown it
 EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("each rank take the GPU of its local rank", once=True)
@@ -110,10 +110,15 @@ def check(program: Program) -> Iterator[Proposal]:
     for uses in groups.values():
         first, *others = sorted(uses, key=lambda fact: fact.site.span)
         evidence = [place(fact.site, "and here") for fact in others if fact.site.span.line != first.site.span.line]
+        severity, started = WARNING, program.several_nodes
+        if started is not None:
+            evidence.append(started)
+            sure = not any(fact.is_guessed or fact.hangs_on_unknown for fact in uses)
+            severity = ERROR if sure else WARNING
         yield propose(
             program,
             first,
-            WARNING,
+            severity,
             "the global rank is used as a device index: from the second node on there is no such device; "
             "use the local rank",
             evidence=evidence,
