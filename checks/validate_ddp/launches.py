@@ -53,10 +53,12 @@ def read_all(files: dict[str, str], named: set[str], summaries: Summaries) -> di
 
     That is a note where the user has not named it: folders hold templates and data by those names.
     """
+    found: dict[str, Launch] = {}
+    if not files:
+        return found  # before what reads them is imported
     from validate_ddp.launch.reading import read
     from validate_ddp.scripts import own_fault
 
-    found: dict[str, Launch] = {}
     for file, kind in files.items():
         source = summaries.source(file)
         if source is None:
@@ -97,11 +99,13 @@ def started_on_several_nodes(launches: dict[str, Launch]) -> dict[str, Place]:
 
 def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:
     """The findings in launch files that were read. enabled: the codes that are looked for, by file."""
+    findings: list[Finding] = []
+    if not launches:
+        return findings
     from validate_ddp.edit.suppressions import Comment, Scan, suppress
     from validate_ddp.edit.telling import as_findings
     from validate_ddp.scripts import own_fault
 
-    findings: list[Finding] = []
     for file, launch in launches.items():
         try:
             proposals = _distinct(proposed(launch, enabled[file]))
