@@ -47,8 +47,8 @@ def _instruction(whole: Script, name: bytes, at: int, body: bytes) -> None:
             return
         span = origin.span(at, at + len(body.rstrip()))
         words = [Word(text, (text,), False, span) for text in listed if isinstance(text, str)]
-        start = starts_in(words, tuple(whole.exported))
-        if start is not None:
-            whole.records.append(start)
+        found = starts_in(words, tuple(whole.exported))
+        if found is not None:
+            whole.records.append(found)
     else:
         Script(origin.part(body, (Segment(0, at),)), whole).read()

@@ -17,7 +17,7 @@ _FROM = re.compile(rb"\$\{[@*]:(\d+)\}")
 
 class _Taken(NamedTuple):
     name: str
-    index: int
+    position: int
     node: Node
 
 
@@ -74,12 +74,12 @@ class Positionals:
         if b"$#" in tests or not self._handed:
             return
         for taken in self._taken:
-            asked = rf"\$\{{?(?:{taken.index}|{re.escape(taken.name)})\b".encode()
+            asked = rf"\$\{{?(?:{taken.position}|{re.escape(taken.name)})\b".encode()
             if re.search(asked, tests):
                 continue
             for node, eaten in self._handed:
-                if taken.index <= eaten:
+                if taken.position <= eaten:
                     span = self.origin.span(taken.node.start_byte, taken.node.end_byte)
                     handed = self.origin.span(node.start_byte, node.end_byte)
-                    self._records.append(Positional(taken.name, taken.index, span, span, handed))
+                    self._records.append(Positional(taken.name, taken.position, span, span, handed))
                     break

@@ -123,7 +123,7 @@ class Positional(NamedTuple):
     """An optional positional parameter is taken, and the rest handed on, whatever the first one was."""
 
     name: str
-    index: int
+    position: int
     span: Span
     statement: Span
     handed: Span

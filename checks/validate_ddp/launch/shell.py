@@ -50,12 +50,12 @@ class Script:
         self.comments: list[Comment] = outer.comments if outer else []
         self.used: set[str] = outer.used if outer else set()
         self.exported: list[Setting] = list(outer.exported) if outer else []
-        self.variables = Variables(outer.variables if outer else None)
+        self.variables: Variables = Variables(outer.variables if outer else None)
         self.words = Words(origin, self.variables, self.used)
         self.positionals = Positionals(origin, self.records)
         self.allexport = False
         self.srun = srun
-        self.depth = outer.depth + 1 if outer else 0
+        self.depth: int = outer.depth + 1 if outer else 0
 
     def read(self) -> None:
         """Walk the whole script."""
