@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from validate_ddp.catalogue import BrokenRule, Stub, every, launch_trigger, load
 from validate_ddp.console import UsageError
 from validate_ddp.findings import Finding, Place, Proposal
 from validate_ddp.launch import kinds
-from validate_ddp.launch.records import BY_NAME, Launch
 from validate_ddp.source.discovery import SUFFIXES
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import FOREIGN, UNREADABLE, Problem
+
+if TYPE_CHECKING:
+    from validate_ddp.launch.records import Launch
 
 
 def told_apart(files: Iterable[str], named: set[str], summaries: Summaries) -> tuple[list[str], dict[str, str]]:
@@ -57,6 +60,7 @@ def read_all(files: dict[str, str], named: set[str], summaries: Summaries) -> di
     if not files:
         return found  # before what reads them is imported
     from validate_ddp.launch.reading import read
+    from validate_ddp.launch.records import Launch
     from validate_ddp.scripts import own_fault
 
     for file, kind in files.items():
@@ -146,6 +150,8 @@ def of_python(files: Iterable[str], summaries: Summaries, enabled: frozenset[str
 
 def proposed(launch: Launch, enabled: frozenset[str]) -> Iterator[Proposal]:
     """What the rules propose for one file."""
+    from validate_ddp.launch.records import BY_NAME
+
     present = {type(record) for record in launch.records}
     for stub in _triggered(enabled):
         declared = launch_trigger(stub)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-from validate_ddp.source.kinds import foreign
-
 SHELL, YAML, JSON, DOCKERFILE = "shell", "yaml", "json", "dockerfile"
 SUFFIXES = (".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".json", ".dockerfile")
 LARGEST = 1024 * 1024
@@ -35,6 +33,8 @@ def kind(path: str, head: bytes) -> str:
     """What a file is read as; empty for one that is no launch file."""
     if os.path.basename(path).lower().endswith((".jsonl", ".fish", ".csh", ".zsh")):
         return ""  # data; and shells of another syntax
+    from validate_ddp.source.kinds import foreign
+
     return _TELLING.get(foreign(path, head), "")
 
 

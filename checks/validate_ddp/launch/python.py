@@ -25,6 +25,13 @@ def of_python(path: str, text: str) -> Launch | None:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
+    try:
+        return Launch(path, text, _records(tree), [], frozenset())
+    except RecursionError:  # an expression that is nested too deeply to be written out is no command
+        return None
+
+
+def _records(tree: ast.Module) -> list[Record]:
     records: list[Record] = []
     for scope in ast.walk(tree):
         if isinstance(scope, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -32,7 +39,7 @@ def of_python(path: str, text: str) -> Launch | None:
             for statement in _own(scope):
                 _bind(statement, names)
                 records += _of(statement, names)
-    return Launch(path, text, records, [], frozenset())
+    return records
 
 
 def _own(scope: ast.AST) -> list[ast.AST]:

@@ -44,6 +44,8 @@ VALID = (
     "# it's a comment\ntorchrun --nproc_per_node 2 train.py --name \"it's\"\n",
     "cat <<EOF\n--epochs 10 isn't run\nEOF\ntorchrun train.py\n",
     "torchrun train.py --note 'a — b'\n",
+    "# file: prompts.yaml\nprompts:\n- torchrun and the rider's view\n- run torchrun\\n--nproc_per_node 2 train.py\n",
+    'cat > job.sh <<EOF\nsrun torchrun \\\\\n  --nnodes "\\${N}" \\\\\n  train.py\nEOF\n',
     'ARGS="\n--epochs 10\n--lr 1\n"\ntorchrun train.py $ARGS\n',
     "ARGS=(\n  --epochs 10\n  # --lr 1\n  --seed 3\n)\ntorchrun train.py ${ARGS[@]}\n",
 )
