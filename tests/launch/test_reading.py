@@ -86,6 +86,41 @@ def test_variables_are_looked_up_and_defaults_are_one_alternative() -> None:
     assert start.complete and start.script is not None and start.script.only == "train.py"
 
 
+@pytest.mark.parametrize(
+    ("before", "texts", "is_open"),
+    [
+        ("if a; then N=1; else N=2; fi", ("1", "2"), False),
+        ("N=1\nif a; then N=2; fi", ("1", "2"), False),
+        ("if a; then N=2; fi", ("2",), True),
+        ("case $1 in a) N=1 ;; *) N=2 ;; esac", ("1", "2"), True),
+        ("N=1\n[ -z $A ] && N=2", ("1", "2"), False),
+        ("N=1\nfor i in 0 1; do N=2; done", ("1", "2"), False),
+        ("N=1\nif a; then M=2; fi", ("1",), False),
+        ("set_n() { N=2; }\nN=1", ("1",), False),
+        ("N=1 || N=2\nN=3", ("3",), False),
+        ("export N=1\nunset N", (), True),
+        ("read N", (), True),
+        ("for N in 4 8; do :; done", ("4", "8"), False),
+        ("N=$(hostname || echo 1)", ("1",), True),
+    ],
+)
+def test_a_variable_behind_branches(before: str, texts: tuple[str, ...], is_open: bool) -> None:
+    (start,) = starts(f"{before}\ntorchrun --nnodes $N train.py\n")
+    word = start.option("nnodes")
+    assert word is not None and (word.texts, word.open) == (texts, is_open)
+
+
+def test_within_a_branch_a_variable_is_what_the_branch_has_set() -> None:
+    text = "if a; then\n  CMD='torchrun --nnodes 2'\n  $CMD train.py\nelse\n  torchrun --nnodes 1 train.py\nfi\n"
+    assert [only(start, "nnodes") for start in starts(text)] == ["2", "1"]
+
+
+def test_a_script_of_several_quoted_pieces() -> None:
+    text = "N=4\nsrun -n 2 bash -c '\n  torchrun --nnodes '\"$N\"' --node_rank 1 \\\n  train.py\n'\n"
+    (start,) = starts(text)
+    assert only(start, "nnodes") == "4" and only(start, "node_rank") == "1" and start.srun is not None
+
+
 def test_words_that_nobody_knows_hide_options() -> None:
     (start,) = starts("torchrun $ARGS train.py\n")
     assert not start.complete and start.script is not None and start.script.only == "train.py"

@@ -23,6 +23,7 @@ _PLAIN = frozenset(
     "program compound_statement subshell do_group pipeline negated_command redirected_statement ERROR elif_clause"
     " else_clause case_item variable_assignments".split()
 )
+_CLAUSES = frozenset(("elif_clause", "else_clause", "case_item"))
 _DEEPEST = 60
 """Levels of a tree; more are no launch script, and would exhaust Python's stack."""
 _SCRIPTS = re.compile(r"\.(?:sh|bash|sbatch|slurm)$")
@@ -80,7 +81,7 @@ class Script:
         elif kind == "unset_command":
             for child in node.named_children:
                 name = child.text.decode("utf-8", "replace")
-                self.variables.bind(name, Binding((unknown(0, 0, name),), surely))
+                self.variables.bind(name, Binding((unknown(0, 0, name),), True))
                 self.exported = [setting for setting in self.exported if setting.name != name]
         elif kind == "list":
             self._list(node, surely, level)
@@ -88,11 +89,14 @@ class Script:
             self._for(node, level)
         elif kind == "function_definition":
             self.positionals.within += 1
-            self._children(node, False, level)
+            self._branches([node.named_children], level, False)
             self.positionals.within -= 1
         elif kind in _CONDITIONAL:
             self.positionals.tested(node)
-            self._children(node, False, level)
+            clauses = [child for child in node.named_children if child.type in _CLAUSES]
+            first = [child for child in node.named_children if child.type not in _CLAUSES]
+            is_whole = any(child.type == "else_clause" for child in clauses)
+            self._branches([first, *([clause] for clause in clauses)], level, is_whole)
         elif kind == "test_command":
             self.positionals.tested(node)
             self._reads(node)
@@ -107,15 +111,30 @@ class Script:
         for child in node.named_children:
             self._visit(child, surely, level + 1)
 
+    def _branches(self, branches: list[list[Node]], level: int, is_whole: bool) -> None:
+        """Nodes of which one list is run; or none of them, where they are not the whole of what may be."""
+        before = self.variables.state()
+        states = [] if is_whole else [before]
+        for branch in branches:
+            self.variables.restore(before)
+            for child in branch:
+                self._visit(child, False, level + 1)
+            states.append(self.variables.state())
+        self.variables.join(states)
+
     def _list(self, node: Node, surely: bool, level: int) -> None:
         """``a && b``: what follows a test, or ``||``, may not come to run."""
         left, right = node.named_children[0], node.named_children[-1]
         self._visit(left, surely, level + 1)
         for child in node.named_children[1:-1]:
-            self._visit(child, False, level + 1)
+            self._branches([[child]], level, False)
         tested = any(child.type == "||" for child in node.children) or left.type in ("test_command", "negated_command")
-        if right is not left:
-            self._visit(right, surely and not tested and left.type != "list", level + 1)
+        if right is left:
+            return
+        if tested or left.type == "list":
+            self._branches([[right]], level, False)
+        else:
+            self._visit(right, surely, level + 1)
 
     def _for(self, node: Node, level: int) -> None:
         name = node.child_by_field_name("variable")
@@ -133,7 +152,7 @@ class Script:
             atom = Atom(texts if len(texts) <= 16 else (), is_open, name.start_byte, name.end_byte)
             self.variables.bind(name.text.decode("utf-8", "replace"), Binding((atom,), True))
         if body is not None:
-            self._visit(body, False, level + 1)
+            self._branches([[body]], level, False)
 
     def _comment(self, node: Node) -> None:
         span = self.origin.span(node.start_byte, node.end_byte)
@@ -150,7 +169,7 @@ class Script:
             return None
         name = target.text.decode("utf-8", "replace")
         value = node.child_by_field_name("value")
-        binding = self.words.binding(value, surely)
+        binding = self.words.binding(value, True)
         word = self.words.one(value, node.end_byte)
         if any(child.type == "+=" for child in node.children):
             self.variables.append(name, binding)
@@ -201,7 +220,7 @@ class Script:
         name = commands.base(words[0])
         if name in ("read", "mapfile", "readarray", "getopts"):
             for word in words[1:]:
-                self.variables.bind(word.raw, Binding((unknown(0, 0, word.raw),), surely))
+                self.variables.bind(word.raw, Binding((unknown(0, 0, word.raw),), True))
         elif name == "set":
             self.allexport = self.allexport or any(word.only in ("-a", "-o allexport") for word in words)
             self.positionals.reset()

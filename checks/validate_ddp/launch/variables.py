@@ -37,6 +37,9 @@ class Binding(NamedTuple):
     fields: Fields | None = None
 
 
+State = dict[str, list[Binding]]
+
+
 class Variables:
     """The variables that have been set so far. outer: those of the script that holds this one in a string; what they
     hold is known here, but not where it stands."""
@@ -65,6 +68,26 @@ class Variables:
             self.bind(name, Binding((), True, (held.fields + binding.fields)[:_LONGEST]))
         else:
             self.bind(name, Binding(held.atoms + binding.atoms, True))
+
+    def state(self) -> State:
+        """What is bound now, to come back to."""
+        return {name: list(bound) for name, bound in self._bound.items()}
+
+    def restore(self, state: State) -> None:
+        """Go back to ``state``: another branch begins there."""
+        self._bound = {name: list(bound) for name, bound in state.items()}
+
+    def join(self, states: list[State]) -> None:
+        """Go on behind branches, of which one was taken: each ended in one of ``states``."""
+        joined: State = {}
+        for name in dict.fromkeys(name for state in states for name in state):
+            held = [state.get(name, []) for state in states]
+            bound = list(dict.fromkeys(binding for each in held for binding in each))
+            closed = all(any(binding.surely for binding in each) for each in held)
+            joined[name] = [
+                binding._replace(surely=closed and number == 0) for number, binding in enumerate(bound[: _MOST + 1])
+            ]
+        self._bound = joined
 
     def holds(self, name: str) -> bool:
         return name in self._bound or (self._outer is not None and self._outer.holds(name))

@@ -209,30 +209,48 @@ class Words:
         return as_number(atom.texts[0]) if len(atom.texts) == 1 and not atom.open else None
 
     def inside(self, node: Node) -> Origin | None:
-        """The script that a quoted word is, as of ``bash -c``; None for a word of another kind."""
-        if node.type == "raw_string":
-            text = node.text[1:-1]
-            return self.origin.part(text, (Segment(0, node.start_byte + 1),))
-        if node.type != "string":
+        """The script that a quoted word is, as of ``bash -c``, or quoted pieces; None for a word of another kind."""
+        parts = node.children if node.type == "concatenation" else [node]
+        if not any(part.type in ("string", "raw_string") for part in parts):
             return None
-        raw = node.text[1:-1] if node.text.endswith(b'"') and len(node.text) > 1 else node.text[1:]
-        return unescaped(self.origin, raw, node.start_byte + 1)
+        return _put_together(self.origin, [piece for part in parts for piece in _pieces(part)])
+
+
+Piece = tuple[bytes, int]
+"""Bytes, and where they stand."""
 
 
 def unescaped(origin: Origin, raw: bytes, start: int) -> Origin:
-    """The script that is left of ``raw``, which lies at ``start``, when double quotes or a here document give it on."""
-    pieces: list[bytes] = []
-    segments: list[Segment] = []
-    position = length = 0
+    """The script that is left of ``raw``, which lies at ``start``, when a here document gives it on."""
+    return _put_together(origin, _unescaped_pieces(raw, start))
+
+
+def _pieces(part: Node) -> list[Piece]:
+    """What a part of a word says as a script: a variable in it stays one."""
+    if part.type == "raw_string":
+        return [(part.text[1:-1], part.start_byte + 1)]
+    if part.type != "string":
+        return [(part.text, part.start_byte)]
+    raw = part.text[1:-1] if part.text.endswith(b'"') and len(part.text) > 1 else part.text[1:]
+    return _unescaped_pieces(raw, part.start_byte + 1)
+
+
+def _unescaped_pieces(raw: bytes, start: int) -> list[Piece]:
+    pieces: list[Piece] = []
+    position = 0
     for match in re.finditer(rb"\\([\"\\$`])", raw):
-        for piece, at in ((raw[position : match.start()], position), (match.group(1), match.start() + 1)):
-            segments.append(Segment(length, start + at))
-            pieces.append(piece)
-            length += len(piece)
+        pieces += [(raw[position : match.start()], start + position), (match.group(1), start + match.start() + 1)]
         position = match.end()
-    segments.append(Segment(length, start + position))
-    pieces.append(raw[position:])
-    return origin.part(b"".join(pieces), tuple(segments))
+    return [*pieces, (raw[position:], start + position)]
+
+
+def _put_together(origin: Origin, pieces: list[Piece]) -> Origin:
+    segments: list[Segment] = []
+    length = 0
+    for piece, at in pieces:
+        segments.append(Segment(length, at))
+        length += len(piece)
+    return origin.part(b"".join(piece for piece, _ in pieces), tuple(segments))
 
 
 def _literal(data: bytes, start: int, end: int) -> Atom:
