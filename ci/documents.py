@@ -54,7 +54,7 @@ def table(rules: list[Rule]) -> str:
     for rule in rules:
         if not rule.code.startswith("DDP00"):
             name = f"[{rule.name}](docs/rules/{_file(rule)})"
-            severities = ", ".join(rule.severities) + (" (rehearsal)" if "S" not in rule.evidence else "")
+            severities = ", ".join(rule.severities) + (" (rehearsal)" if rule.evidence == "R" else "")
             rows.append(f"| {rule.code} | {name} | {severities} | {rule.fix.strip('-')} |\n")
     return "".join(rows)
 

@@ -61,6 +61,7 @@ def test_what_a_rule_declares_is_what_is_read_of_it() -> None:
 
 CHECK = "\n\ndef check(program):\n    return []\n"
 OBSERVE = "\n\ndef observe(run):\n    return []\n"
+CHECK_LAUNCH = "\n\ndef check_launch(launch):\n    return []\n"
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -77,6 +78,13 @@ OBSERVE = "\n\ndef observe(run):\n    return []\n"
         (f'EVIDENCE = "SR"\n{OBSERVE}', '"S" in EVIDENCE, but no `check`'),
         (f'TRIGGER = facts.Save\nEVIDENCE = "S"\n{CHECK}{OBSERVE}', '`observe`, but no "R" in EVIDENCE'),
         (f'TRIGGER = facts.Save\nEVIDENCE = "SR"\n{CHECK}', '"R" in EVIDENCE, but no `observe`'),
+        (f'EVIDENCE = "L"\n{CHECK_LAUNCH}', "`check_launch`, but no LAUNCH_TRIGGER"),
+        ('EVIDENCE = "L"\nLAUNCH_TRIGGER = records.Start\n', "a LAUNCH_TRIGGER, but no `check_launch`"),
+        (
+            f'EVIDENCE = "R"\nLAUNCH_TRIGGER = records.Start\n{OBSERVE}{CHECK_LAUNCH}',
+            '`check_launch`, but no "L" in EVIDENCE',
+        ),
+        (f'EVIDENCE = "LR"\n{OBSERVE}', '"L" in EVIDENCE, but no `check_launch`'),
     ],
 )
 def test_a_rule_that_can_never_run_is_refused_by_name(

@@ -51,6 +51,21 @@ def test_a_file_without_distributed_training_is_not_even_parsed(already: set[str
     assert not [name for name in modules - already if name.startswith("validate_ddp.interpreter")]
 
 
+def test_only_a_launch_file_costs_what_reads_it(already: set[str], tmp_path: Path) -> None:
+    parsers = {"tree_sitter", "tree_sitter_bash", "yaml", "validate_ddp.launch.shell"}
+    (tmp_path / "train.py").write_text((FIXTURES / "train_fixed.py").read_text())
+    (tmp_path / "install.sh").write_text("pip install torch\n")
+    (tmp_path / "data.yaml").write_text("a: 1\n")
+    code, modules = run("--no-cache", str(tmp_path))
+    assert code == 0
+    assert (modules - already) & parsers == set()
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 2 train.py\n")
+    code, modules = run("--no-cache", str(tmp_path))
+    assert code == 0
+    assert (modules - already) & {*HEAVY, "yaml"} <= {"inspect", "pathlib"}  # of tree_sitter_bash's own
+    assert "tree_sitter" in modules
+
+
 def test_findings_are_confirmed_by_libcst_once_and_remembered(already: set[str], tmp_path: Path) -> None:
     arguments = ("--cache-dir", str(tmp_path / "cache"), str(FIXTURES / "train_buggy.py"))
     first = run(*arguments)

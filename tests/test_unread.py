@@ -105,15 +105,23 @@ def test_an_empty_notebook_is_a_note(lint: Any) -> None:
     assert exit_code(lint.run("."), "error") == 0
 
 
-def test_a_launch_file_is_a_note_and_the_others_are_checked(lint: Any) -> None:
-    lint.write({"run.sh": "torchrun --nproc_per_node 8 train.py\n"})
-    lint.write({"slurm.yaml": "a: b\n"})
+def test_a_file_of_another_kind_is_a_note_and_the_others_are_checked(lint: Any) -> None:
+    lint.write({"run.fish": "torchrun --nproc_per_node 8 train.py\n"})
+    lint.write({"slurm.toml": "a = 1\n"})
+    lint.write({"launch.sh": "torchrun --master_port 66666 train.py\n"})
     lint.write({"train": "#!/usr/bin/env python\n" + BUGGY})
-    found = {(finding.path, finding.code): finding for finding in lint.run("run.sh", "slurm.yaml", "train")}
-    assert set(found) == {("run.sh", "DDP001"), ("slurm.yaml", "DDP001"), ("train", "DDP101")}
-    assert "shell script" in found["run.sh", "DDP001"].message and "not read yet" in found["run.sh", "DDP001"].message
-    assert exit_code(list(found.values()), "error") == 0
-    assert told(lint.run("-", stdin=b"set -e\n", stdin_filename="run.sh")) == {("run.sh", "DDP001", "info")}
+    found = {(each.path, each.code): each for each in lint.run("run.fish", "slurm.toml", "launch.sh", "train")}
+    notes = {("run.fish", "DDP001"), ("slurm.toml", "DDP001")}
+    assert set(found) == {*notes, ("launch.sh", "DDP806"), ("train", "DDP101")}
+    assert "shell script" in found["run.fish", "DDP001"].message
+    assert all("nor a launch file: it is not read" in found[note].message for note in notes)
+    assert exit_code([found[note] for note in notes], "error") == 0
+
+
+def test_a_launch_file_comes_on_standard_input_too(lint: Any) -> None:
+    assert told(lint.run("-", stdin=b"set -e\n", stdin_filename="run.sh")) == set()
+    broken = b"torchrun --master_port 66666 train.py\n"
+    assert told(lint.run("-", stdin=broken, stdin_filename="run.sh")) == {("run.sh", "DDP806", "error")}
 
 
 def test_a_file_of_unknown_kind_that_is_no_python_is_a_note_and_broken_python_an_error(lint: Any) -> None:

@@ -2,6 +2,8 @@
 
 A script is the imports, the head, the case and the tail. Those here hold for a rule that has no IMPORTS, HEAD or TAIL
 of its own. A case that begins with ``# alone`` has the imports only: it starts in another way, or ends in one.
+
+Cases of a rule on launch files imply nothing: a shell script, or what a first line ``# file: NAME`` says.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ _IMPLIED = {"IMPORTS": IMPORTS, "HEAD": HEAD, "TAIL": TAIL}
 
 def scripts(rule: ModuleType, name: str) -> tuple[str, ...]:
     """The scripts of a rule's cases: of its ``VALID`` ones, or of its ``INVALID`` ones."""
+    if hasattr(rule, "LAUNCH_TRIGGER"):
+        return tuple(dedent(case).lstrip("\n") for case in getattr(rule, name, ()))
     imports, head, tail = (dedent(getattr(rule, part, implied)) for part, implied in _IMPLIED.items())
     cases = (dedent(case) for case in getattr(rule, name, ()))
     return tuple(imports + case if case.startswith("\n# alone\n") else imports + head + case + tail for case in cases)

@@ -37,6 +37,7 @@ _PACKAGE = __name__.rpartition(".")[0] + ".rules"
 
 _stubs: tuple[Stub, ...] | None = None
 _triggers: dict[Stub, str] = {}
+_launch_triggers: dict[Stub, str] = {}
 
 
 class BrokenRule(UsageError):
@@ -60,7 +61,7 @@ def every() -> tuple[Stub, ...]:
 
 
 def trigger(stub: Stub) -> str:
-    """The kind of fact without which the rule has nothing to say, as it declares it; empty for one that reads no facts.
+    """The kind of fact without which the rule has nothing to say of a script, as it declares it; else empty.
 
     Read from the file: to import all rules takes longer than to check a clean script. Raises BrokenRule where what the
     file declares and what it defines do not fit, so that it would never run.
@@ -73,13 +74,21 @@ def trigger(stub: Stub) -> str:
         if misfit:
             raise BrokenRule(f"rule {stub.code} ({stub.name}) has {misfit}")
         _triggers[stub] = declared
+        _launch_triggers[stub] = text.partition("\nLAUNCH_TRIGGER = ")[2].partition("\n")[0]
     return _triggers[stub]
+
+
+def launch_trigger(stub: Stub) -> str:
+    """The kind of fact without which the rule has nothing to say of a launch file; else as ``trigger``."""
+    trigger(stub)
+    return _launch_triggers[stub]
 
 
 def _misfit(text: str, trigger: str) -> str:
     """What a rule's file has, and what it lacks with that; empty where all of it fits."""
     evidence = text.partition("\nEVIDENCE = ")[2].partition("\n")[0]
     checks, observes = "\ndef check(" in text, "\ndef observe(" in text
+    launches, launch = "\ndef check_launch(" in text, "\nLAUNCH_TRIGGER = " in text
     for has, needed, told in (
         (checks, trigger, "`check`, but no TRIGGER"),
         (trigger, checks, "a TRIGGER, but no `check`"),
@@ -87,6 +96,10 @@ def _misfit(text: str, trigger: str) -> str:
         ("S" in evidence, checks, '"S" in EVIDENCE, but no `check`'),
         (observes, "R" in evidence, '`observe`, but no "R" in EVIDENCE'),
         ("R" in evidence, observes, '"R" in EVIDENCE, but no `observe`'),
+        (launches, launch, "`check_launch`, but no LAUNCH_TRIGGER"),
+        (launch, launches, "a LAUNCH_TRIGGER, but no `check_launch`"),
+        (launches, "L" in evidence, '`check_launch`, but no "L" in EVIDENCE'),
+        ("L" in evidence, launches, '"L" in EVIDENCE, but no `check_launch`'),
     ):
         if has and not needed:
             return told
@@ -128,7 +141,7 @@ def load(stub: Stub) -> ModuleType:
 
 def reads(stub: Stub) -> bool:
     """Whether reading can show what the rule is about; imports it."""
-    return "S" in load(stub).EVIDENCE
+    return not set("SL").isdisjoint(load(stub).EVIDENCE)
 
 
 def describe(stub: Stub) -> Rule:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from validate_ddp.catalogue import name_of
 from validate_ddp.findings import ERROR, INFO, WARNING, Finding, Proposal
+from validate_ddp.launch import kinds
 from validate_ddp.source.discovery import DEFAULT_EXCLUDES, SUFFIXES, discover
 from validate_ddp.source.summaries import Summaries
 
@@ -52,17 +53,25 @@ def check(
             if hasattr(source, "text"):
                 summaries.provide(os.path.abspath(path), source)
     named = {os.path.abspath(settings.stdin_filename if target == "-" else target) for target in targets}
-    files, problems = _files(targets, settings, stdin, summaries, named)
+    found, problems = _files(targets, settings, stdin, summaries, named)
+    from validate_ddp import launches
     from validate_ddp.scripts import entries, kept
+
+    files, started = launches.told_apart(found, named, summaries)
+    launched = launches.read_all(started, named, summaries)
+    summaries.on_several_nodes = launches.started_on_several_nodes(launched)
 
     survivors = kept(files, summaries)
     scripts = entries(survivors, summaries)
     proposals = _propose(scripts, survivors, summaries, settings, on_progress)
+    proposals += launches.of_python(files, summaries, settings.enabled())
     findings = [*problems, *_findings(proposals, files, settings, summaries)]
+    codes = {file: settings.enabled() - settings.ignored_in(summaries.shown(file)) for file in started}
+    findings += launches.check(launched, summaries, codes)
     for file in files:
         if file in named:
             summaries.body(file)  # a file that the user names is parsed in any case, to tell of a syntax error
-    wanted = set(files)
+    wanted = {*files, *started}
     findings += [
         _as_finding(_judged(problem, file, summaries) if file in named else problem, file in named)
         for file, problem in summaries.problems.items()
@@ -70,7 +79,7 @@ def check(
     ]
     chosen = {finding: None for finding in findings if finding.code not in settings.ignored_in(finding.path)}
     ordered = sorted(chosen, key=lambda f: (f.path, f.cell or 0, f.line, f.column, f.code))
-    return Outcome(tuple(ordered), len(files) + len(problems), _texts(summaries))
+    return Outcome(tuple(ordered), len(wanted) + len(problems), _texts(summaries))
 
 
 def _cache(settings: Settings) -> Any:
@@ -104,6 +113,7 @@ def _files(
         extend_exclude=settings.extend_exclude,
         respect_gitignore=settings.respect_gitignore,
         root=settings.root or None,
+        also=kinds.is_candidate,
     )
     for row in found:
         if row.problem is None:
@@ -113,8 +123,8 @@ def _files(
     files = list(dict.fromkeys(files))
     for file in named.intersection(files):
         kind = _foreign(file, summaries)
-        if kind:
-            message = f"is {kind} and not Python: launch files and the like are not read yet"
+        if kind and not kinds.kind(file, _head(file, summaries)):
+            message = f"is {kind}, which is neither Python nor a launch file: it is not read"
             problems.append(_finding(_UNREADABLE, summaries.shown(file), 1, 1, message, INFO))
             files.remove(file)
     return files, problems

@@ -294,17 +294,19 @@ def _triggered(enabled: frozenset[str]) -> Iterator[tuple[Stub, type[Fact]]]:
         yield stub, facts.BY_NAME[declared]
 
 
-def _key(script: str, enabled: frozenset[str]) -> str:
+def _key(script: str, summaries: Summaries, enabled: frozenset[str]) -> str:
     from validate_ddp.source.cache import digest
 
-    return digest(script, os.getcwd(), ",".join(sorted(enabled)))
+    launched = summaries.on_several_nodes.get(script)
+    more = (str(launched),) if launched is not None else ()
+    return digest(script, os.getcwd(), ",".join(sorted(enabled)), *more)
 
 
 def _remembered(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]] | None:
     """What an earlier run found, if no file that it read has changed and none that it missed has appeared."""
     if summaries.cache is None:
         return None
-    record = summaries.cache.get("proposals", _key(script, enabled))
+    record = summaries.cache.get("proposals", _key(script, summaries, enabled))
     if not isinstance(record, dict):
         return None
     from validate_ddp.findings import from_plain
@@ -338,7 +340,7 @@ def _remember(
         "program": files,
         "proposals": [to_plain(proposal) for proposal in proposals],
     }
-    summaries.cache.put("proposals", _key(script, enabled), record)
+    summaries.cache.put("proposals", _key(script, summaries, enabled), record)
 
 
 def _by_folder(summaries: Summaries) -> dict[str, list[str]]:

@@ -41,12 +41,26 @@ def apply_all(texts: Mapping[str, str], fixes: Iterable[Fix]) -> Applied:
     deferred: list[Fix] = []
     declined: list[tuple[Fix, str]] = []
     for group in _groups(list(dict.fromkeys(fixes))):
-        made = _of_group(texts, group)
+        made = _of_launch_files(texts, group) or _of_group(texts, group)
         texts_after.update(made.texts)
         done += made.done
         deferred += made.deferred
         declined += made.declined
     return Applied(texts_after, tuple(done), tuple(deferred), tuple(declined))
+
+
+def _of_launch_files(texts: Mapping[str, str], wanted: list[Fix]) -> Applied | None:
+    """What became of fixes of launch files; None for those of Python."""
+    paths = {edit.path for fix in wanted for edit in fix.edits}
+    if not all(edit.kind == "replace" for fix in wanted for edit in fix.edits) or not paths <= texts.keys():
+        return None
+    from validate_ddp.edit.launch_files import is_launch_file, spliced
+
+    if not all(is_launch_file(path, texts[path]) for path in paths):
+        return None
+    changed, done, deferred, declined = spliced(texts, wanted)
+    reason = "the file would not mean what the fix says"
+    return Applied(changed, tuple(done), tuple(deferred), tuple((fix, reason) for fix in declined))
 
 
 def _groups(fixes: list[Fix]) -> list[list[Fix]]:

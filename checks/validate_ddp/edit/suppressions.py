@@ -34,7 +34,7 @@ class Suppression(NamedTuple):
     unused: list[Finding]
 
 
-class _Comment(NamedTuple):
+class Comment(NamedTuple):
     """A comment of the file. own_line: nothing but the comment is on its line. Columns count from 0, in characters."""
 
     line: int
@@ -52,11 +52,11 @@ class _Malformed(NamedTuple):
     message: str
 
 
-class _Scan(NamedTuple):
+class Scan(NamedTuple):
     """What the tokens tell: the comments that may be ours, the lines that hold only a comment, and the lines that go on
     with a statement begun above them (their indentation says nothing of blocks)."""
 
-    comments: list[_Comment]
+    comments: list[Comment]
     own_lines: set[int]
     continued: set[int]
 
@@ -66,7 +66,7 @@ class _Directive:
 
     __slots__ = ("blanket", "codes", "column", "end", "first", "last", "line", "used", "word")
 
-    def __init__(self, comment: _Comment, word: str, start: int, end: int, codes: tuple[str, ...] | None) -> None:
+    def __init__(self, comment: Comment, word: str, start: int, end: int, codes: tuple[str, ...] | None) -> None:
         self.word = word
         self.line = comment.line
         self.column = comment.column + start
@@ -83,16 +83,18 @@ def suppress(
     proposals: Sequence[Proposal],
     enabled: frozenset[str],
     cells: tuple[Cell, ...] | None = None,
+    scanned: Scan | None = None,
 ) -> Suppression:
     """Takes the proposals on one file that its comments silence out, and reports idle comments.
 
     enabled: codes that this run looks for in this file: of these a comment can be idle. Never raises, whatever the
     text; the text of a file without suppression comments is searched, not tokenized.
+    scanned: the comments of a file that is no Python.
     """
     if not _worth_reading(text, bool(proposals)):
         return Suppression(list(proposals), [])
     lines = lines_of(text)
-    scan = _scan(lines)
+    scan = _scan(lines) if scanned is None else scanned
     problems: list[_Malformed] = []
     directives: list[_Directive] = []
     for comment in scan.comments:
@@ -125,12 +127,12 @@ def _worth_reading(text: str, proposed: bool) -> bool:
     return proposed or re.search(r"noqa.*ddp|validate-ddp", lowered) is not None
 
 
-def _scan(lines: list[str]) -> _Scan:
+def _scan(lines: list[str]) -> Scan:
     """One walk over the tokens. Where the tokenizer gives up, what it saw before that place."""
     import io
     import tokenize
 
-    scan = _Scan([], set(), set())
+    scan = Scan([], set(), set())
     quiet = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT)
     begun = 0
     try:
@@ -141,7 +143,7 @@ def _scan(lines: list[str]) -> _Scan:
                 if own_line:
                     scan.own_lines.add(line)
                 if _HINT.match(item.string):
-                    scan.comments.append(_Comment(line, column, item.string, own_line))
+                    scan.comments.append(Comment(line, column, item.string, own_line))
             elif item.type == tokenize.NEWLINE:
                 scan.continued.update(range(begun + 1, item.start[0] + 1))
                 begun = 0
@@ -152,7 +154,7 @@ def _scan(lines: list[str]) -> _Scan:
     return scan
 
 
-def _directives(comment: _Comment, problems: list[_Malformed], notebook: bool) -> list[_Directive]:
+def _directives(comment: Comment, problems: list[_Malformed], notebook: bool) -> list[_Directive]:
     found = []
     for match in _NOQA.finditer(comment.text):
         listed = match.group("codes")
@@ -180,7 +182,7 @@ def _directives(comment: _Comment, problems: list[_Malformed], notebook: bool) -
     return found
 
 
-def _malformed_at(comment: _Comment, match: re.Match[str], message: str) -> _Malformed:
+def _malformed_at(comment: Comment, match: re.Match[str], message: str) -> _Malformed:
     return _Malformed(comment.line, comment.column + match.start(), comment.column + match.end(), message)
 
 
@@ -189,7 +191,7 @@ def _goes_on(text: str, end: int) -> bool:
     return text[end : end + 1].isalnum() or (text[end : end + 1] in ("-", "_") and end < len(text))
 
 
-def _malformed(word: str, listed: str | None, closed: str | None, comment: _Comment) -> str:
+def _malformed(word: str, listed: str | None, closed: str | None, comment: Comment) -> str:
     if word not in _WORDS:
         import difflib
 
@@ -209,7 +211,7 @@ def _malformed(word: str, listed: str | None, closed: str | None, comment: _Comm
     return ""
 
 
-def _known(names: list[str], comment: _Comment, match: re.Match[str], problems: list[_Malformed]) -> tuple[str, ...]:
+def _known(names: list[str], comment: Comment, match: re.Match[str], problems: list[_Malformed]) -> tuple[str, ...]:
     codes = []
     for name in names:
         stub = catalogue.find(name)

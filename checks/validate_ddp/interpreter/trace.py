@@ -7,7 +7,7 @@ import sys
 from types import MethodType
 from typing import Any, TypeVar, overload
 
-from validate_ddp.findings import Span
+from validate_ddp.findings import Place, Span
 from validate_ddp.interpreter import calls, expressions, facts, statements
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.facts import Iterate, Launch
@@ -72,6 +72,12 @@ class Program:
         """The program as far as the walk was done with it: without what a branch or loop holds that it left open."""
         recorded = self.facts(*self.kinds)[: self.closed]
         return Program(self.entry, recorded, self.stop, self._summaries, self.files, unseen=self._unseen)
+
+    @property
+    def several_nodes(self) -> Place | None:
+        """What starts the script on several nodes: a word of a launch file that was read with it; None without one."""
+        held: Place | None = self._summaries.on_several_nodes.get(os.path.abspath(self.entry))
+        return held
 
     @property
     def kinds(self) -> frozenset[type[Fact]]:

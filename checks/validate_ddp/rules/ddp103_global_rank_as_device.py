@@ -46,7 +46,7 @@ from validate_ddp.source.syntax import Call, FunctionDef, List, Tuple
 from validate_ddp.source.traversal import dotted
 
 TRIGGER = facts.Device
-SEVERITIES = (WARNING, ERROR)  # error: a rehearsal on several nodes has shown it
+SEVERITIES = (WARNING, ERROR)  # error: a launch file starts it on several nodes, or a rehearsal has shown it
 EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("each rank take the GPU of its local rank", once=True)
@@ -115,10 +115,15 @@ def check(program: Program) -> Iterator[Proposal]:
         where = {(site.path, site.span.line): site for site in reversed(others)}
         where.pop((first.site.path, first.site.span.line))
         evidence = [place(site, "and here") for _, site in sorted(where.items())]
+        severity, started = WARNING, program.several_nodes
+        if started is not None:
+            evidence.append(started)
+            sure = not any(fact.is_guessed or fact.hangs_on_unknown for fact in uses)
+            severity = ERROR if sure else WARNING
         yield propose(
             program,
             first,
-            WARNING,
+            severity,
             "the global rank is used as a device index: from the second node on there is no such device; "
             "use the local rank",
             evidence=evidence,

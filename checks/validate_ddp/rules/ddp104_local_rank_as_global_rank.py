@@ -186,8 +186,9 @@ def _is_guessed(*values: Value) -> bool:
 
 
 def _of_several_nodes(program: Program) -> bool:
-    """Whether the code deals with nodes, or a usage line starts more than one."""
-    return program.speaks_of(NODE) or program.mentions(mentions.SEVERAL_STARTED)
+    """Whether the code deals with nodes, or a usage line or a launch file starts more than one."""
+    told = program.speaks_of(NODE) or program.mentions(mentions.SEVERAL_STARTED)
+    return told or program.several_nodes is not None
 
 
 def _mixed(program: Program, fact: facts.ProcessGroup | facts.Sampler, rank: Value, size: Value) -> str | None:

@@ -139,10 +139,14 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact.moved(reach),
-            WARNING if _is_for_several_nodes(program, guards) else INFO,
+            WARNING if program.several_nodes or _is_for_several_nodes(program, guards) else INFO,
             f"on several nodes the first rank of each writes this checkpoint (`{fact.name}`) to the same path; guard "
             "it with the global rank",
-            evidence=[*(place(site, "passes once on each node") for site in guards), *inside],
+            evidence=[
+                *(place(site, "passes once on each node") for site in guards),
+                *inside,
+                *([program.several_nodes] if program.several_nodes else []),
+            ],
         )
 
 

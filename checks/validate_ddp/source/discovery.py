@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from validate_ddp.source.gitignore import Patterns
 
@@ -76,11 +76,13 @@ class _Hit(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """What holds for a whole walk. excluded: plain names; excludes: patterns relative to the project's root."""
+    """What holds for a whole walk. excluded: plain names; excludes: patterns relative to the project's root. also:
+    tells by their names which files are taken beside Python's."""
 
     excluded: frozenset[str]
     excludes: _Scope | None
     respect_gitignore: bool
+    also: Callable[[str], bool] | None = None
 
 
 def discover(
@@ -90,6 +92,7 @@ def discover(
     extend_exclude: Iterable[str] = (),
     respect_gitignore: bool = True,
     root: str | None = None,
+    also: Callable[[str], bool] | None = None,
 ) -> list[Found]:
     """The files to check, in the order of the targets, each folder's content sorted by name.
 
@@ -97,6 +100,7 @@ def discover(
     .ipynb files. Symbolic links to folders are not followed in a walk, only as targets. A file reached twice, also by
     a link, is given once, by the name that is no link.
 
+    also: tells by their names which other files a walk takes.
     exclude, extend_exclude: patterns as in .gitignore, relative to ``root`` (default: the working directory).
     A missing target and an unreadable folder are given with their problem; nothing raises.
     """
@@ -105,7 +109,7 @@ def discover(
     plain = frozenset(pattern for pattern in patterns if not any(sign in pattern for sign in "*?[\\/!# "))
     rest = [pattern for pattern in patterns if pattern not in plain]
     scope = _scope(os.path.abspath(root or "."), "\n".join(rest)) if rest else None
-    walk = _Walk(plain, scope, respect_gitignore)
+    walk = _Walk(plain, scope, respect_gitignore, also)
     hits: list[_Hit] = []
     for target in targets:
         hits += _from_target(target, here, walk)
@@ -159,7 +163,7 @@ def _walk(top: str, here: tuple[str, ...], walk: _Walk) -> Iterator[_Hit]:
             if _is_folder(entry):
                 if not is_link and not _is_excluded(entry, True, walk, scopes):
                     taken.append((entry.path, scopes))
-            elif entry.name.endswith(SUFFIXES) and not _is_excluded(entry, False, walk, scopes):
+            elif _is_wanted(entry.name, walk) and not _is_excluded(entry, False, walk, scopes):
                 real = os.path.realpath(entry.path) if is_link else real_top + entry.path[len(top) :]
                 if not is_link or os.path.isfile(real):  # editors leave links to nowhere
                     taken.append(_Hit(real, is_link, Found(_shown(entry.path, here))))
@@ -168,6 +172,10 @@ def _walk(top: str, here: tuple[str, ...], walk: _Walk) -> Iterator[_Hit]:
 
 def _name(entry: os.DirEntry[str]) -> str:
     return entry.name
+
+
+def _is_wanted(name: str, walk: _Walk) -> bool:
+    return name.endswith(SUFFIXES) or (walk.also is not None and walk.also(name))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from validate_ddp.findings import Place
     from validate_ddp.source.syntax import Statement
 
 _ACTS = (
@@ -90,6 +91,8 @@ class Summaries:
         self._found: dict[Any, tuple[Any, set[str], set[str]]] = {}
         self._starts: dict[str, bool] = {}
         self.roots: dict[str, list[str]] = {}
+        self.on_several_nodes: dict[str, Place] = {}
+        """Scripts that a launch file surely starts on several nodes, with the word that says so."""
         self._cwd = os.getcwd()
 
     def shown(self, file: str) -> str:

@@ -1,0 +1,50 @@
+"""Which files are launch files, by name, first line and the words in them; no parse."""
+
+from __future__ import annotations
+
+import os
+
+SHELL, YAML, JSON, DOCKERFILE = "shell", "yaml", "json", "dockerfile"
+SUFFIXES = (".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".json", ".dockerfile")
+LARGEST = 1024 * 1024
+"""Bytes of a file that a walk takes for a launch file; above that YAML and JSON are data."""
+
+_LAUNCHERS = (b"torchrun", b"torch.distributed.", b"accelerate", b"deepspeed", b"DeepSpeed")
+_SIGNS = (*_LAUNCHERS, b"num_processes", b"NCCL_", b"TORCH_DISTRIBUTED_", b"srun ", b"MASTER_PORT")
+_STARTS_PROCESSES = (b"subprocess", b"os.system", b"Popen", b"os.popen")
+_TELLING = {
+    "a shell script": SHELL,
+    "a batch script": SHELL,
+    **{f"a script for {shell}": SHELL for shell in ("sh", "bash", "zsh", "ksh", "dash")},
+    "YAML": YAML,
+    "JSON": JSON,
+    "a Dockerfile": DOCKERFILE,
+}
+
+
+def is_candidate(name: str) -> bool:
+    """Whether a file that a walk meets may be a launch file, by its name alone."""
+    if name.endswith(SUFFIXES):
+        return True
+    return name.startswith(("Dockerfile", "Containerfile")) and not name.endswith((".py", ".md"))
+
+
+def kind(path: str, head: bytes) -> str:
+    """What a file is read as; empty for one that is no launch file."""
+    if os.path.basename(path).lower().endswith((".jsonl", ".fish", ".csh", ".zsh")):
+        return ""  # data; and shells of another syntax
+    from validate_ddp.source.kinds import foreign
+
+    return _TELLING.get(foreign(path, head), "")
+
+
+def may_launch(data: bytes) -> bool:
+    """Whether the bytes can be about starting training."""
+    return any(sign in data for sign in _SIGNS)
+
+
+def may_launch_from_python(data: bytes) -> bool:
+    """Whether a Python file can hold the command of a launcher, or set variables of NCCL."""
+    if b"NCCL_" in data or b"TORCH_DISTRIBUTED_TIMEOUT" in data:
+        return b"environ" in data or b"putenv" in data
+    return any(sign in data for sign in _LAUNCHERS) and any(sign in data for sign in _STARTS_PROCESSES)

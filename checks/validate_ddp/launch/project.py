@@ -1,0 +1,66 @@
+"""What the Python files around a launch file say: whether one reads a variable that the launch file sets."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_MOST_FILES = 5000
+_LARGEST = 1024 * 1024
+_LEFT_OUT = frozenset((".git", ".venv", "venv", "node_modules", "site-packages", "__pycache__"))
+_TOPS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+
+
+def reads_variable(path: str, name: str) -> bool:
+    """Whether a Python file of the project that holds ``path`` names the variable otherwise than to set it.
+
+    A project that is too large to look through counts as one that reads it.
+    """
+    top = root_of(path)
+    sign = name.encode()
+    setting = re.compile(
+        rb"environ\s*\[\s*[\"']"
+        + re.escape(sign)
+        + rb"[\"']\s*\]\s*=(?!=)|(?:setdefault|putenv)\(\s*[\"']"
+        + re.escape(sign)
+    )
+    count = 0
+    for folder, folders, files in os.walk(top):
+        folders[:] = [each for each in folders if each not in _LEFT_OUT]
+        for file in files:
+            if not file.endswith(".py"):
+                continue
+            count += 1
+            if count > _MOST_FILES:
+                return True
+            data = _read(os.path.join(folder, file))
+            if sign in data and _mentions(data, sign) > len(setting.findall(data)):
+                return True
+    return False
+
+
+def root_of(path: str) -> str:
+    """The top folder of the project that a file is of: the nearest that looks like one, else the file's own."""
+    own = folder = os.path.dirname(os.path.abspath(path))
+    while True:
+        if any(os.path.exists(os.path.join(folder, name)) for name in _TOPS):
+            return folder
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return own
+        folder = parent
+
+
+def _mentions(data: bytes, sign: bytes) -> int:
+    """How often code has the whole name as a string: comments and longer names do not count."""
+    return len(re.findall(rb"[\"']" + re.escape(sign) + rb"[\"']", data))
+
+
+def _read(path: str) -> bytes:
+    try:
+        if os.path.getsize(path) > _LARGEST:
+            return b""
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""

@@ -1,0 +1,183 @@
+"""Launch files from paths to findings: which are read, what the rules propose, which proposals comments silence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from validate_ddp.catalogue import BrokenRule, Stub, every, launch_trigger, load
+from validate_ddp.console import UsageError
+from validate_ddp.findings import Finding, Place, Proposal
+from validate_ddp.launch import kinds
+from validate_ddp.source.discovery import SUFFIXES
+from validate_ddp.source.summaries import Summaries
+from validate_ddp.source.text import FOREIGN, UNREADABLE, Problem
+
+if TYPE_CHECKING:
+    from validate_ddp.launch.records import Launch
+
+
+def told_apart(files: Iterable[str], named: set[str], summaries: Summaries) -> tuple[list[str], dict[str, str]]:
+    """The files of Python, and the launch files with their kinds.
+
+    One that was met in a folder counts only where it has a word of a launcher, and is no file of data.
+    """
+    python: list[str] = []
+    launches: dict[str, str] = {}
+    for file in files:
+        if file.endswith(SUFFIXES):
+            python.append(file)
+            continue
+        is_named = file in named
+        if not is_named and not _may_launch(file):
+            continue
+        kind = kinds.kind(file, (summaries.data(file) or b"")[:200])
+        if kind:
+            launches[file] = kind
+        elif is_named:
+            python.append(file)
+    return python, launches
+
+
+def _may_launch(file: str) -> bool:
+    """Whether a file that a walk has met is worth a parse."""
+    try:
+        if os.stat(file).st_size > kinds.LARGEST:
+            return False
+        with open(file, "rb") as stream:
+            return kinds.may_launch(stream.read(kinds.LARGEST))
+    except OSError:
+        return False
+
+
+def read_all(files: dict[str, str], named: set[str], summaries: Summaries) -> dict[str, Launch]:
+    """The launch files that can be read, given with their kinds; a problem is noted of each other one.
+
+    That is a note where the user has not named it: folders hold templates and data by those names.
+    """
+    found: dict[str, Launch] = {}
+    if not files:
+        return found  # before what reads them is imported
+    from validate_ddp.launch.reading import read
+    from validate_ddp.launch.records import Launch
+    from validate_ddp.scripts import own_fault
+
+    for file, kind in files.items():
+        source = summaries.source(file)
+        if source is None:
+            launch: Launch | Problem = _in_own_words(summaries.problems[file])
+        else:
+            try:
+                launch = read(summaries.shown(file), source.text, kind)
+            except Exception as error:  # noqa: BLE001 - a fault of ours in one file is told, and the others are checked
+                launch = own_fault(summaries.shown(file), error)
+        if isinstance(launch, Launch):
+            found[file] = launch
+        else:
+            summaries.problems[file] = launch if file in named else launch._replace(cause=FOREIGN)
+    return found
+
+
+def started_on_several_nodes(launches: dict[str, Launch]) -> dict[str, Place]:
+    """The scripts that a launch file surely starts on several nodes, with the word that says so."""
+    from validate_ddp.launch.meaning import nodes
+    from validate_ddp.launch.project import root_of
+    from validate_ddp.launch.records import Start
+
+    found: dict[str, Place] = {}
+    for file, launch in launches.items():
+        for start in launch.facts(Start):
+            count = nodes(start, launch.job)
+            script = start.script.only if start.script is not None else None
+            if count is None or count.least < 2 or script is None or start.has("module") or start.has("m"):
+                continue
+            place = Place(launch.path, count.word.span, f"started on {count.least} nodes")
+            for folder in dict.fromkeys((os.path.dirname(file), os.getcwd(), root_of(file))):
+                path = os.path.abspath(os.path.join(folder, script))
+                if os.path.isfile(path):
+                    found.setdefault(path, place)
+                    break
+    return found
+
+
+def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:
+    """The findings in launch files that were read. enabled: the codes that are looked for, by file."""
+    findings: list[Finding] = []
+    if not launches:
+        return findings
+    from validate_ddp.edit.suppressions import Comment, Scan, suppress
+    from validate_ddp.edit.telling import as_findings
+    from validate_ddp.scripts import own_fault
+
+    for file, launch in launches.items():
+        try:
+            proposals = _distinct(proposed(launch, enabled[file]))
+        except UsageError:  # of a rule of ours that cannot be as it is written
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            summaries.problems[file] = own_fault(launch.path, error)
+            continue
+        comments = [Comment(*comment) for comment in launch.comments]
+        scan = Scan(comments, {comment.line for comment in comments if comment.own_line}, set())
+        suppression = suppress(launch.text, launch.path, proposals, enabled[file], scanned=scan)
+        findings += suppression.unused
+        findings += as_findings(launch.text, suppression.kept, [True] * len(suppression.kept), None)
+    return findings
+
+
+def of_python(files: Iterable[str], summaries: Summaries, enabled: frozenset[str]) -> list[Proposal]:
+    """What the rules on launch files propose for the commands that Python files hold."""
+    found: list[Proposal] = []
+    for file in files:
+        if file.endswith(".ipynb") or not kinds.may_launch_from_python(summaries.data(file) or b""):
+            continue
+        from validate_ddp.launch.python import of_python
+        from validate_ddp.scripts import own_fault
+
+        source = summaries.source(file)
+        if source is None:
+            continue
+        try:
+            launch = of_python(summaries.shown(file), source.text)
+            found += _distinct(proposed(launch, enabled)) if launch is not None else []
+        except UsageError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            summaries.problems[file] = own_fault(summaries.shown(file), error)
+    return found
+
+
+def proposed(launch: Launch, enabled: frozenset[str]) -> Iterator[Proposal]:
+    """What the rules propose for one file."""
+    from validate_ddp.launch.records import BY_NAME
+
+    present = {type(record) for record in launch.records}
+    for stub in _triggered(enabled):
+        declared = launch_trigger(stub)
+        if declared not in BY_NAME:
+            raise BrokenRule(f"rule {stub.code} ({stub.name}) has the trigger `{declared}`, which is no kind of fact")
+        if not present.isdisjoint(BY_NAME[declared]):
+            for proposal in load(stub).check_launch(launch):
+                yield proposal._replace(code=stub.code)
+
+
+def _triggered(enabled: frozenset[str]) -> list[Stub]:
+    return [stub for stub in every() if stub.code in enabled and launch_trigger(stub)]
+
+
+def _distinct(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """One proposal for each code and place, the first."""
+    chosen: dict[tuple[str, object], Proposal] = {}
+    for proposal in proposals:
+        chosen.setdefault((proposal.code, proposal.span), proposal)
+    return list(chosen.values())
+
+
+def _in_own_words(problem: Problem) -> Problem:
+    """What decoding says of Python, said of a launch file."""
+    message = problem.message.replace("it is not Python text", "it is no text").replace(
+        ", which Python does not read", ""
+    )
+    message = message.partition(", or declare its encoding")[0]
+    return problem._replace(message=message, kind=UNREADABLE)

@@ -1,0 +1,85 @@
+"""A variable of PyTorch's NCCL backend has another name now, or contradicts another one.
+
+## What it does
+Looks for `NCCL_BLOCKING_WAIT`, `NCCL_ASYNC_ERROR_HANDLING` and the others that became `TORCH_NCCL_...`.
+
+## Why is this bad?
+PyTorch reads the old names still, with a warning in each process; the new ones need PyTorch 2.2. Of blocking wait and
+asynchronous error handling only one is to be on: with both, blocking wait turns the other off, and a rank that hangs is
+told by an exception in Python, at the cost of waiting on the CPU in each collective. That is a warning.
+
+## Example
+```bash
+export NCCL_ASYNC_ERROR_HANDLING=1
+```
+
+## Use instead
+```bash
+export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
+```
+
+## References
+- [ProcessGroupNCCL environment variables](https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import INFO, WARNING, Proposal
+from validate_ddp.launch import records
+from validate_ddp.launch.records import Launch, Setting
+from validate_ddp.rules.launching import place, propose
+
+LAUNCH_TRIGGER = records.Setting
+SEVERITIES = (INFO, WARNING)
+EVIDENCE = "L"
+FIX = "-"
+
+VALID = (
+    "export TORCH_NCCL_BLOCKING_WAIT=1\ntorchrun train.py\n",
+    "export NCCL_DEBUG=INFO\ntorchrun train.py\n",
+    "# export NCCL_BLOCKING_WAIT=1\ntorchrun train.py\n",
+)
+INVALID = (
+    "export NCCL_BLOCKING_WAIT=1  # expect\ntorchrun train.py\n",
+    "NCCL_ASYNC_ERROR_HANDLING=1 torchrun train.py  # expect\n",
+    "export NCCL_BLOCKING_WAIT=1  # expect\nexport NCCL_ASYNC_ERROR_HANDLING=1  # expect\ntorchrun train.py\n",
+    '# file: train.py\nimport os\nos.environ["NCCL_BLOCKING_WAIT"] = "0"  # expect\n',
+)
+
+_RENAMED = frozenset(
+    "NCCL_BLOCKING_WAIT NCCL_ASYNC_ERROR_HANDLING NCCL_DESYNC_DEBUG NCCL_ENABLE_TIMING NCCL_AVOID_RECORD_STREAMS"
+    " NCCL_USE_COMM_NONBLOCKING".split()
+)
+_WAIT, _HANDLING = "BLOCKING_WAIT", "ASYNC_ERROR_HANDLING"
+
+
+def check_launch(launch: Launch) -> Iterator[Proposal]:
+    """One finding a setting with an old name."""
+    settings = list(launch.facts(records.Setting))
+    wait, handling = _on(settings, _WAIT), _on(settings, _HANDLING)
+    for setting in settings:
+        if setting.name not in _RENAMED:
+            continue
+        new = f"TORCH_{setting.name}"
+        other = handling if setting == wait else wait if setting == handling else None
+        if wait is not None and handling is not None and other is not None:
+            yield propose(
+                launch,
+                setting.span,
+                setting.statement,
+                WARNING,
+                f"only one of blocking wait and asynchronous error handling can be on; and `{setting.name}` is called "
+                f"`{new}` since PyTorch 2.2",
+                evidence=[place(launch, other.span, "the other one is on too")],
+            )
+        else:
+            message = f"`{setting.name}` is called `{new}` since PyTorch 2.2"
+            yield propose(launch, setting.span, setting.statement, INFO, message)
+
+
+def _on(settings: list[Setting], name: str) -> Setting | None:
+    """The setting that surely turns one on, by either name."""
+    held = [each for each in settings if each.name in (f"NCCL_{name}", f"TORCH_NCCL_{name}")]
+    return next((each for each in held if each.value.only not in (None, "0", "")), None)

@@ -1,0 +1,130 @@
+"""The processes that start do not fit the GPUs or the nodes that there are for them.
+
+## What it does
+Compares the processes of a launcher with the devices of `CUDA_VISIBLE_DEVICES`, `--gpu_ids` and of Slurm's `--gres`,
+and its nodes with those of the job.
+
+## Why is this bad?
+A process without a GPU of its own ends with `invalid device ordinal`, or takes another one's. A launcher that waits for
+more nodes than the job has waits until the time-out; one that counts fewer trains once on each of the others.
+
+Fewer processes than GPUs is told as info: a process may use several.
+
+## Example
+```bash
+CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node 4 train.py
+```
+
+## Use instead
+```bash
+CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node 2 train.py
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from validate_ddp.findings import ERROR, INFO, WARNING, Proposal, Span
+from validate_ddp.launch import records
+from validate_ddp.launch.meaning import (
+    LAUNCHERS,
+    gpus_per_node,
+    listed_devices,
+    nodes,
+    processes,
+    visible_devices,
+)
+from validate_ddp.launch.records import Launch, Start, Word
+from validate_ddp.rules.launching import place, propose
+
+LAUNCH_TRIGGER = records.Record
+SEVERITIES = (ERROR, WARNING, INFO)
+EVIDENCE = "L"
+FIX = "-"
+
+VALID = (
+    "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 train.py\n",
+    "export CUDA_VISIBLE_DEVICES=0,1,2,3\nCUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 2 train.py\n",
+    "CUDA_VISIBLE_DEVICES= torchrun --nproc_per_node 2 train.py\n",
+    "CUDA_VISIBLE_DEVICES=$GPUS torchrun --nproc_per_node 2 train.py\n",
+    "#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nsrun torchrun --nnodes 2 --nproc_per_node 4 --rdzv_endpoint $H:0 t.py\n",
+    "CUDA_VISIBLE_DEVICES=0 accelerate launch --cpu --num_processes 2 train.py\n",
+    "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_machines 2 --main_process_ip $IP --num_processes 4 train.py\n",
+    "# file: config.yaml\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 2\ngpu_ids: all\n",
+)
+INVALID = (
+    "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 4 train.py  # expect\n",
+    "export CUDA_VISIBLE_DEVICES=0\naccelerate launch --num_processes 2 train.py  # expect\n",
+    "#SBATCH --gres=gpu:a100:4\n#SBATCH --nodes=1\ntorchrun --nproc_per_node=8 train.py  # expect\n",
+    "#SBATCH --nodes=2\nsrun torchrun --nnodes 4 --rdzv_endpoint $H:1 --nproc_per_node 8 t.py  # expect\n",
+    "# file: config.yaml\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 4  # expect\ngpu_ids: 0,1\n",
+)
+
+
+def check_launch(launch: Launch) -> Iterator[Proposal]:
+    """One finding a command or configuration, at its number."""
+    for start in launch.facts(records.Start):
+        if start.launcher in LAUNCHERS and start.has("cpu", "use_cpu") is None:
+            yield from _devices(launch, start)
+            yield from _nodes(launch, start)
+    for config in launch.facts(records.Config):
+        wanted, listed = config.option("num_processes"), config.option("gpu_ids")
+        machines, kind = config.option("num_machines"), config.option("distributed_type")
+        if wanted is None or listed is None or wanted.number is None or (machines and machines.number != 1):
+            continue
+        held = listed_devices(listed)
+        if held is not None and (kind is None or kind.only != "NO"):
+            yield from _compared(launch, wanted, wanted.span, wanted.number, held, "listed in `gpu_ids`")
+
+
+def _devices(launch: Launch, start: Start) -> Iterator[Proposal]:
+    asked = processes(start)
+    if asked is None:
+        return
+    ids = start.option("gpu_ids")
+    held = (listed_devices(ids) if ids is not None else None) or visible_devices(start)
+    told = "visible"
+    if held is None and launch.job is not None and start.setting("CUDA_VISIBLE_DEVICES") is None:
+        held, told = gpus_per_node(launch.job), "asked for on each node"
+    if held is not None:
+        yield from _compared(launch, asked[1], start.statement, asked[0], held, told)
+
+
+def _compared(
+    launch: Launch, word: Word, statement: Span, count: int, held: tuple[int, Word], told: str
+) -> Iterator[Proposal]:
+    if count == held[0] or not count:
+        return
+    devices = f"{held[0]} GPU{'' if held[0] == 1 else 's'}"
+    if count > held[0]:
+        severity, message = ERROR, f"{count} processes a node, and {devices} {told}: some have none of their own"
+    else:
+        severity, message = INFO, f"{count} process{'' if count == 1 else 'es'} a node, and {devices} {told}"
+    yield propose(launch, word.span, statement, severity, message, evidence=[place(launch, held[1], devices)])
+
+
+def _nodes(launch: Launch, start: Start) -> Iterator[Proposal]:
+    job, wanted = launch.job, nodes(start, launch.job)
+    asked = job.option("nodes") if job is not None else None
+    if asked is None or wanted is None or not asked.number or wanted.least <= asked.number <= wanted.most:
+        return
+    if start.srun is not None and start.srun.option("nodes", "ntasks", "nodelist") is not None:
+        return  # a step on some of the nodes
+    if wanted.least > asked.number:
+        severity, effect = ERROR, f"waits for {wanted.least} nodes, and the job has {asked.number}"
+    elif start.srun is not None:
+        severity, effect = (
+            WARNING,
+            f"counts {wanted.most}, and `srun` starts it on {asked.number} nodes: each trains alone",
+        )
+    else:
+        return
+    yield propose(
+        launch,
+        wanted.word.span,
+        start.statement,
+        severity,
+        f"the launcher {effect}",
+        evidence=[place(launch, asked, f"{asked.number} nodes")],
+    )

@@ -1,0 +1,32 @@
+"""``read``, which checks a launch file given as text, in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from validate_ddp.config import Settings
+from validate_ddp.findings import Finding
+from validate_ddp.lint import check
+
+Read = Callable[..., list[Finding]]
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """The findings in a text; a first line ``# file: NAME`` says what it is, else it is a shell script."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+
+    def findings(text: str, name: str = "launch.sh", more: dict[str, str] | None = None) -> list[Finding]:
+        first = text.partition("\n")[0]
+        if first.startswith("# file: "):
+            name = first.removeprefix("# file: ").strip()
+        for other, content in {name: text, **(more or {})}.items():
+            path = tmp_path / other
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode())
+        return list(check([name], Settings()).findings)
+
+    return findings
