@@ -9,7 +9,7 @@ import torch.distributed as dist  # mutant DDP307 a: delete
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP  # mutant DDP307 a: delete
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data.distributed import DistributedSampler  # mutant DDP307 a: delete
 
 
@@ -75,6 +75,9 @@ def is_main_process():
 
 def build_loaders(args):
     train_set = Rings(512, seed=1)
+    drawn = torch.Generator().manual_seed(7)  # mutant DDP204: 7 -> dist.get_rank(); at randperm(
+    # mutant DDP204: generator=drawn -> generator=torch.Generator().manual_seed(int(os.environ["RANK"])); at randperm(
+    train_set = Subset(train_set, torch.randperm(512, generator=drawn)[:448].tolist())
     test_set = Rings(128, seed=2)
     # mutant DDP307 a: DistributedSampler(train_set, shuffle=True, drop_last=True) -> None
     train_sampler = DistributedSampler(train_set, shuffle=True, drop_last=True)
@@ -128,6 +131,7 @@ def run(args):
     torch.manual_seed(args.seed)
     os.makedirs(args.output_dir, exist_ok=True)  # mutant DDP208: , exist_ok=True ->
     train_loader, test_loader, train_sampler = build_loaders(args)
+    # mutant DDP308: nn.SyncBatchNorm.convert_sync_batchnorm(Net()) -> Net(); at DDP(
     model = nn.SyncBatchNorm.convert_sync_batchnorm(Net()) if args.device.type == "cuda" else Net()
     model = model.to(args.device)
     # mutant DDP102 a: , device_ids=[args.local_rank] if args.device.type == "cuda" else None ->

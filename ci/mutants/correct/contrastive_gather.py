@@ -67,6 +67,7 @@ def init_distributed_device():
     device = torch.device(f"cuda:{local_rank}")
     torch.cuda.set_device(device)  # mutant DDP102 a: delete
     # mutant DDP104: "nccl" -> "nccl", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"])
+    # mutant DDP110: "nccl" -> "gloo"
     dist.init_process_group("nccl")  # mutant DDP111: "nccl" -> "nccl", timeout=1800
     # mutant DDP102 a: insert dist.barrier()
     # mutant DDP102 a: insert torch.cuda.set_device(device)
