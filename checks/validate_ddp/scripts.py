@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from validate_ddp.interpreter.fact import Fact
     from validate_ddp.interpreter.trace import Program
 
-_BETWEEN_COLLECTIONS = 50
+_BETWEEN_COLLECTIONS = 20
 _MOST_BLOCKS = 3_000_000
 """Blocks of memory, about 250 MB: above that the syntax of projects that are done with is let go."""
 _WORTH_PROCESSES = 48
@@ -193,7 +193,7 @@ def _tidy(summaries: Summaries) -> None:
     import gc
 
     summaries.let_go()
-    if sys.getallocatedblocks() > _MOST_BLOCKS:
+    if sys.getallocatedblocks() > 2 * _MOST_BLOCKS:
         gc.collect()
         gc.freeze()
 
