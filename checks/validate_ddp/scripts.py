@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from validate_ddp.interpreter.fact import Fact
     from validate_ddp.interpreter.trace import Program
 
-_BETWEEN_COLLECTIONS = 50
-_MOST_BLOCKS = 6_000_000
-"""Blocks of memory, about 500 MB: only above that is anything collected, as it takes a sixth of the time of a run."""
+_BETWEEN_COLLECTIONS = 20
+_MOST_BLOCKS = 3_000_000
+"""Blocks of memory, about 250 MB: above that the syntax of projects that are done with is let go."""
 _WORTH_PROCESSES = 48
 """From so many scripts on, starting processes pays."""
 _MOST_PROCESSES = 8
@@ -186,15 +186,16 @@ def _shares(scripts: list[str], count: int) -> list[list[str]]:
 
 
 def _tidy(summaries: Summaries) -> None:
-    """Free what the walks of many scripts have left, scopes and functions that hold each other, and unused bodies.
-
-    What stays are the bodies of modules, which are many and hold no cycles: frozen, they are not gone through again.
+    """Free the bodies that the last scripts have not asked for; only where that is not enough, look for what walks have
+    left that holds itself. What stays are bodies, which are many and hold no cycles: frozen, they are not gone through
+    again.
     """
     import gc
 
     summaries.let_go()
-    gc.collect()
-    gc.freeze()
+    if sys.getallocatedblocks() > 2 * _MOST_BLOCKS:
+        gc.collect()
+        gc.freeze()
 
 
 def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str]) -> Iterator[Row]:
@@ -206,7 +207,7 @@ def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str])
             if number % _BETWEEN_COLLECTIONS == 0 and sys.getallocatedblocks() > most:
                 _tidy(summaries)
                 frozen = True
-                most = max(_MOST_BLOCKS, sys.getallocatedblocks() * 3 // 2)
+                most = max(_MOST_BLOCKS, sys.getallocatedblocks() * 5 // 4)
     finally:
         if frozen:  # or the caller's own objects would never be collected again
             import gc
@@ -230,6 +231,8 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
             found = _proposals(program, enabled)
         if program is not None and program.stop is not None:
             found = _of_part(program, found, enabled)
+        if program is not None:
+            program.let_go()
     except UsageError:  # of a rule or a row of ours that cannot be as it is written
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours in one script is told, and the others are still checked

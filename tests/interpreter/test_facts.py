@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.machine import Scope
 from validate_ddp.interpreter.trace import Program, trace
-from validate_ddp.interpreter.values import Const, Site
+from validate_ddp.interpreter.values import Class, Const, Function, Instance, Site
 from validate_ddp.models.known import registry
 from validate_ddp.source.summaries import Summaries
 
@@ -92,3 +93,36 @@ def test_facts_of_several_kinds_come_in_the_order_of_the_walk(tmp_path: Path) ->
     found: list[Any] = program.facts(facts.Collective, facts.ProcessGroup)
     assert [fact.order for fact in found] == sorted(fact.order for fact in found)
     assert program.kinds == {facts.ProcessGroup, facts.Collective}
+
+
+def test_nothing_of_a_walk_is_left_once_its_program_is_let_go(tmp_path: Path) -> None:
+    script = """
+class Trainer:
+    def __init__(self):
+        self.hook = self.step
+
+    def step(self):
+        def inner(count):
+            return (lambda: inner(count)) if count else None
+        return inner(3)
+
+class Derived(Trainer):
+    pass
+
+Derived().hook()
+"""
+
+    def held() -> int:
+        return sum(isinstance(each, (Scope, Instance, Class, Function)) for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = held()
+        program = traced(script, tmp_path)
+        assert held() > before
+        program.let_go()
+        del program
+        assert held() == before
+    finally:
+        gc.enable()

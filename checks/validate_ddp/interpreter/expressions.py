@@ -328,6 +328,7 @@ def _picking(index: Value) -> tuple[Any, ...]:
 
 
 def _lambda(machine: Machine, node: syntax.Lambda) -> Value:
+    machine.made.append(machine.frame.scope)
     return (Function(machine.frame.module, node, machine.frame.scope),)
 
 

@@ -26,7 +26,9 @@ class Finder:
 
     def __init__(self, summaries: Any, entry: str) -> None:
         self.summaries = summaries
-        self._known: dict[tuple[str, int, str], str | None] = {}
+        # Which files were missed counts for each script, but only where something is remembered of it.
+        shared = summaries.cache is None
+        self._known: dict[tuple[str, int, str], str | None] = summaries.located(entry) if shared else {}
         self.entry = entry
         self.roots: list[str] = self._roots_of(entry)
 

@@ -5,6 +5,7 @@ What ``names`` guesses becomes a value here, and is marked: no finding that rest
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from validate_ddp.interpreter import names, vocabulary
@@ -32,6 +33,7 @@ def suggested(name: str, carries: tuple[Any, ...] = (), alike: bool = False) -> 
     return _number(last, alike) or (Opaque(name, carries, alike and not names.OF_A_RANK.matches(last)),)
 
 
+@cache
 def _number(last: str, alike: bool = False) -> Value:
     scope = names.says_rank(last)
     if scope is not None:

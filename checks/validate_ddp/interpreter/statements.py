@@ -313,6 +313,7 @@ def _put_off(machine: Machine, node: syntax.FunctionDef | syntax.ClassDef) -> bo
 def _define(machine: Machine, node: syntax.FunctionDef) -> Outcome:
     if _put_off(machine, node):
         return RUNS_ON
+    machine.made.append(machine.frame.scope)
     function = Function(machine.frame.module, node, machine.frame.scope)
     machine.write(machine.frame.scope.names, node.name, roles.decorated(machine, function, node.decorator_list))
     return RUNS_ON
@@ -324,6 +325,7 @@ def _class(machine: Machine, node: syntax.ClassDef) -> Outcome:
     bases = [atom for base in node.bases for atom in bare(machine.evaluate(base)) if isinstance(atom, (Class, Symbol))]
     members: dict[str, Value] = {}
     defined = Class(machine.frame.module, node, members, bases)
+    machine.made.append(defined)
     scope = machine.frame.scope
     machine.frame.scope = Scope(members, scope)
     try:

@@ -5,6 +5,7 @@ Asked only where something was found, so it may search; the walk itself never co
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -30,10 +31,9 @@ def levels(body: list[Statement], span: Span) -> list[Level]:
     owner: Statement | None = None
     current: list[Statement] | None = body
     while current:
-        starts = [index for index, node in enumerate(current) if _start(node) <= (span.line, span.column)]
-        if not starts:
+        index = bisect_right(current, (span.line, span.column), key=_start) - 1
+        if index < 0:
             break
-        index = starts[-1]
         found.append(Level(current, index, owner))
         owner = current[index]
         held = [inner for inner in bodies_of(owner) if inner and _start(inner[0]) <= (span.line, span.column)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from types import MethodType
 from typing import Any, TypeVar, overload
 
@@ -12,13 +13,13 @@ from validate_ddp.interpreter import calls, expressions, facts, statements
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.facts import Iterate, Launch
 from validate_ddp.interpreter.guess import Guess
-from validate_ddp.interpreter.machine import MAIN, BudgetSpent, Machine, Stop
+from validate_ddp.interpreter.machine import MAIN, BudgetSpent, Machine, Scope, Stop, let_go
 from validate_ddp.interpreter.mentions import Mention
 from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
-from validate_ddp.interpreter.values import Const, Site, constant
+from validate_ddp.interpreter.values import Class, Const, Instance, Site, constant
 from validate_ddp.source.syntax import Statement
 from validate_ddp.source.traversal import walk, words_of
 
@@ -32,6 +33,7 @@ _SETTING_UP = ("barrier", "new_group", "DistributedDataParallel", "DDP", "FullyS
 
 _F = TypeVar("_F", bound=Fact)
 _G = TypeVar("_G", bound=Fact)
+_T = TypeVar("_T")
 
 
 class Program:
@@ -52,6 +54,7 @@ class Program:
         *,
         closed: int = 0,
         unseen: frozenset[tuple[str, str]] = frozenset(),
+        made: list[Scope | Class | Instance] | None = None,
     ) -> None:
         self.entry = entry
         self.stop = stop
@@ -62,6 +65,12 @@ class Program:
             self._facts.setdefault(type(fact), []).append(fact)
         self._unseen = unseen
         self._summaries = summaries
+        self._answers: dict[Any, Any] = {}
+        self._made = made or []
+
+    def let_go(self) -> None:
+        """Nobody asks any more."""
+        let_go(self._made)
 
     @property
     def complete(self) -> bool:
@@ -257,13 +266,27 @@ class Program:
         starts = self._summaries.starts_of_lines(file)
         return text[offset_of(text, starts, *span[:2]) : offset_of(text, starts, *span[2:])]
 
+    def once(self, question: Any, answer: Callable[[], _T]) -> _T:
+        """The answer to a question about the whole program, which is looked for only the first time: a rule that asks
+        it for each of its findings would take quadratic time."""
+        if question not in self._answers:
+            self._answers[question] = answer()
+        held: _T = self._answers[question]
+        return held
+
     def mentions(self, mention: Mention) -> bool:
         """Whether a file of the program holds one of its words."""
-        return any(word in (self._summaries.data(file) or b"") for file in self.files for word in mention.words)
+        return self.once(
+            mention,
+            lambda: any(word in (self._summaries.data(file) or b"") for file in self.files for word in mention.words),
+        )
 
     def speaks_of(self, guess: Guess) -> bool:
         """Whether a name in the code, or a string that may be one, says this; comments and documentation do not."""
-        return any(map(guess.matches, words_of(node for file in self.files for node in walk(self.body(file)))))
+        return self.once(
+            guess,
+            lambda: any(map(guess.matches, words_of(node for file in self.files for node in walk(self.body(file))))),
+        )
 
     def text(self, site: Site) -> str:
         """The source text at a place, on one line; for a condition or a loop that of its header."""
@@ -291,8 +314,12 @@ def trace(summaries: Any, entry: str, registry: Registry) -> Program:
         pass  # `machine.stops` says where
     finally:
         sys.setrecursionlimit(deepest)
+        del machine.evaluate, machine.walk, machine.call  # which hold the machine
+    made = [*machine.made, *(module.scope for module in library.modules.values())]
     files = [file for file in library.modules if summaries.is_file(file)]
     stop = machine.stops[0] if machine.stops else None
     closed = machine.closed if machine.is_open else len(machine.facts)
     unseen = frozenset(machine.unseen)
-    return Program(summaries.shown(entry), machine.facts, stop, summaries, files, closed=closed, unseen=unseen)
+    return Program(
+        summaries.shown(entry), machine.facts, stop, summaries, files, closed=closed, unseen=unseen, made=made
+    )

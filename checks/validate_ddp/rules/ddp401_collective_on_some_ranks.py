@@ -133,13 +133,16 @@ def check(program: Program) -> Iterator[Proposal]:
     mpi_is_idle = _is_started_by_torchrun(program)
     sharded = [fact for fact in program.facts(facts.ShardedState) if fact.who in PARTIAL and not fact.is_open]
     reported = {fact.under_split for fact in sharded}  # DDP506 tells of these
+    others: dict[tuple[str, object], list[facts.Collective]] = {}
+    for fact in collectives:
+        others.setdefault(_fork(fact), []).append(fact)
     for fact in collectives:
         reach = fact.under_split
         if fact.split is not None and fact.split.site in started:
             continue  # the group itself is of these ranks only
         if mpi_is_idle and any(isinstance(a, Symbol) and a.name.startswith("mpi4py") for a in fact.function):
             continue
-        if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, collectives):
+        if fact.who not in PARTIAL or reach in reported or _in_subgroup(fact) or _matched(fact, others):
             continue
         verb = "is called" if reach is fact.site else "is reached from here"
         reported.add(reach)
@@ -167,15 +170,15 @@ def _in_subgroup(fact: facts.Collective) -> bool:
     return bool(group) and not all(isinstance(atom, Const) and atom.value is None for atom in group)
 
 
-def _matched(fact: Fact, collectives: list[facts.Collective]) -> bool:
+def _matched(fact: Fact, others: dict[tuple[str, object], list[facts.Collective]]) -> bool:
     """Whether the ranks left out call the same collective elsewhere under the opposite condition."""
-    family = _family(fact.name)
-    for other in collectives:
-        if other is fact or _family(other.name) != family:
-            continue
-        if complementary(fact.who, other.who) and fact.same_fork(other):
-            return True
-    return False
+    return any(other is not fact and complementary(fact.who, other.who) for other in others[_fork(fact)])
+
+
+def _fork(fact: Fact) -> tuple[str, object]:
+    """What two facts share that are matched: the collective, and the activation in which the ranks are kept apart."""
+    split = fact.split
+    return _family(fact.name), fact if split is None else (split.depth, fact.chain[: split.depth])
 
 
 def _family(name: str) -> str:

@@ -44,7 +44,9 @@ def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | No
 
 def _may_be_alone(program: Program) -> bool:
     """Whether the program says -1 for the rank of a single process: it compares one with that, or has it by default."""
-    return any(_says_alone(node) for file in program.files for node in walk(program.body(file)))
+    return program.once(
+        _may_be_alone, lambda: any(_says_alone(node) for file in program.files for node in walk(program.body(file)))
+    )
 
 
 def _says_alone(node: Node) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.guess import Guess
@@ -12,7 +14,7 @@ from validate_ddp.interpreter.trace import Program
 from validate_ddp.rules.sharing import PASSED_ON
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Expression, Node, Statement
-from validate_ddp.source.traversal import bodies_of, children, is_same, last_name, statement_call, walk
+from validate_ddp.source.traversal import bodies_of, children, last_name, shape, statement_call, walk
 
 
 def can_be_left_out(program: Program, fact: Fact) -> bool:
@@ -21,7 +23,7 @@ def can_be_left_out(program: Program, fact: Fact) -> bool:
     node = statement_at(body, fact.site.statement)
     if node is None or not _binds_nothing(node):
         return False
-    return fact.name != "open" or not _is_used_again(body, fact)
+    return fact.name != "open" or not _is_used_again(program, fact)
 
 
 def _binds_nothing(node: Statement) -> bool:
@@ -76,7 +78,7 @@ def goes_unnoticed(program: Program, fact: facts.Save) -> bool:
         or any(_comes_again(load, fact) and load.who != "zero" for load in program.facts(facts.Load))
         or program.speaks_of(FINDS_FILES)
         or any(save.order > fact.order and save.name in PASSED_ON for save in program.facts(facts.Save))
-        or _is_used_again(body, fact)
+        or _is_used_again(program, fact)
     )
 
 
@@ -95,8 +97,9 @@ def _reaches_a_collective(program: Program, fact: Fact, node: Statement) -> bool
     )
 
 
-def _is_used_again(body: list[Statement], fact: Fact) -> bool:
+def _is_used_again(program: Program, fact: Fact) -> bool:
     """Whether the function names the file once more behind the write, other than to tell of it."""
+    body = program.body(fact.site.path)
     call = call_at(body, fact.site.span)
     if call is None:
         return True
@@ -109,14 +112,26 @@ def _is_used_again(body: list[Statement], fact: Fact) -> bool:
     for number, level in enumerate(held):
         if isinstance(level.owner, syntax.FunctionDef):
             function = number
-    later = [node for level in held[function:] for node in level.body[level.at + 1 :]]
-    return any(_names(node, given[0]) for node in later)
+    path = shape(given[0])
+    return any(_last_named(program, level.body).get(path, -1) > level.at for level in held[function:])
 
 
 _FILE = ("f", "filename", "file")
 
 
-def _names(node: Node, path: Expression) -> bool:
-    if _calls(node, TELLING):
-        return False
-    return is_same(node, path) or any(_names(part, path) for part in children(node))
+def _last_named(program: Program, body: list[Statement]) -> dict[Hashable, int]:
+    """For each expression, however deep in a body, the last of its statements that has it other than to tell of it."""
+
+    def named() -> dict[Hashable, int]:
+        last: dict[Hashable, int] = {}
+        for number, statement in enumerate(body):
+            pending: list[Node] = [statement]
+            while pending:
+                node = pending.pop()
+                if not _calls(node, TELLING):
+                    if type(node) in syntax.EXPRESSIONS:
+                        last[shape(node)] = number
+                    pending += children(node)
+        return last
+
+    return program.once((_last_named, id(body)), named)

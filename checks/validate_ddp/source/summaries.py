@@ -77,9 +77,13 @@ class Summaries:
         self._digests: dict[str, str] = {}
         self._imports: dict[str, list[str]] = {}
         self._sources: dict[str, Any] = {}
+        self._plain: dict[str, bytes] = {}
+        """The bytes of files of which the text is no longer kept: it is as large again, and decoded in no time."""
         self._line_starts: dict[str, list[int]] = {}
         self._bodies: dict[str, list[Statement] | None] = {}
         self._asked: set[str] = set()
+        self._provided: set[str] = set()
+        self._located: dict[str, dict[tuple[str, int, str], str | None]] = {}
         self._files: dict[str, bool] = {}
         self._matters: dict[str, bool] = {}
         self._acts: dict[str, bool] = {}
@@ -118,6 +122,10 @@ class Summaries:
             self.consulted |= held[1]
             self.absent |= held[2]
         return held[0]
+
+    def located(self, script: str) -> dict[tuple[str, int, str], str | None]:
+        """What was found of modules, in the terms of ``Finder.find``, for the scripts of this one's folder."""
+        return self._located.setdefault(os.path.dirname(script), {})
 
     def known(self, key: Any) -> Any:
         """What ``once`` has found before under this key, else None."""
@@ -172,16 +180,18 @@ class Summaries:
     def provide(self, file: str, source: Any) -> None:
         """Use ``source`` for a file that is not read from disk: standard input, an editor's buffer."""
         self._sources[file] = source
+        self._plain.pop(file, None)
+        self._provided.add(file)
         self._line_starts.pop(file, None)
         self._files[file] = True
 
     def source(self, file: str) -> Any | None:
         """The decoded file; None, and a problem noted, where it cannot be read."""
         if file not in self._sources:
-            from validate_ddp.source.decoding import read
+            from validate_ddp.source.decoding import from_bytes, read
             from validate_ddp.source.text import Problem
 
-            found = read(file)
+            found = from_bytes(file, self._plain[file]) if file in self._plain else read(file)
             if isinstance(found, Problem):
                 self.problems[file] = found._replace(path=self.shown(file))
             self._sources[file] = None if isinstance(found, Problem) else found
@@ -208,8 +218,21 @@ class Summaries:
     def data(self, file: str) -> bytes | None:
         """The file's bytes; None where it cannot be read."""
         self.consulted.add(file)
+        if file in self._plain:
+            return self._plain[file]
         source = self.source(file)
-        return None if source is None else source.data
+        if source is None:
+            return None
+        self._forget_text(file)
+        data: bytes = source.data
+        return data
+
+    def _forget_text(self, file: str) -> None:
+        """Keep no more than the bytes of a file, where its text can be had from them."""
+        source = self._sources.get(file)
+        if source is not None and source.cells is None and file not in self._provided:
+            self._plain[file] = source.data
+            del self._sources[file]
 
     def imports(self, file: str) -> list[str]:
         """Dotted names of the modules that the file may import, see ``prefilter.imports``."""
@@ -265,6 +288,7 @@ class Summaries:
                 from validate_ddp.source.lenient import read_anyway
 
                 self._note(file, read_anyway(source, problem)[1])
+            self._forget_text(file)
 
     def _note(self, file: str, problem: Any | None) -> None:
         if problem is not None:
@@ -292,6 +316,8 @@ class Summaries:
         """Forget the bodies that nobody has asked for since the last time: those of a project that is done with."""
         for file in self._bodies.keys() - self._asked:
             del self._bodies[file]
+        for file in list(self._sources):
+            self._forget_text(file)
         self._asked = set()
 
     def _lowered(self, file: str) -> list[Statement] | None:
@@ -310,6 +336,7 @@ class Summaries:
             self._note(file, problem)
             if tree is None:
                 return None
+        self._forget_text(file)
         try:
             return lower(tree)
         except RecursionError:

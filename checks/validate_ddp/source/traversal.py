@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from validate_ddp.source import syntax
@@ -47,6 +47,15 @@ def is_same(first: Any, second: Any) -> bool:
     if kind is list:
         return len(first) == len(second) and all(map(is_same, first, second))
     return bool(first == second)
+
+
+def shape(part: Any) -> Hashable:
+    """Of an expression or a part of one, what is equal for those that ``is_same`` holds to be written alike."""
+    kind = type(part)
+    if kind in _NODES or kind in syntax.PARTS:
+        fields = zip(part._fields, part, strict=True)
+        return kind, tuple(shape(value) for field, value in fields if field != "span")
+    return (list, tuple(map(shape, part))) if kind is list else (kind, part)
 
 
 def bodies_of(node: Statement) -> list[list[Statement]]:
