@@ -47,7 +47,7 @@ def test_a_rule_that_reads_has_a_kind_of_fact_as_its_trigger_and_others_have_non
         assert not declared or facts.BY_NAME[declared] is module.TRIGGER, stub
 
 
-PARTS = "SEVERITIES EVIDENCE FIX TRIGGER TELLING IMPORTS HEAD TAIL VALID INVALID".split()
+PARTS = "SEVERITIES EVIDENCE FIX TRIGGER LAUNCH_TRIGGER TELLING IMPORTS HEAD TAIL VALID INVALID".split()
 
 
 def test_what_a_rule_declares_is_what_is_read_of_it() -> None:

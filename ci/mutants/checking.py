@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from validate_ddp.catalogue import every, load, reads
+from validate_ddp.catalogue import every, load
 from validate_ddp.config import Settings
 from validate_ddp.lint import check
 
@@ -26,7 +26,7 @@ Validator = Callable[[dict[str, str], str, Path], list[Said]]
 
 def rules() -> dict[str, tuple[str, ...]]:
     """The codes that have a rule, with the severities it can give."""
-    return {stub.code: load(stub).SEVERITIES for stub in every() if stub.code >= "DDP1" and reads(stub)}
+    return {stub.code: load(stub).SEVERITIES for stub in every() if "S" in load(stub).EVIDENCE and stub.code >= "DDP1"}
 
 
 def run_checker(texts: dict[str, str], entry: str, folder: Path) -> list[Said]:

@@ -371,8 +371,7 @@ def _match(machine: Machine, node: syntax.Match) -> Outcome:
                 machine.evaluate(case.guard)
             return walk(machine, case.body)
 
-        outcome, changes = machine.try_out(run)
-        rows.append((outcome, changes, "all"))
+        rows.append((*machine.try_out(run), "all"))
     machine.merge([*rows, (RUNS_ON, {}, "all")])
     return RUNS_ON
 

@@ -115,19 +115,19 @@ def check(program: Program) -> Iterator[Proposal]:
         where = {(site.path, site.span.line): site for site in reversed(others)}
         where.pop((first.site.path, first.site.span.line))
         evidence = [place(site, "and here") for _, site in sorted(where.items())]
-        severity, started = WARNING, program.several_nodes
+        started = program.several_nodes
         if started is not None:
             evidence.append(started)
-            sure = not any(fact.is_guessed or fact.hangs_on_unknown for fact in uses)
-            severity = ERROR if sure else WARNING
+        open_ = started is None or any(fact.hangs_on_unknown for fact in uses)
         yield propose(
             program,
             first,
-            severity,
+            WARNING if open_ else ERROR,
             "the global rank is used as a device index: from the second node on there is no such device; "
             "use the local rank",
             evidence=evidence,
             fix=_fix(program, sorted(uses, key=lambda fact: fact.site.span)),
+            rests_on=uses,
         )
 
 
