@@ -322,3 +322,9 @@ def test_a_field_given_by_position_is_known(lint: Any) -> None:
     )
     assert found(lint, script) == set()
     assert found(lint, script.replace("dist.get_rank()", "'m'")) == ERROR
+
+
+def test_a_copy_of_what_an_object_holds_is_a_dictionary(lint: Any) -> None:
+    text = "class A:\n    x = 1\n\n\na = A()\na.rank = 0\nheld = vars(a).copy()\nmore = a.__dict__.copy()\n"
+    lint.write(train=HEAD + text + START + END)
+    assert [finding.code for finding in lint.run("train.py")] == []

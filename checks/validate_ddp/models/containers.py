@@ -48,7 +48,8 @@ def _listed(machine: Machine, holder: Mapping, called: Call) -> Value:
 
 
 def _copied(machine: Machine, holder: Mapping, called: Call) -> Value:
-    return (type(holder)(called.site, dict(holder.fields)),)
+    kind = Dict if isinstance(holder, Fields) else type(holder)  # `vars(x).copy()` is no object's own any more
+    return (kind(called.site, dict(holder.fields)),)
 
 
 DECLARED = (

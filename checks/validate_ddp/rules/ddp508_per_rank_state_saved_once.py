@@ -84,6 +84,14 @@ VALID = (
     torch.set_rng_state(torch.load("last.pt", map_location="cpu")["rng"])
     torch.manual_seed(rank)
     """,
+    """
+    # All ranks draw the same on purpose.
+    torch.manual_seed(0)
+    if rank == 0:
+        torch.save({"rng": torch.get_rng_state()}, "last.pt")
+    dist.barrier()
+    torch.set_rng_state(torch.load("last.pt", map_location="cpu")["rng"])
+    """,
 )
 INVALID = (
     """
@@ -105,7 +113,7 @@ INVALID = (
     def resume(path):
         state = torch.load(path, map_location="cpu")
         np.random.set_state(state["numpy"])  # expect
-        random.setstate(state["python"])  # expect
+        random.setstate(state["python"])
 
     if "--resume" in sys.argv:
         resume("last.pt")
@@ -127,15 +135,19 @@ _OF = ("torch.", "numpy.random.", "random.")
 
 
 def check(program: Program) -> Iterator[Proposal]:
-    """One finding for each place where such a state is put back."""
+    """One finding for each function in which such states are put back."""
     saves = [fact for fact in program.facts(facts.Save) if fact.who == "zero" and _holds_state(fact)]
     if not saves or not any(program.runs_on_many(fact) for fact in saves):
         return
+    seeds = program.facts(facts.Seed)
+    if seeds and not any(hangs_on_rank(fact.seed) for fact in seeds):
+        return  # all ranks draw the same from the start
     reported = set()
     for fact in program.facts(facts.RandomState):
-        if fact.site in reported or fact.who != "all" or not _is_of_one_file(fact) or _is_seeded_anew(program, fact):
+        where = (fact.site.path, fact.site.function)
+        if where in reported or fact.who != "all" or not _is_of_one_file(fact) or _is_seeded_anew(program, fact):
             continue
-        reported.add(fact.site)
+        reported.add(where)
         yield propose(
             program,
             fact,
