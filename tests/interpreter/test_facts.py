@@ -113,7 +113,7 @@ Derived().hook()
 """
 
     def held() -> int:
-        return sum(isinstance(each, (Scope, Instance, Class, Function)) for each in gc.get_objects())
+        return sum(type(each) in (Scope, Instance, Class, Function) for each in gc.get_objects())
 
     gc.collect()
     gc.disable()

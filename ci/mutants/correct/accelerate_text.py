@@ -52,6 +52,7 @@ def evaluate(accelerator, model, eval_dataloader):
 def training_function(args):
     accelerator = Accelerator(
         # mutant DDP701 a: args.gradient_accumulation_steps -> 4
+        # mutant DDP701 b: gradient_accumulation_steps=args.gradient_accumulation_steps -> mixed_precision="fp16"
         # mutant DDP702 a: gradient_accumulation_steps=args.gradient_accumulation_steps -> mixed_precision="fp16"
         gradient_accumulation_steps=args.gradient_accumulation_steps,
         cpu=not torch.cuda.is_available(),
@@ -86,6 +87,7 @@ def training_function(args):
                 # mutant DDP306 a: insert optimizer.zero_grad()
                 loss = nn.functional.cross_entropy(model(batch["input_ids"]), batch["labels"])
                 # mutant DDP701 a: accelerator.backward(loss) -> loss.backward(); at loss.backward(
+                # mutant DDP701 b: accelerator.backward(loss) -> loss.backward(); at loss.backward(
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)

@@ -68,6 +68,7 @@ def init_distributed_device():
     torch.cuda.set_device(device)  # mutant DDP102 a: delete
     # mutant DDP104: "nccl" -> "nccl", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"])
     # mutant DDP110: "nccl" -> "gloo"
+    # mutant DDP109: insert os.environ["MASTER_PORT"] = "12355"
     dist.init_process_group("nccl")  # mutant DDP111: "nccl" -> "nccl", timeout=1800
     # mutant DDP102 a: insert dist.barrier()
     # mutant DDP102 a: insert torch.cuda.set_device(device)

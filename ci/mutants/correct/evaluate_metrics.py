@@ -99,6 +99,7 @@ def train(args, device, global_rank):
     # mutant DDP602: len(train_loader) -> (len(train_loader.dataset) // train_loader.batch_size); at CosineAnnealingLR(
     steps_per_epoch = len(train_loader)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * steps_per_epoch)
+    # mutant DDP208: insert os.makedirs(args.output)
     if global_rank == 0:
         os.makedirs(args.output, exist_ok=True)
     best_accuracy, bad_epochs = -1.0, 0

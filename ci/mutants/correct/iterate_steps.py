@@ -96,6 +96,7 @@ def train(args, rank, device):
             lossf = loss.detach()
             # mutant DDP401: if dist.get_rank() == 0: ...  # mutant DDP403: try: ... except RuntimeError: pass
             # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
+            # mutant DDP605: delete; at print(
             dist.all_reduce(lossf, op=dist.ReduceOp.SUM)  # mutant DDP307 a: delete
             if master_process:
                 # mutant DDP307 a: dist.get_world_size() -> 1
