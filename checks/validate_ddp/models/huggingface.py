@@ -34,8 +34,9 @@ _TRAINERS = frozenset(
     BCOTrainer RLOOTrainer OnlineDPOTrainer XPOTrainer NashMDTrainer GKDTrainer PRMTrainer
     IterativeSFTTrainer""".split()
 )
-_ARGUMENTS = frozenset(
-    """TrainingArguments Seq2SeqTrainingArguments SFTConfig DPOConfig GRPOConfig RewardConfig KTOConfig ORPOConfig
+_ARGUMENTS = frozenset({"TrainingArguments", "Seq2SeqTrainingArguments"})
+_OF_TRL = frozenset(
+    """SFTConfig DPOConfig GRPOConfig RewardConfig KTOConfig ORPOConfig
     CPOConfig BCOConfig RLOOConfig OnlineDPOConfig XPOConfig NashMDConfig GKDConfig PRMConfig""".split()
 )
 _OF_SEVERAL = frozenset(
@@ -91,7 +92,7 @@ def _based(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> Res
         return None
     if base.last in _TRAINERS:
         return _trainer(machine, call)
-    return _options(call) if base.last in _ARGUMENTS else None
+    return _options(call) if base.last in _ARGUMENTS | _OF_TRL else None
 
 
 def _train(machine: Machine, trainer: Trainer, call: Call) -> Value:
@@ -156,7 +157,8 @@ _OF_ARGUMENTS: dict[str, Value] = {
 }
 
 DECLARED = (
-    api(_ARGUMENTS, _arguments, within=_WITHIN, fact=facts.Launch),
+    api(_ARGUMENTS, _arguments, within="transformers", fact=facts.Launch),
+    api(_OF_TRL, _arguments, within="trl"),
     api(_TRAINERS, _made, within=_WITHIN),
     Base(_based),
     method("train", _train, of=Trainer, fact=facts.Launch),

@@ -212,7 +212,7 @@ def _log(machine: Machine, module: LightningModule, call: Call) -> Value:
 
 def _gather(machine: Machine, module: LightningModule, call: Call) -> Value:
     machine.record(facts.Collective(call.name, arguments=call.given), call.site)
-    carried = gradients.collect(machine, call, call.name, call.argument(0, "data"))
+    carried = gradients.collect(machine, call, call.name, call.value("data"))
     return (Opaque("all_gather()", metrics.reduced(call, carried)),)
 
 
