@@ -120,9 +120,9 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     if delegated_to:
         return delegated_to
     if isinstance(atom.base, Host):
-        known = atom.base.fields.get(name) or machine.registry.attribute(atom.base, name)
-        if known:
-            return known
+        hosted = atom.base.fields.get(name) or machine.registry.attribute(atom.base, name)
+        if hosted:
+            return hosted
     elif atom.base is not None:
         return _resource(machine, atom.base, name)
     if name == "__dict__":
