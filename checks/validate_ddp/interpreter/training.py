@@ -345,8 +345,11 @@ class Trainer(Host, Object):
 class TrainingArguments(Host, Options):
     """The options of a ``Trainer``, by name. several: whatever starts the script says on how many ranks it runs."""
 
-    __slots__ = ()
-    several: Value = part()
+    __slots__ = ("several",)
+
+    def __init__(self, site: Site, options: dict[str, Value], several: bool) -> None:
+        super().__init__(site, options)
+        self.several = several
 
 
 class TrainerState(Host, Object):

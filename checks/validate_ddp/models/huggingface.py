@@ -57,11 +57,8 @@ def _arguments(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _options(call: Call) -> TrainingArguments:
-    made = TrainingArguments(call.site, dict(call.keywords))
     given = {name for name, value in call.keywords.items() if constant(value) not in (None, "", -1)}
-    if call.open or not _OF_SEVERAL.isdisjoint(given):
-        made.several = TRUE
-    return made
+    return TrainingArguments(call.site, dict(call.keywords), call.open or not _OF_SEVERAL.isdisjoint(given))
 
 
 def _made(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -75,7 +72,7 @@ def _trainer(machine: Machine, call: Call) -> Trainer:
         held = atom.base if isinstance(atom, Instance) else atom
         if isinstance(held, TrainingArguments):
             made.args = (atom,)
-            made.several = held.several
+            made.several = TRUE if held.several else ()
     accelerator = Accelerator(call.site)
     if hosting.is_on_one_device(machine):
         made.several = ()

@@ -155,7 +155,7 @@ def _host(machine: Machine, trainer: LightningTrainer, call: Call) -> None:
     for module in modules:
         for name in ("setup", "configure_model", "configure_sharded_model", "configure_optimizers"):
             hook(machine, module, name, call.site)
-    given = tuple(atom for atom in (*bare(call.given), *contents(call.given)) if isinstance(atom, Loader))
+    given: Value = tuple(atom for atom in (*bare(call.given), *contents(call.given)) if isinstance(atom, Loader))
     trained, evaluated = given, given
     for module in modules:
         trained = join(trained, hook(machine, module, "train_dataloader", call.site))
