@@ -18,7 +18,7 @@ from validate_ddp.interpreter import (
 from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Container, Dict, Fields, Mapping, Options, Settings
-from validate_ddp.interpreter.training import DDP, Accelerator, BatchSampler, Engine, Loader, Mesh, Wrapper
+from validate_ddp.interpreter.training import DDP, Accelerator, BatchSampler, Engine, Host, Loader, Mesh, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Class,
@@ -119,7 +119,11 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
     delegated_to = delegated(machine, atom, name)
     if delegated_to:
         return delegated_to
-    if atom.base is not None:
+    if isinstance(atom.base, Host):
+        hosted = atom.base.fields.get(name) or machine.registry.attribute(atom.base, name)
+        if hosted:
+            return hosted
+    elif atom.base is not None:
         return _resource(machine, atom.base, name)
     if name == "__dict__":
         return (Fields(atom),)

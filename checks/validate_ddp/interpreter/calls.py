@@ -25,7 +25,7 @@ from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.names_of_training import DATASET, REDUCING, SCHEDULE
 from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
-from validate_ddp.interpreter.training import Sampler
+from validate_ddp.interpreter.training import Host, Sampler
 from validate_ddp.interpreter.values import (
     NONE,
     UNKNOWN,
@@ -156,7 +156,7 @@ def _call_member(machine: Machine, instance: Instance, call: Call) -> Value:
         for target in elsewhere:
             result = join(result, call_atom(machine, target, call))
         return result or UNKNOWN
-    if instance.base is not None:
+    if instance.base is not None and machine.registry.answers(instance.base, call.name):
         return machine.registry.call_resource(machine, instance.base, call)
     return machine.registry.call_unknown(machine, instance, call)
 
@@ -211,6 +211,8 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
         if isinstance(base, Symbol):
             instance.base = machine.registry.base_object(machine, base, call, cls)
             if instance.base is not None:
+                if isinstance(instance.base, Host):
+                    instance.base.fields["of"] = (instance,)
                 break
     member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:

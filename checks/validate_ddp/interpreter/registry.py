@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from validate_ddp.interpreter import calls, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.rows import Api, Attributes, Base, Declaration, Method, MethodModel, Model, api
+from validate_ddp.interpreter.training import Host
 from validate_ddp.interpreter.values import UNKNOWN, Class, Resource, Symbol, Value, bare, join
 
 if TYPE_CHECKING:
@@ -119,6 +120,12 @@ class Registry:
                 result = join(result, calls.call_atom(machine, target, call))
             return result or UNKNOWN
         return self.call_unknown(machine, resource, call)
+
+    def answers(self, resource: Resource, name: str) -> bool:
+        """Whether a method of an object of the program is one that the library's class gives it."""
+        if not isinstance(resource, Host):
+            return True
+        return any(row.is_meant(type(resource), name) and not row.notes for row in self._of_objects)
 
     def method(self, name: str) -> MethodModel | None:
         """The model of a method known by its name alone."""

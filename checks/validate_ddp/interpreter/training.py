@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from validate_ddp.interpreter.objects import Asked, Holder, Object, part
-from validate_ddp.interpreter.values import Site, Value, carried_by
+from validate_ddp.interpreter.objects import Asked, Holder, Object, Options, part
+from validate_ddp.interpreter.values import Resource, Site, Value, carried_by
 
 
 class Loader(Object):
@@ -315,3 +315,68 @@ class Mesh(Object):
     dimension: Value = part()
     shape: Value = part()
     whole: Value = part()
+
+
+class Host(Resource):
+    """What a library makes of an object of the program whose methods its own loop calls, or the loop itself.
+
+    Only what its rows declare is of the library: the rest is of the program's class. of: the program's object.
+    """
+
+    __slots__ = ()
+
+
+class Trainer(Host, Object):
+    """The ``Trainer`` of transformers, or one of trl. several: it is meant to be started on several ranks.
+
+    hosting: its loop runs. callbacks: that it was given.
+    """
+
+    __slots__ = ()
+    phrase = "the Trainer"
+    of: Value = part()
+    args: Value = part()
+    several: Value = part()
+    hosting: Value = part()
+    callbacks: Value = part()
+    metrics: Value = part()
+
+
+class TrainingArguments(Host, Options):
+    """The options of a ``Trainer``, by name. several: whatever starts the script says on how many ranks it runs."""
+
+    __slots__ = ("several",)
+
+    def __init__(self, site: Site, options: dict[str, Value], several: bool) -> None:
+        super().__init__(site, options)
+        self.several = several
+
+
+class TrainerState(Host, Object):
+    """What a ``Trainer`` tells its callbacks of how far it is."""
+
+    __slots__ = ()
+
+
+class LightningTrainer(Host, Object):
+    """The ``Trainer`` of Lightning. several: it starts more ranks than one. spawns: from ``fit`` on, not before.
+
+    dealing: it gives loaders samplers that split. hosting: its loop runs.
+    """
+
+    __slots__ = ()
+    phrase = "the Trainer"
+    of: Value = part()
+    several: Value = part()
+    spawns: Value = part()
+    dealing: Value = part()
+    hosting: Value = part()
+    callbacks: Value = part()
+
+
+class LightningModule(Host, Object):
+    """What Lightning makes of a ``LightningModule`` or a ``LightningDataModule`` of the program."""
+
+    __slots__ = ()
+    of: Value = part()
+    trainer: Value = part()

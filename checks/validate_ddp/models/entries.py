@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import calls, commands
+from validate_ddp.interpreter import calls, commands, facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.callables import Commands
 from validate_ddp.interpreter.machine import Machine
@@ -91,6 +91,10 @@ DECLARED = (
     method("add_typer add_command", _added, of=Commands),
     api("fire.Fire jsonargparse.CLI jsonargparse.auto_cli defopt.run", _fire),
     api("tyro.cli draccus.parse pyrallis.parse simple_parsing.parse", _settings),
-    api("HfArgumentParser", _parser, within="transformers trl"),
-    method("parse_args_into_dataclasses", _parsed, of=Commands),
+    api("HfArgumentParser TrlParser", _parser, within="transformers trl", fact=facts.Launch),
+    method(
+        "parse_args_into_dataclasses parse_args_and_config parse_json_file parse_yaml_file parse_dict",
+        _parsed,
+        of=Commands,
+    ),
 )

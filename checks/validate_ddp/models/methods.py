@@ -14,6 +14,7 @@ from validate_ddp.interpreter.rows import method
 from validate_ddp.interpreter.training import (
     Engine,
     Handler,
+    Host,
     Loaded,
     Loader,
     Scheduler,
@@ -102,6 +103,8 @@ def _super(machine: Machine, resource: Super, called: Call) -> Value:
             if "transform" in called.keywords:  # of torchvision's data sets
                 machine.write(instance.fields, "transform", called.keywords["transform"])
             return NONE
+    if isinstance(instance.base, Host) and machine.registry.answers(instance.base, called.name):
+        return machine.registry.call_resource(machine, instance.base, called)
     return call_unknown(machine, instance, called)
 
 
@@ -228,7 +231,8 @@ def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
 def _save_pretrained(machine: Machine, atom: Any, called: Call) -> Value | None:
     if constant(called.value("is_main_process")) is ... and "is_main_process" in called.keywords:
         return NONE
-    small = isinstance(atom, Opaque) and TOKENIZER.matches(atom.name)
+    name = atom.name if isinstance(atom, Opaque) else atom.cls.name if isinstance(atom, Instance) else ""
+    small = TOKENIZER.matches(name)
     role: facts.Role = "file" if small else "checkpoint"
     path = called.value("save_directory")
     machine.record(facts.Save(called.name, object=(atom,), path=path, role=role), called.site)

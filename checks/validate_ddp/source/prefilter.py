@@ -16,6 +16,9 @@ _SIGNS = (
     b"deepspeed",
     b"abric",  # lightning's Fabric
     b"ightning",
+    b"HfArgumentParser",
+    b"TrlParser",
+    b"TrainingArguments",
     b"mpi4py",
     b"torch_xla",
     b"SLURM",

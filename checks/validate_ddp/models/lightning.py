@@ -1,0 +1,255 @@
+"""Lightning's ``Trainer``: what ``fit`` and its like do by themselves, and the hooks of the program that they call."""
+
+from __future__ import annotations
+
+from validate_ddp.interpreter import facts, gradients, metrics
+from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.fact import Flag, Guard, Loop
+from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Batch, List, contents
+from validate_ddp.interpreter.rows import Attributes, Base, api, method
+from validate_ddp.interpreter.training import LightningModule, LightningTrainer, Loader
+from validate_ddp.interpreter.values import (
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Class,
+    Instance,
+    Opaque,
+    Rank,
+    RankTest,
+    Resource,
+    Symbol,
+    Value,
+    WorldSize,
+    bare,
+    constant,
+    join,
+)
+from validate_ddp.models import hosting
+from validate_ddp.models.data import distributed_samplers
+from validate_ddp.models.hosting import hook
+
+_WITHIN = "lightning pytorch_lightning"
+_MODULES = ("LightningModule", "LightningDataModule")
+_ONE = (1, "1")
+_SEVERAL = ("ddp", "fsdp", "deepspeed", "bagua", "horovod", "hpu_parallel", "xla")
+_COUNTS = ("devices", "gpus", "num_processes", "tpu_cores")
+_IN_TRAINING = tuple(
+    """on_fit_start on_train_start on_train_epoch_start on_train_batch_start on_before_backward on_after_backward
+    on_before_optimizer_step on_before_zero_grad configure_gradient_clipping on_train_batch_end training_step_end
+    training_epoch_end on_train_epoch_end on_save_checkpoint on_train_end on_fit_end on_exception""".split()
+)
+
+
+def _trainer(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    made = LightningTrainer(call.site, callbacks=call.argument(-1, "callbacks"))
+    several = _starts_several(call) and not hosting.is_on_one_device(machine)
+    made.several = TRUE if several else ()
+    strategy = constant(call.argument(-1, "strategy"))
+    if isinstance(strategy, str) and ("spawn" in strategy or "fork" in strategy or "notebook" in strategy):
+        made.spawns = TRUE
+    dealing = call.argument(-1, "use_distributed_sampler") or call.argument(-1, "replace_sampler_ddp") or TRUE
+    made.dealing = dealing
+    return (made,)
+
+
+def _starts_several(call: Call) -> bool:
+    """Whether a trainer made like this is meant to start more ranks than one, which its defaults alone do not say."""
+    counts = [call.argument(-1, name) for name in _COUNTS]
+    nodes = call.argument(-1, "num_nodes")
+    if nodes and constant(nodes) is not None and constant(nodes) not in _ONE:
+        return True
+    if any(_is_one(value) for value in counts if value):
+        return False
+    strategy = call.argument(-1, "strategy") or call.argument(-1, "accelerator")
+    told = constant(strategy)
+    if isinstance(told, str) and (told == "dp" or told.startswith("single")):
+        return False
+    if isinstance(told, str) and told.startswith(_SEVERAL):
+        return True
+    return call.open or any(value and constant(value) not in (None, 0) for value in counts)
+
+
+def _is_one(value: Value) -> bool:
+    """Whether devices are counted or listed, and are one at most."""
+    for atom in bare(value):
+        if isinstance(atom, List) and "*" not in atom.fields and len(atom.fields) == 1:
+            return True
+    return constant(value) in _ONE
+
+
+def _parsed(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``Trainer.from_argparse_args(args)``."""
+    if symbol.name.split(".")[-2:-1] != ["Trainer"]:
+        return UNKNOWN
+    made = LightningTrainer(call.site, several=TRUE, dealing=TRUE, callbacks=call.argument(-1, "callbacks"))
+    return (made,)
+
+
+def _based(machine: Machine, base: Symbol, call: Call, cls: Class | None) -> Resource | None:
+    """What Lightning makes of an instance of a class of the program."""
+    if base.name.partition(".")[0] not in _WITHIN.split():
+        return None
+    if base.last == "Trainer":
+        made = bare(_trainer(machine, base, call))[0]
+        return made if isinstance(made, Resource) else None
+    return LightningModule(call.site) if base.last in _MODULES else None
+
+
+def _modules(call: Call) -> list[Instance]:
+    """The modules of the program among what a trainer is given, each with its class from Lightning."""
+    return [atom for atom in hosting.instances(call.given) if isinstance(atom.base, LightningModule)]
+
+
+def _run(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
+    """``fit``, ``validate``, ``test`` and ``predict``: within them ranks meet, and each runs the hooks."""
+    hosting.meet(machine, call)
+    if trainer.several:
+        if not trainer.spawns:
+            _first_rank_came_alone(machine)
+        machine.record(facts.Launch("spawn" if trainer.spawns else "lightning"), call.site)
+        flags = (Flag.SPAWNED,) if trainer.spawns else ()
+        with machine.flagged(*flags):
+            _host(machine, trainer, call)
+    return UNKNOWN
+
+
+def _first_rank_came_alone(machine: Machine) -> None:
+    """Mark what stands ahead of this run: the first rank has done it by the time that it starts the others here.
+
+    What is behind an earlier run, all ranks do at once; the run of another branch is no earlier one.
+    """
+    now = tuple(machine.guards)
+    runs = [fact for fact in machine.facts if isinstance(fact, facts.Launch) and fact.name == "lightning"]
+    if any(_begins(now, run.guards) for run in runs):
+        return
+    begun = {run.site for run in runs}
+    for fact in machine.facts:
+        if not runs or (_begins(fact.guards, now) and begun.isdisjoint(fact.chain)):
+            fact.flags |= {Flag.PROCESS_FIRST}
+
+
+def _begins(guards: tuple[Guard, ...], others: tuple[Guard, ...]) -> bool:
+    """Whether code under these guards is in the branch that the others lead to: the very ones, as two branches of one
+    condition have equal ones."""
+    return len(others) <= len(guards) and all(own is other for own, other in zip(guards, others, strict=False))
+
+
+def _run_by_unknown(machine: Machine, atom: object, call: Call) -> Value | None:
+    """A trainer out of sight, as one that hydra makes, that is given a module of Lightning: a run says where."""
+    if not _modules(call):
+        return None
+    trainer = LightningTrainer(call.site, several=TRUE, dealing=TRUE)
+    return _run(machine, trainer, call)
+
+
+def _host(machine: Machine, trainer: LightningTrainer, call: Call) -> None:
+    modules = _modules(call)
+    for module in modules:
+        assert module.base is not None
+        module.base.fields["trainer"] = (trainer,)
+    for module in modules:
+        with machine.guarded("local-zero"):  # each node's first rank prepares what all of it read
+            hook(machine, module, "prepare_data", call.site)
+    for module in modules:
+        for name in ("setup", "configure_model", "configure_sharded_model", "configure_optimizers"):
+            hook(machine, module, name, call.site)
+    given: Value = tuple(atom for atom in (*bare(call.given), *contents(call.given)) if isinstance(atom, Loader))
+    trained, evaluated = given, given
+    for module in modules:
+        trained = join(trained, hook(machine, module, "train_dataloader", call.site))
+        for name in ("val_dataloader", "test_dataloader", "predict_dataloader"):
+            evaluated = join(evaluated, hook(machine, module, name, call.site))
+    _deal(machine, trainer, trained, call)
+    _deal(machine, trainer, evaluated, call)
+    holders = [*modules, *hosting.instances(trainer.callbacks)]
+    told: dict[str, Value] = {"trainer": (trainer,), "pl_module": tuple(modules) or UNKNOWN}
+    kinds = ("training",) if call.name == "fit" else ()
+    for holder in holders:
+        for kind in (*kinds, *(("validation",) if call.name in ("fit", "validate") else (call.name,))):
+            _turn(machine, holder, kind, trained if kind == "training" else evaluated, told, call)
+
+
+def _turn(machine: Machine, holder: Instance, kind: str, loaders: Value, told: dict[str, Value], call: Call) -> None:
+    """The hooks of training, or of an evaluation, which keeps no gradients."""
+    found = tuple(atom for atom in (*bare(loaders), *contents(loaders)) if isinstance(atom, Loader))
+    drawn = found or (Loader(call.site, prepared=TRUE),)
+    batch: Value = (Opaque("batch", tuple(Batch(loader.site, loader=(loader,)) for loader in drawn[:1])),)
+    machine.activations += 1
+    loop = Loop(call.site, "", False, False, machine.activations)
+    named = {"training": "train"}.get(kind, kind)
+    flags = () if kind == "training" else (Flag.NO_GRAD,)
+    with machine.flagged(*flags):
+        with machine.looping(loop):
+            hook(machine, holder, f"{kind}_step", call.site, batch=batch)
+        own = _IN_TRAINING if kind == "training" else hosting.methods(holder, f"on_{named}_")
+        for name in own:
+            hook(machine, holder, name, call.site, **told)
+        for name in (f"{kind}_step_end", f"{kind}_epoch_end"):
+            if kind != "training":
+                hook(machine, holder, name, call.site)
+
+
+def _deal(machine: Machine, trainer: LightningTrainer, loaders: Value, call: Call) -> None:
+    """Lightning splits what a loader reads, unless it was told not to or the loader has a sampler that does."""
+    for atom in (*bare(loaders), *contents(loaders)):
+        if not isinstance(atom, Loader):
+            continue
+        for sampler in distributed_samplers((atom,)):
+            machine.record(facts.SetEpoch("set_epoch", target=(sampler,)), call.site)
+        if constant(trainer.dealing) is not False and not distributed_samplers((atom,)):
+            atom.prepared = TRUE
+
+
+def _log(machine: Machine, module: LightningModule, call: Call) -> Value:
+    """``self.log(..., sync_dist=True)``: the ranks meet in it, now or at the end of the epoch."""
+    synced = constant(call.value("sync_dist")) is True and constant(call.value("rank_zero_only")) is not True
+    if synced:
+        hosting.meet(machine, call)
+    return NONE
+
+
+def _gather(machine: Machine, module: LightningModule, call: Call) -> Value:
+    machine.record(facts.Collective(call.name, arguments=call.given), call.site)
+    carried = gradients.collect(machine, call, call.name, call.value("data"))
+    return (Opaque("all_gather()", metrics.reduced(call, carried)),)
+
+
+def _print(machine: Machine, module: LightningModule, call: Call) -> Value:
+    with machine.guarded("zero"):
+        metrics.report(machine, call)
+    return NONE
+
+
+def _meet(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
+    hosting.meet(machine, call)
+    return NONE
+
+
+_OF_RANK: dict[str, Value] = {
+    "global_rank": (Rank("global"),),
+    "local_rank": (Rank("local"),),
+    "node_rank": (Rank("node"),),
+    "is_global_zero": (RankTest("zero"),),
+    "world_size": (WorldSize(),),
+    "device": (Opaque("device"),),
+}
+_TRAINER = api("Trainer", _trainer, within=_WITHIN, fact=facts.Launch)
+
+DECLARED = (
+    _TRAINER,
+    api("from_argparse_args", _parsed, within=_WITHIN, fact=facts.Launch),
+    Base(_based),
+    method("fit validate test predict", _run, of=LightningTrainer),
+    method("fit", _run_by_unknown, fact=facts.Launch),
+    method("validate test predict", _run_by_unknown),
+    method("save_checkpoint", _meet, of=LightningTrainer),
+    method("log log_dict", _log, of=LightningModule, parameters="* sync_dist rank_zero_only"),
+    method("all_gather", _gather, of=LightningModule, parameters="data", fact=facts.Collective),
+    method("manual_backward", of=LightningModule, parameters="loss", fact=facts.Backward, result=NONE),
+    method("print", _print, of=LightningModule),
+    method("save_hyperparameters toggle_optimizer untoggle_optimizer", of=LightningModule, result=NONE),
+    Attributes(LightningTrainer, _OF_RANK),
+    Attributes(LightningModule, _OF_RANK),
+)
