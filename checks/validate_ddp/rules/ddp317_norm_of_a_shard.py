@@ -5,9 +5,9 @@ Looks for `torch.nn.utils.clip_grad_norm_` over the parameters of a model in `Fu
 strategy shards gradients.
 
 ## Why is this bad?
-A rank of FSDP1 holds a part of each parameter, as an ordinary tensor. torch's function knows nothing of the others: each
-rank computes the norm of its own shard, smaller by about the square root of the number of ranks, and scales its shard by
-its own factor. Gradients are clipped too little, and in another direction than the gradient's.
+A rank of FSDP1 holds a part of each parameter, as an ordinary tensor. torch's function knows nothing of the others:
+each rank computes the norm of its own shard, smaller by about the square root of the number of ranks, and scales its
+shard by its own factor. Gradients are clipped too little, and in another direction than the gradient's.
 
 `model.clip_grad_norm_` of the wrapper adds up the norms of all ranks. The parameters of `fully_shard` (FSDP2) are
 DTensors, for which torch's function is right from torch 2.4 on where all of them are of one mesh. Under `NO_SHARD` each

@@ -1,14 +1,14 @@
 """The optimizer or the learning rate schedule steps on some ranks only.
 
 ## What it does
-Looks for `step()` of an optimizer, a gradient scaler or a schedule that a condition on the rank leaves to some ranks, in
-a loop in which every rank computes gradients.
+Looks for `step()` of an optimizer, a gradient scaler or a schedule that a condition on the rank leaves to some ranks,
+in a loop in which every rank computes gradients.
 
 ## Why is this bad?
 DistributedDataParallel averages gradients, and nothing else: the replicas stay equal because each takes the same steps
 from the same start. A rank that does not step keeps its old weights; one whose schedule stands still takes steps of
-another length. The replicas drift apart, each computes gradients of another model, and only the weights of the rank that
-saves are ever seen. Nothing fails.
+another length. The replicas drift apart, each computes gradients of another model, and only the weights of the rank
+that saves are ever seen. Nothing fails.
 
 Where only a name says on which ranks it steps, or what steps, this is a warning.
 

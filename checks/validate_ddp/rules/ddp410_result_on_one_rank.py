@@ -1,13 +1,13 @@
 """Every rank decides by the result of a collective that one rank has.
 
 ## What it does
-Looks for `torch.distributed.reduce` of a tensor by which all ranks then decide: whether a loop ends, the model runs, the
-optimizer steps or another collective is called, or how a schedule of the learning rate goes on.
+Looks for `torch.distributed.reduce` of a tensor by which all ranks then decide: whether a loop ends, the model runs,
+the optimizer steps or another collective is called, or how a schedule of the learning rate goes on.
 
 ## Why is this bad?
-`reduce` leaves the result on the rank `dst`; on the others the tensor holds an intermediate sum, or their own number. One
-rank leaves the loop, and the others wait in the next collective for ever; or the learning rates part, and the replicas
-with them. With two ranks and similar losses it may go well for days.
+`reduce` leaves the result on the rank `dst`; on the others the tensor holds an intermediate sum, or their own number.
+One rank leaves the loop, and the others wait in the next collective for ever; or the learning rates part, and the
+replicas with them. With two ranks and similar losses it may go well for days.
 
 Where a condition that reading cannot decide lies around it, or a name alone says on which ranks, this is a warning.
 
