@@ -41,10 +41,11 @@ from collections.abc import Iterator
 from validate_ddp.findings import ERROR, WARNING, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.objects import Batch
 from validate_ddp.interpreter.ranks import PARTIAL, complementary, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Optimizer, Prepared
-from validate_ddp.interpreter.values import bare
+from validate_ddp.interpreter.values import bare, reaching
 from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.Backward
@@ -181,8 +182,9 @@ INVALID = (
     """,
 )
 
-_SENDING = ("broadcast", "all_gather", "scatter", "allgather", "bcast", "all_reduce")
-"""What may make the ranks equal again after one of them has stepped."""
+_SENDING = ("broadcast", "scatter", "bcast", "Bcast")
+_JOINING = ("all_", "allgather", "allreduce", "Allgather", "Allreduce", "reduce")
+"""What may make the ranks equal again after one has stepped: the second where it is given no numbers of a batch."""
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -231,12 +233,12 @@ def _is_trained_by_all(program: Program) -> bool:
 
 
 def _sends(collective: facts.Collective, fact: Fact) -> bool:
-    return (
-        collective.order > fact.order
-        and collective.name.startswith(_SENDING)
-        and not collective.wrapper
-        and _in_one_loop(fact, collective)
-    )
+    """Whether the ranks may be made equal after the step, in each turn of a loop around both."""
+    if collective.order < fact.order or collective.wrapper or not _in_one_loop(fact, collective):
+        return False
+    if collective.name.startswith(_JOINING):
+        return not any(isinstance(part, Batch) for part in reaching(collective.arguments))
+    return collective.name.startswith(_SENDING)
 
 
 def _is_known(fact: facts.Step) -> bool:

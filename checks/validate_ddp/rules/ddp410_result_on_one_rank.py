@@ -194,7 +194,7 @@ def check(program: Program) -> Iterator[Proposal]:
             "all ranks decide by the result of `reduce`, which one of them has: they part ways; call `all_reduce`",
             evidence=evidence,
         )
-        yield proposal if fact.name == "step" else proposal._replace(expects=("statement", ""))
+        yield proposal if fact.name == "step" else proposal._replace(expects=("place", ""))
 
 
 def _sent(program: Program, part: object, fact: Fact) -> bool:
