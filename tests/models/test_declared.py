@@ -58,6 +58,7 @@ OF_ONE_PROCESS: Kinds = frozenset(
         facts.Seed,
         facts.SetEpoch,
         facts.Step,
+        facts.Clip,
         facts.ZeroGrad,
     )
 )

@@ -160,7 +160,7 @@ class Draw(Fact, untold="transform"):
 # The model.
 
 
-class _Wrapping(Fact, untold="flavour"):
+class _Wrapping(Fact, untold="flavour sharding_strategy"):
     wrapper: tuple[training.Wrapper, ...]
     inner: Value
     """The model that is wrapped."""
@@ -170,6 +170,8 @@ class _Wrapping(Fact, untold="flavour"):
     device_id: Value = ()
     find_unused_parameters: Value = ()
     broadcast_buffers: Value = ()
+    sharding_strategy: Value = ()
+    """Of FSDP."""
 
 
 class Wrap(_Wrapping):
@@ -243,6 +245,12 @@ class ZeroGrad(Fact, untold="receiver"):
     """The optimizer or the model."""
     receiver: str
     """The last name of what the method is called on."""
+
+
+class Clip(Fact):
+    """Gradients are clipped by their norm, by torch's function."""
+
+    parameters: Value
 
 
 class Mode(Fact):
@@ -352,6 +360,12 @@ class Decision(Fact):
     """A condition hangs on a number summed up over batches."""
 
     value: Value
+
+
+class RootedDecision(Fact):
+    """A condition or (named ``step``) a schedule hangs on the result of a collective that one rank has."""
+
+    result: tuple[objects.Rooted, ...]
 
 
 class NoGrad(Fact):

@@ -9,7 +9,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import AGGREGATE, MODULE, REPORTS
-from validate_ddp.interpreter.objects import Batch, Container, List, Reduced, Summed
+from validate_ddp.interpreter.objects import Batch, Container, List, Reduced, Rooted, Summed
 from validate_ddp.interpreter.values import (
     Instance,
     Opaque,
@@ -158,11 +158,19 @@ def _parts(machine: Machine, call: Call) -> list[Value]:
 
 
 def decided(machine: Machine, value: Value) -> None:
-    """Record that a condition which cannot be settled hangs on a number summed up over batches."""
+    """Record that a condition which cannot be settled hangs on a number summed up over batches, or on one rank's."""
+    rooted(machine, "if", value)
     for atom in value:
         if type(atom) is Opaque and SUMMED in atom.carries:
             machine.record(facts.Decision("if", value=value), machine.site())
             return
+
+
+def rooted(machine: Machine, name: str, value: Value) -> None:
+    """Record that something hangs on the result of a collective that one rank has."""
+    found = tuple(part for atom in value if type(atom) is Opaque for part in atom.carries if type(part) is Rooted)
+    if found:
+        machine.record(facts.RootedDecision(name, result=found), machine.site())
 
 
 def noted(machine: Machine, name: str, value: Value, site: Site, part: int = 0) -> None:

@@ -237,6 +237,12 @@ class Reduced(Object):
     __slots__ = ()
 
 
+class Rooted(Object):
+    """Mark: what ``reduce`` left in a tensor, of which one rank has the result. Its place is that of the call."""
+
+    __slots__ = ()
+
+
 class Shuffled(Object):
     """Mark: in an order which a generator, or the hashes of a set, gave."""
 

@@ -109,6 +109,7 @@ class Wrapper(Shell):
     device_id: Value = part()
     find_unused_parameters: Value = part()
     broadcast_buffers: Value = part()
+    sharding_strategy: Value = part()
 
     def wrapped(self) -> Value:
         return self.inner

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
+from validate_ddp.interpreter import binding, calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import List, Sequence
+from validate_ddp.interpreter.objects import List, Rooted, Sequence
 from validate_ddp.interpreter.rows import api, method
 from validate_ddp.interpreter.training import Group, Mesh
 from validate_ddp.interpreter.values import (
     NONE,
     TRUE,
     UNKNOWN,
+    Atom,
     Function,
     Opaque,
     Rank,
@@ -30,7 +31,7 @@ from validate_ddp.interpreter.values import (
 from validate_ddp.models import uses
 from validate_ddp.models.meshes import none_for_default
 from validate_ddp.models.out_of_place import TORCH, is_out_of_place
-from validate_ddp.source.syntax import Constant
+from validate_ddp.source.syntax import Constant, Name
 from validate_ddp.source.traversal import dotted, keywords_of
 
 
@@ -71,6 +72,8 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         metrics.items_reduced(machine, call)
         carries = metrics.reduced(call, carries)
         metrics.collective_in_method(machine)
+    if symbol.last == "reduce" and symbol.name.rpartition(".")[0] in _BLIND:
+        _root(machine, call)
     if symbol.last == "new_group":
         return (Group(call.site, ranks=call.argument(0, "ranks")),)
     if symbol.last == "init_device_mesh":
@@ -107,7 +110,26 @@ def _share(machine: Machine, call: Call) -> None:
         for atom in bare(value):
             if isinstance(atom, List):
                 for key, held in list(atom.fields.items()):
-                    machine.write(atom.fields, key, tuple(a for a in bare(held) if not is_none(a)) or UNKNOWN)
+                    sent = tuple(_sent(each) for each in bare(held) if not is_none(each))
+                    machine.write(atom.fields, key, sent or UNKNOWN)
+
+
+def _sent(atom: Atom) -> Atom:
+    """What all ranks have of something that one of them has sent: no more is it another on each."""
+    return Opaque("", alike=True) if isinstance(atom, (Rank, RankTest)) else atom
+
+
+def _root(machine: Machine, call: Call) -> None:
+    """After a ``reduce`` the tensor holds the result on one rank. Its name is bound anew: copies from before hold what
+    they did."""
+    node = call.node.args[0] if call.node and call.node.args else None
+    if not isinstance(node, Name):
+        return
+    mark = Rooted(call.site)
+    marked: Value = tuple(
+        Opaque(atom.name, merged(mark, *atom.carries)) if type(atom) is Opaque else atom for atom in call.argument(0)
+    )
+    binding.assign(machine, node, marked, written=False)
 
 
 _BLIND = ("torch.distributed", "torch.distributed.distributed_c10d")

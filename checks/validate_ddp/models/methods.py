@@ -64,6 +64,7 @@ def _schedule(machine: Machine, scheduler: Scheduler, called: Call) -> None:
     machine.record(facts.ScheduleStep("step", scheduler=(scheduler,)), called.site)
     if called.args:
         metrics.report(machine, called, called.args[0])
+        metrics.rooted(machine, "step", called.args[0])
 
 
 def _set_level(machine: Machine, handler: Handler, called: Call) -> Value:

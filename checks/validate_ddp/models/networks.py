@@ -53,7 +53,7 @@ def _joined(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.name + "()", carried_by(call.given)),)
 
 
-OPTIONS = ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers")
+OPTIONS = ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffers", "sharding_strategy")
 
 
 def _wrap(around: type[Wrapper]) -> Model:

@@ -23,6 +23,7 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
 )
+from validate_ddp.models import unknown
 from validate_ddp.source.syntax import Attribute
 from validate_ddp.source.traversal import last_name
 
@@ -69,6 +70,11 @@ def step(machine: Machine, atom: Any, called: Call) -> Value | None:
         return None
     machine.record(facts.Step(called.name, optimizer=(target,)), called.site)
     return NONE
+
+
+def _clip(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    machine.record(facts.Clip(symbol.last, parameters=call.value("parameters")), call.site)
+    return unknown.unresolved(machine, symbol, call)
 
 
 def zero_grad(machine: Machine, atom: Any, called: Call) -> Value | None:
@@ -163,6 +169,7 @@ DECLARED = (
     _OPTIMIZER,
     api(_LAYERS, _layer, within="torch.nn"),
     Base(_derived),
+    api("clip_grad_norm_ clip_grad_norm", _clip, within="torch.nn.utils", parameters="parameters", fact=facts.Clip),
     method("step", step, parameters="closure", fact=facts.Step),
     method("zero_grad", zero_grad, fact=facts.ZeroGrad),
     method("append extend insert update add_module register_module", holding),

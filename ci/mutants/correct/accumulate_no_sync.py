@@ -51,6 +51,7 @@ def train_epoch(model, loader, optimizer, scheduler, args, device):
             (loss / args.accum_steps).backward()
         if is_last:
             optimizer.step()
+            # mutant DDP323: if dist.get_rank() == 0: ...
             scheduler.step()
             optimizer.zero_grad()  # mutant DDP306 a: delete
     return loss.detach()

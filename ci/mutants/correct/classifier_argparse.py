@@ -101,6 +101,7 @@ def train_one_epoch(model, loader, optimizer, scheduler, device):
         # mutant DDP404: insert if not torch.isfinite(loss): continue
         loss.backward()
         optimizer.step()
+        # mutant DDP323: if dist.get_rank() == 0: ...
         scheduler.step()
 
 

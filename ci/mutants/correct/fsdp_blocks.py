@@ -70,6 +70,8 @@ def train(model, loader, optimizer, device):
         loss = F.cross_entropy(logits.flatten(0, 1), targets.to(device).flatten())
         # mutant DDP404: insert if not torch.isfinite(loss): continue
         loss.backward()
+        # mutant DDP317: model.clip_grad_norm_(1.0) -> nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        # mutant DDP317: model.clip_grad_norm_(1.0) -> nn.utils.clip_grad_norm_(list(model.parameters()), 1.0)
         model.clip_grad_norm_(1.0)
         optimizer.step()
         totals[0] += loss.detach() * len(tokens)

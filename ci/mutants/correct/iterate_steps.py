@@ -97,7 +97,9 @@ def train(args, rank, device):
             # mutant DDP401: if dist.get_rank() == 0: ...  # mutant DDP403: try: ... except RuntimeError: pass
             # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
             # mutant DDP605: delete; at print(
+            # mutant DDP410 a: all_reduce(lossf, -> reduce(lossf, 0,; at if lossf.item()
             dist.all_reduce(lossf, op=dist.ReduceOp.SUM)  # mutant DDP307 a: delete
+            # mutant DDP410 a: insert if lossf.item() > 1e6: break
             if master_process:
                 # mutant DDP307 a: dist.get_world_size() -> 1
                 print(f"iter {it}: loss {lossf.item() / dist.get_world_size():.4f}, {time.time() - t0:.2f} s")

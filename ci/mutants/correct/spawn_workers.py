@@ -90,7 +90,9 @@ def fit(rank, args):
             running += loss.detach()
         # mutant DDP403: try: ... except RuntimeError: pass
         # mutant DDP403: try: ... except Exception as error: print("not reduced:", error)
+        # mutant DDP410 a: all_reduce(running, -> reduce(running, 0,; at if running.item()
         dist.all_reduce(running, op=dist.ReduceOp.SUM)  # mutant DDP401: if dist.get_rank() == 0: ...
+        # mutant DDP410 a: insert if running.item() < 0.1: break
         if rank == 0:
             print(f"epoch {epoch}: {running.item() / (args.gpus * len(loader)):.4f}")
             # mutant DDP404: insert if os.path.exists("stop"): break

@@ -48,6 +48,7 @@ def demo_basic():
             outputs = ddp_model(x)  # mutant DDP301: (x) -> .module(x)  # mutant DDP301: ddp_model -> model
             # mutant DDP303 a: insert outputs = gate(outputs)
             loss_fn(outputs, y).backward()
+            # mutant DDP323: if dist.get_rank() == 0: ...
             optimizer.step()
         # mutant DDP405 ab: insert log.write(f"{epoch}\n")
 
