@@ -115,7 +115,7 @@ def _unpack(machine: Machine, targets: list[Expression], value: Value) -> None:
             for index in range(count):
                 parts[index] = join(parts[index], held[index])
         else:
-            element = iteration.element((atom,))
+            element = iteration.picked(machine, iteration.element((atom,)))  # by a constant place
             for index in range(count):
                 parts[index] = join(parts[index], element)
     for target, part in zip(targets, parts, strict=True):

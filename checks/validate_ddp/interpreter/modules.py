@@ -6,9 +6,10 @@ import os
 from typing import Any
 
 from validate_ddp.interpreter import vocabulary
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.finder import Finder, existing
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
-from validate_ddp.interpreter.values import Const, Lazy, ModuleRef, Opaque, Symbol, Value
+from validate_ddp.interpreter.values import Const, Lazy, ModuleRef, Opaque, Symbol, Value, join
 from validate_ddp.source.syntax import ClassDef, FunctionDef, If, Import, ImportFrom, Statement, Try
 
 _ALIASES = {"np": "numpy"}
@@ -130,12 +131,15 @@ class Library:
             return
         file = self.finder.find(node.module, node.level, frame.module.file)
         shown = "." * node.level + node.module
+        spare = Flag.HANDLER in machine.flags
         for name, alias in node.names:
             if name == "*":
                 if file is not None:
                     frame.module.stars.append(self.module(self.summaries.init_file(file)))
                 continue
-            machine.write(names, alias or name, (Lazy(shown, name, file),))
+            bound = Lazy(shown, name, file)
+            bound.spare = spare
+            machine.write(names, alias or name, (bound,))
         if file is not None:
             self._touch(machine, file)
 
@@ -177,9 +181,14 @@ class Library:
         if value and isinstance(value[0], Lazy):
             names[key] = _RESOLVING  # what an import of itself would see
             resolved: Value = ()
-            for atom in value:
+            for atom in sorted(value, key=lambda atom: isinstance(atom, Lazy) and atom.spare):
+                if isinstance(atom, Lazy) and atom.spare and _is_found(resolved):
+                    continue  # where the other one is in sight, nothing fails
                 found = self._looked_up(machine, atom) if isinstance(atom, Lazy) else (atom,)
-                resolved = found if not resolved or isinstance(resolved[0], Symbol) else resolved
+                if not _is_found(resolved):
+                    resolved = found
+                elif _is_found(found):  # `if dali: from .dali import loader`, `else: from .plain import loader`
+                    resolved = join(resolved, found)
             names[key] = resolved
             return resolved
         return value
@@ -255,6 +264,11 @@ class Library:
                 if found is not None:
                     return found
         return None
+
+
+def _is_found(value: Value) -> bool:
+    """Whether a name has a meaning in the program: of what is outside, the dotted name alone is known."""
+    return bool(value) and not isinstance(value[0], Symbol)
 
 
 def _dotted(module: Module) -> str:

@@ -27,9 +27,12 @@ class Site(NamedTuple):
 
 
 class Lazy:
-    """What a name of a module is bound to until somebody looks: an import, or the node of a definition."""
+    """What a name of a module is bound to until somebody looks: an import, or the node of a definition.
 
-    __slots__ = ("dotted", "module", "name", "node", "target")
+    spare: it is bound where another one failed, in a handler of errors.
+    """
+
+    __slots__ = ("dotted", "module", "name", "node", "spare", "target")
 
     def __init__(
         self, dotted: str, name: str, target: str | None, node: Binding | None = None, module: Any = None
@@ -39,6 +42,7 @@ class Lazy:
         self.target = target
         self.node = node
         self.module = module
+        self.spare = False
 
 
 class Const:

@@ -146,6 +146,18 @@ INVALID = (
     train_with_noise(loader_of(Data()))
     """,
     """
+    def show(model):
+        torch.manual_seed(7)
+        return model(torch.randn(1, 1))
+
+    torch.manual_seed(0)  # expect
+    model = DDP(torch.nn.Linear(1, 1))
+    for batch in loader_of(Data()):
+        model(batch + torch.randn(batch.shape)).sum().backward()
+        if dist.get_rank() == 0:
+            show(model.module)
+    """,
+    """
     import numpy
 
     def fix_random_seeds(seed=31):
@@ -241,7 +253,7 @@ def _of_processes(program: Program) -> _Found:
         fact for fact in seeds if fact.who == "all" and _is_of_ranks(program, fact) and fact.library != "torch.cuda"
     ]
     training = {loop.serial for fact in program.facts(facts.Backward) for loop in fact.loops}
-    if not running or any(loop.serial in training for fact in seeds for loop in fact.loops):
+    if not running or any(loop.serial in training for fact in running for loop in fact.loops):
         return _NOTHING  # a step that seeds itself means to be repeated
     drawn = _draws_in_steps(program)
     augmented = Augmentation([]) if drawn else augmentations(program)

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import DDP
-from validate_ddp.interpreter.values import bare
+from validate_ddp.interpreter.training import DDP, Loaded, State
+from validate_ddp.interpreter.values import Value, bare, reaching
 from validate_ddp.models.networks import wrapped_state
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
@@ -86,6 +86,12 @@ INVALID = (
     """
     if dist.get_rank() == 0:
         torch.save(ddp, "model.pt")  # expect
+    """,
+    """
+    state = {name: value * 2 for name, value in ddp.state_dict().items()}
+    ddp.load_state_dict(state)
+    if dist.get_rank() == 0:
+        torch.save(ddp.state_dict(), "model.pt")  # expect
     """,
 )
 
@@ -148,9 +154,15 @@ def _is_deliberate(program: Program, fact: facts.Save, wrapper: DDP) -> bool:
     if wrapper in bare(fact.object):
         return False  # the pickled wrapper itself
     for load in program.facts(facts.LoadState):
-        if any(isinstance(atom, DDP) for atom in bare(load.target)):
+        if any(isinstance(atom, DDP) for atom in bare(load.target)) and not _is_its_own(load.state):
             return True
     return program.mentions(mentions.PREFIX_HANDLED)
+
+
+def _is_its_own(state: Value) -> bool:
+    """Whether what is loaded was taken from a running model, as statistics that ranks average, and no file was read."""
+    parts = reaching(state)
+    return any(isinstance(part, State) for part in parts) and not any(isinstance(part, Loaded) for part in parts)
 
 
 def observe(run: Run) -> Seen:
