@@ -206,7 +206,20 @@ def test_a_variable_that_a_script_of_the_project_reads_is_read(read: Any) -> Non
 FIXES = [
     ("torchrun -m a  python train.py\n", None),
     ("torchrun --nproc_per_node 2 python  train.py\n", "torchrun --nproc_per_node 2 train.py\n"),
-    ("torchrun python \\\n  train.py\n", "torchrun  \\\n  train.py\n"),
+    ("torchrun python \\\n  train.py\n", "torchrun train.py\n"),
+    (
+        "python -m torch.distributed.launch \\\n  --nproc_per_node 2 \\\n  --use_env \\\n  a.py\n",
+        "python -m torch.distributed.run \\\n  --nproc_per_node 2 \\\n  a.py\n",
+    ),
+    ('python -m torch.distributed.launch "--use_env" a.py\n', None),
+    ("L='python -m torch.distributed.launch'\n$L --use_env a.py\n$L b.py\n", None),
+    ("F='--use_env --nnodes 1'\npython -m torch.distributed.launch $F a.py\npython b.py $F\n", None),
+    ("kind: Pod\nspec:\n  containers:\n  - command:\n    - torchrun\n    - python\n    - a.py\n", None),
+    (
+        "kind: Pod\nspec:\n  containers:\n  - command:\n    - python\n    - -m\n    - torch.distributed.launch\n"
+        "    - --use_env\n    - a.py\n",
+        None,
+    ),
     ("accelerate launch python -u -m pkg.a\n", "accelerate launch -m pkg.a\n"),
     ("python -m torch.distributed.launch --use_env a.py\n", "python -m torch.distributed.run a.py\n"),
     ("python -m torch.distributed.launch a.py\n", None),
@@ -221,7 +234,7 @@ FIXES = [
 @pytest.mark.parametrize(("text", "fixed"), FIXES)
 def test_safe_fixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, fixed: str | None) -> None:
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / ("a.yaml" if "run:" in text else "a.sh")
+    path = tmp_path / ("a.yaml" if "run:" in text or "kind:" in text else "a.sh")
     path.write_text(text)
     result = fix([path.name], Settings(), None, unsafe=False, write=True)
     assert path.read_text() == (text if fixed is None else fixed)

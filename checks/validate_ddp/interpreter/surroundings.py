@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from validate_ddp.findings import Span
@@ -110,6 +111,12 @@ def _imports(body: list[Statement], place: Span | None) -> Iterator[tuple[str, s
                 yield from _imports(node.body, None)
 
 
+def imported_names(body: list[Statement]) -> list[str]:
+    """The names that the imports of a file's top level bind, whatever they stand for."""
+    imports = [node for node in body if isinstance(node, (syntax.Import, syntax.ImportFrom))]
+    return [alias or name.partition(".")[0] for node in imports for name, alias in node.names]
+
+
 def bound_names(body: list[Statement], place: Span) -> list[str]:
     """Names that surely have a value at a place, the nearest last: parameters, and what statements before it bind."""
     held = levels(body, place)
@@ -161,7 +168,31 @@ def _targets(target: Expression) -> list[str]:
         return [target.id]
     if isinstance(target, (syntax.Tuple, syntax.List)):
         return [name for item in target.elts for name in _targets(item)]
+    if isinstance(target, Attribute) and isinstance(target.value, Name):
+        return [f"{target.value.id}.{target.attr}"]
     return []
+
+
+def is_field_set(body: list[Statement], place: Span, name: str) -> bool:
+    """Whether the class round a place sets ``self.x`` in one of its methods, and each that does so does it surely."""
+    classes = [level.owner for level in levels(body, place) if isinstance(level.owner, syntax.ClassDef)]
+    methods = [node for node in classes[-1].body if isinstance(node, syntax.FunctionDef)] if classes else []
+    setting = [method for method in methods if any(map(partial(_sets, name=name), method.body))]
+    return bool(setting) and all(
+        any(name in bound_by(node) for node in method.body[: _left(method.body)]) for method in setting
+    )
+
+
+def _sets(node: Statement, name: str) -> bool:
+    """Whether a statement sets a name, however deep within and under whatever condition."""
+    if isinstance(node, syntax.Assign):
+        return name in bound_by(node)
+    return any(_sets(inner, name) for body in bodies_of(node) for inner in body)
+
+
+def _left(body: list[Statement]) -> int:
+    """How many statements of a function's body it surely comes to."""
+    return next((number for number, node in enumerate(body) if returns_within(node)), len(body))
 
 
 def is_main_block(level: Level) -> bool:

@@ -39,7 +39,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
@@ -198,7 +198,7 @@ def _fix(program: Program, sampler: Sampler, outer: Loop) -> Fix | None:
     for fact in program.facts(facts.EpochLoop):
         if fact.site != outer.site:
             continue
-        target = _name_of(fact, sampler)
+        target = _name_of(fact, sampler, _bound(program, fact))
         if target is None:
             continue
         statement = f"{target}.set_epoch({outer.target})"
@@ -209,12 +209,22 @@ def _fix(program: Program, sampler: Sampler, outer: Loop) -> Fix | None:
     return None
 
 
-def _name_of(fact: facts.EpochLoop, sampler: Sampler) -> str | None:
+def _bound(program: Program, fact: facts.EpochLoop) -> Callable[[str], bool]:
+    """Tells of a name in the loop whether it has a value there in every run, with a single process too."""
+    from validate_ddp.interpreter.surroundings import bound_names, is_field_set
+
+    body = program.body(fact.site.path)
+    plain = bound_names(body, fact.body)
+    return lambda name: name in plain or (name.startswith("self.") and is_field_set(body, fact.body, name))
+
+
+def _name_of(fact: facts.EpochLoop, sampler: Sampler, is_bound: Callable[[str], bool]) -> str | None:
     """What the sampler is called in the loop: its own name rather than one of a loader."""
-    for name, value in fact.held.items():
+    held = {name: value for name, value in fact.held.items() if is_bound(name)}
+    for name, value in held.items():
         if value == (sampler,):
             return name
-    for name, value in fact.held.items():
+    for name, value in held.items():
         if len(value) == 1 and isinstance(value[0], Loader) and distributed_samplers(value) == [sampler]:
             return f"{name}.sampler" if value[0].sampler else f"{name}.batch_sampler.sampler"
     return None

@@ -19,7 +19,8 @@ torchrun --nproc-per-node 8 train.py
 ```
 
 ## Fix safety
-The fix takes the word out. It is safe: the command that it changes cannot have run.
+The fix takes the word out. It is safe: the command that it changes cannot have run. There is none where the word is an
+item of a list.
 
 ## References
 - [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html)
@@ -30,11 +31,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
+from validate_ddp.findings import ERROR, WARNING, Fix, Proposal
 from validate_ddp.launch import records
 from validate_ddp.launch.meaning import LAUNCHERS
 from validate_ddp.launch.records import Launch, Start, Word
-from validate_ddp.rules.launching import propose
+from validate_ddp.rules.launching import propose, taken_out
 
 LAUNCH_TRIGGER = records.Start
 SEVERITIES = (ERROR, WARNING)
@@ -98,9 +99,5 @@ def _fix(launch: Launch, start: Start, script: Word) -> Fix | None:
         return None
     if following.only == "-m" and start.launcher == "deepspeed":
         return None  # it calls the option `--module`
-    last = taken[-1].span
-    end = (last.end_line, last.end_column)
-    if following.span.line == last.end_line:
-        end = (following.span.line, following.span.column)
-    edit = Edit("replace", launch.path, Span(span.line, span.column, *end), "")
-    return Fix("take `python` out", True, (edit,))
+    edit = taken_out(launch, start, taken)
+    return Fix("take `python` out", True, (edit,)) if edit is not None else None

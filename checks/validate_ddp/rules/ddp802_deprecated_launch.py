@@ -20,7 +20,8 @@ torchrun --nproc-per-node=8 train.py
 
 ## Fix safety
 The fix names `torch.distributed.run`. It is safe with `--use-env`, which goes; without it the script may need the
-option that it is no longer given, and the fix is unsafe.
+option that it is no longer given, and the fix is unsafe. So it is where the words stand in a variable, of which other
+commands may be made too. There is none where `--use-env` is an item of a list, or in quotes.
 
 ## References
 - [torchrun: transitioning from torch.distributed.launch](https://docs.pytorch.org/docs/stable/elastic/run.html)
@@ -30,10 +31,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import WARNING, Edit, Fix, Proposal, Span
+from validate_ddp.findings import WARNING, Fix, Proposal
 from validate_ddp.launch import records
 from validate_ddp.launch.records import Launch, Start
-from validate_ddp.rules.launching import propose
+from validate_ddp.rules.launching import is_within, propose, replaced, taken_out
 
 LAUNCH_TRIGGER = records.Start
 SEVERITIES = (WARNING,)
@@ -73,17 +74,15 @@ def check_launch(launch: Launch) -> Iterator[Proposal]:
 
 def _fix(launch: Launch, start: Start) -> Fix | None:
     module = start.head[-1]
-    if module.raw != "torch.distributed.launch":
+    named = replaced(launch, module, "torch.distributed.run") if module.only == "torch.distributed.launch" else None
+    if named is None:
         return None
-    edits = [Edit("replace", launch.path, module.span, "torch.distributed.run")]
+    edits = [named]
     tells = start.has("use_env")
     if tells is not None:
-        if not tells.word.raw.startswith("--use"):
+        gone = taken_out(launch, start, [tells.word])
+        if gone is None:
             return None
-        span, words = tells.word.span, [given.word for given in start.options]
-        following = next((word for word in [*words, start.script] if word is not None and word.span > span), None)
-        end = (span.end_line, span.end_column)
-        if following is not None and following.span.line == span.end_line:
-            end = (following.span.line, following.span.column)
-        edits.append(Edit("replace", launch.path, Span(span.line, span.column, *end), ""))
-    return Fix("start by `torch.distributed.run`", tells is not None, tuple(edits))
+        edits.append(gone)
+    safe = tells is not None and all(is_within(edit, start.statement) for edit in edits)
+    return Fix("start by `torch.distributed.run`", safe, tuple(edits))

@@ -8,7 +8,15 @@ from validate_ddp.findings import Edit, Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names import SOME_RANK
-from validate_ddp.interpreter.surroundings import call_at, held_by_names, levels, returns_within, written
+from validate_ddp.interpreter.surroundings import (
+    bound_names,
+    call_at,
+    held_by_names,
+    imported_names,
+    levels,
+    returns_within,
+    written,
+)
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Accelerator
 from validate_ddp.interpreter.values import Const, Rank, RankTest, Site, Value, bare
@@ -39,7 +47,9 @@ def rank_zero(program: Program, fact: Fact) -> tuple[str, tuple[Edit, ...]] | No
     if dist is None:
         return None
     test = f"{dist}.get_rank() == 0"
-    return (test if always_initialised(program) else f"not {dist}.is_initialized() or {test}"), imports
+    if fact.site.path == program.entry and always_initialised(program):
+        return test, imports
+    return f"not {dist}.is_initialized() or {test}", imports  # a module serves scripts without a group too
 
 
 def _may_be_alone(program: Program) -> bool:
@@ -115,6 +125,8 @@ def distributed(program: Program, path: str, place: Span) -> tuple[str | None, t
     if name is not None:
         return name, ()
     statement = "import torch.distributed as dist"
+    if "dist" in [*bound_names(body, place), *imported_names(body)]:
+        return "torch.distributed", (Edit("add_import", path, _NOWHERE, "import torch.distributed"),)
     return "dist", (Edit("add_import", path, _NOWHERE, statement),)
 
 
