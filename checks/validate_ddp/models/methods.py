@@ -46,6 +46,7 @@ from validate_ddp.models import (
     meshes,
     networks,
     randomness,
+    tensors,
     unknown,
 )
 
@@ -173,7 +174,7 @@ def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value:
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     """Call a method of something unknown, or something unknown itself."""
     name = called.name
-    if machine.wrapped and not called.receiver and any(atom is held for held in machine.wrapped):
+    if machine.wrapped and _is_itself(atom, called) and any(atom is held for held in machine.wrapped):
         return networks.unknown_forward(machine, atom, called)
     handler = machine.registry.method(name)
     if handler is not None and (called.receiver or name in ("backward",)):
@@ -211,12 +212,17 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
         carries = tuple(part for part in carries if not isinstance(part, Loader))
     if carries:
-        if REDUCING.matches(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
+        if REDUCING.matches(name) and not tensors.is_of_one(called):
             carries = metrics.reduced(called, carries)
         metrics.report(machine, called)
     if called.keywords and not RANDOM_OPTION.words.isdisjoint(called.keywords):
         carries = randomness.noted(called, carries)
     return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
+
+
+def _is_itself(atom: Any, called: Call) -> bool:
+    """Whether what is called is the thing itself, as a function or as a field of its holder, not a method of it."""
+    return not any(atom is holder for holder in bare(called.receiver))
 
 
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:

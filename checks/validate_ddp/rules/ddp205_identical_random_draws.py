@@ -53,6 +53,7 @@ from validate_ddp.interpreter.values import NONE, bare, constant, reaching
 from validate_ddp.record.draws import drawn_by_all, seed_before
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Note, Observation, Seen, Well
+from validate_ddp.rules import together
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.source import syntax
@@ -280,8 +281,7 @@ def _of_workers(program: Program) -> _Found:
 def _trains_on_many(program: Program) -> bool:
     if not program.complete or not program.is_distributed or not program.facts(facts.Backward):
         return False
-    names = {fact.name for fact in program.facts(facts.Wrap, facts.Launch)}
-    return not names.isdisjoint(("ddp", "fsdp", "engine", "prepare", "accelerator", "fabric", "horovod"))
+    return together.is_training(program)
 
 
 def _is_of_ranks(program: Program, fact: Fact) -> bool:

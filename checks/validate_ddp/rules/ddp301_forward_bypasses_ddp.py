@@ -46,6 +46,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.samples import read_apart
 from validate_ddp.record.updates import agree, differing, wrapped_steps
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
+from validate_ddp.rules import together
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Forward
@@ -179,7 +180,7 @@ def _models_behind(backward: facts.Backward) -> list[Any]:
 
 def _reduced_by_hand(program: Program) -> bool:
     """Whether gradients go through a collective of the script's own."""
-    return any(
+    return bool(together.averages_by_hand(program)) or any(
         fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce"))
         for fact in program.facts(facts.Collective)
         if any(GRADIENT.matches(getattr(atom, "name", "")) for atom in fact.arguments)
