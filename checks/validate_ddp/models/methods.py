@@ -43,6 +43,7 @@ from validate_ddp.interpreter.values import (
 from validate_ddp.models import (
     command_line,
     files,
+    handed,
     meshes,
     networks,
     randomness,
@@ -174,7 +175,10 @@ def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value:
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     """Call a method of something unknown, or something unknown itself."""
     name = called.name
-    if machine.wrapped and _is_itself(atom, called) and any(atom is held for held in machine.wrapped):
+    made = handed.method_of(machine, atom, called) if machine.late else ()
+    if made:
+        return made
+    if machine.wrapped and _is_wrapped(machine, atom, called):
         return networks.unknown_forward(machine, atom, called)
     handler = machine.registry.method(name)
     if handler is not None and (called.receiver or name in ("backward",)):
@@ -220,9 +224,12 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
 
 
-def _is_itself(atom: Any, called: Call) -> bool:
-    """Whether what is called is the thing itself, as a function or as a field of its holder, not a method of it."""
-    return not any(atom is holder for holder in bare(called.receiver))
+def _is_wrapped(machine: Machine, atom: Any, called: Call) -> bool:
+    """Whether a model of unknown class is called that some wrapper holds: it itself, by its name or as a field of its
+    holder, not a method of it."""
+    if type(atom) is not Opaque or any(atom is holder for holder in bare(called.receiver)):
+        return False
+    return any(atom is held for held in machine.wrapped)
 
 
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:
