@@ -130,6 +130,17 @@ VALID = (
     train_with_noise(loader_of(Data()))
     """,
     """
+    # What is put together is a number to be logged: the ranks train models of their own.
+    def train_apart(model, loader):
+        for batch in loader:
+            loss = model(batch).sum()
+            loss.backward()
+            dist.all_reduce(loss.data)
+
+    torch.manual_seed(0)
+    train_apart(nn.Linear(1, 1), loader_of(Cropped()))
+    """,
+    """
     torch.manual_seed(0)
     order = torch.randperm(8)
     model = DDP(torch.nn.Linear(1, 1))
@@ -196,6 +207,17 @@ INVALID = (
     for step in range(10):
         steps = torch.randint(0, 1000, (16,))
         accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
+    """,
+    """
+    def train_by_hand(model, loader):
+        for batch in loader:
+            model(batch).sum().backward()
+            for parameter in model.parameters():
+                grads = [torch.zeros_like(parameter.grad) for _ in range(dist.get_world_size())]
+                dist.all_gather(grads, parameter.grad)
+
+    torch.manual_seed(0)  # expect
+    train_by_hand(nn.Linear(1, 1), loader_of(Cropped()))
     """,
 )
 _LIBRARIES = ("torch", "accelerate", "transformers", "diffusers", "lhotse")

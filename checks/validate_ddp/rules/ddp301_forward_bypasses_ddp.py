@@ -78,6 +78,22 @@ VALID = (
     print(ddp.module(torch.ones(2, 4)))
     """,
     """
+    class Trainer:
+        def __init__(self, model):
+            self.raw = model
+            self.model = DDP(model)
+
+        def step(self, x):
+            self.model(x).sum().backward()
+            self.raw.eval()
+            with torch.no_grad():
+                print(self.raw(x), self.raw.embed(x))
+
+    from models import build
+
+    Trainer(build()).step(torch.ones(2, 4))
+    """,
+    """
     encoder = torch.nn.Linear(4, 1)
     wrapped = DDP(encoder)
     loss = wrapped(torch.ones(2, 4)).sum() + wrapped.module(torch.ones(2, 4)).sum()
@@ -101,6 +117,19 @@ INVALID = (
         loss.backward()
 
     step(ddp, torch.ones(2, 4))
+    """,
+    """
+    class Trainer:
+        def __init__(self, model):
+            self.raw = model
+            self.model = DDP(model)
+
+        def step(self, x):
+            self.raw(x).sum().backward()  # expect
+
+    from models import build
+
+    Trainer(build()).step(torch.ones(2, 4))
     """,
     """
     encoder = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.ReLU())
