@@ -149,32 +149,6 @@ VALID = (
         loss_all.backward()
     """,
     """
-    # alone
-    from accelerate import Accelerator
-    from models import build
-
-    accelerator = Accelerator()
-    model = accelerator.prepare(build())
-    for batch in DataLoader(range(64)):
-        loss = model(batch).sum()
-        if torch.isnan(accelerator.reduce(loss)):
-            continue
-        accelerator.backward(loss)
-    """,
-    """
-    # alone
-    # Each rank trains a model of its own: nobody waits for its backward.
-    dist.init_process_group("gloo")
-    net = nn.Linear(1, 1)
-    for batch in DataLoader(range(64)):
-        loss = net(batch).sum()
-        if torch.isnan(loss):
-            continue
-        loss.backward()
-        dist.all_reduce(loss.data)
-    dist.destroy_process_group()
-    """,
-    """
     from torch.distributed.algorithms.join import Join
 
     with Join([model]):
@@ -272,35 +246,6 @@ INVALID = (
         if torch.isnan(loss):
             continue  # expect
         accelerator.backward(loss)
-    """,
-    """
-    # What all ranks have counted divides the loss, or a tensor gathers by an index: the loss is each rank's own.
-    loader = DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False))
-    for batch in loader:
-        count = batch.sum()
-        dist.all_reduce(count)
-        loss = model(batch).sum() / count
-        if torch.isnan(loss):
-            continue  # expect
-        loss.backward()
-    for batch in loader:
-        loss = model(batch).log().gather(dim=-1, index=batch).sum()
-        if torch.isnan(loss):
-            continue  # expect
-        loss.backward()
-    """,
-    """
-    # alone
-    dist.init_process_group("gloo")
-    net = nn.Linear(1, 1)
-    for batch in DataLoader(range(64), sampler=DistributedSampler(range(64), shuffle=False)):
-        loss = net(batch).sum()
-        if torch.isnan(loss):
-            continue  # expect
-        loss.backward()
-        for parameter in net.parameters():
-            dist.all_reduce(parameter.grad)
-    dist.destroy_process_group()
     """,
 )
 _JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
