@@ -328,3 +328,56 @@ def test_a_copy_of_what_an_object_holds_is_a_dictionary(lint: Any) -> None:
     text = "class A:\n    x = 1\n\n\na = A()\na.rank = 0\nheld = vars(a).copy()\nmore = a.__dict__.copy()\n"
     lint.write(train=HEAD + text + START + END)
     assert [finding.code for finding in lint.run("train.py")] == []
+
+
+FLOW = """
+class Flow:
+    def __init__(self, net, scale=1.0):
+        self.net = net
+        self.scale = scale
+        self.shift = 0.0
+
+    def loss(self, x):
+        scaled = x * self.scale
+        shifted = scaled + self.shift
+        return self.net(shifted).mean()
+
+    def loss_of(self, net, x):
+        scaled = x * self.scale
+        shifted = scaled + self.shift
+        return net(shifted).mean()
+"""
+MAKER = 'def make(kind):\n    if kind == "a":\n        scale = 1.0\n    else:\n        scale = 2.0\n'
+
+
+def bypassed(lint: Any, train: str, **modules: str) -> set[str]:
+    """Where a training forward goes round the wrapper."""
+    wrap = "net = torch.nn.Linear(2, 2)\n{}\nfor step in range(3):\n    {}.backward()\n"
+    lint.write(train=HEAD + START + wrap.format(*train.split("|")) + END, **modules)
+    return {f"{finding.path}:{finding.line}" for finding in lint.run("train.py") if finding.code == "DDP301"}
+
+
+DDP = "torch.nn.parallel.DistributedDataParallel"
+
+
+def test_a_file_without_a_word_is_followed_once_what_it_holds_is_wrapped(lint: Any) -> None:
+    """What was made with the model before it was wrapped runs it round the wrapper."""
+    made = f"from flow import Flow\nflow = Flow(net)\nddp = {DDP}(net)|flow.loss(x)"
+    assert bypassed(lint, made, flow=FLOW) == {"flow.py:11"}
+    late = f"from flow import Flow\nddp = {DDP}(net)\nflow = Flow(net)|flow.loss(x)"
+    assert bypassed(lint, late, flow=FLOW) == {"flow.py:11"}
+    wrapped = f"from flow import Flow\nddp = {DDP}(net)\nflow = Flow(ddp)|flow.loss(x)"
+    assert bypassed(lint, wrapped, flow=FLOW) == set()
+
+
+def test_what_is_put_into_another_object_later_is_what_it_holds(lint: Any) -> None:
+    later = f"from flow import Flow\nflow = Flow(net)\nddp = {DDP}(net)\nflow.net = ddp|flow.loss(x)"
+    assert bypassed(lint, later, flow=FLOW) == set()
+
+
+def test_what_a_function_of_another_file_makes_is_followed_once_it_is_handed_a_model(lint: Any) -> None:
+    maker = f"from flow import Flow\n\n\n{MAKER}    flow = Flow(None, scale)\n    return flow\n"
+    handed = f"from maker import make\nflow = make('a')\nddp = {DDP}(net)|flow.loss_of({{}}, x)"
+    assert bypassed(lint, handed.format("net"), flow=FLOW, maker=maker) == {"flow.py:16"}
+    assert bypassed(lint, handed.format("ddp"), flow=FLOW, maker=maker) == set()
+    assert bypassed(lint, handed.format("None"), flow=FLOW, maker=maker) == set()

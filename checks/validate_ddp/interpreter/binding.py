@@ -44,6 +44,8 @@ def assign(machine: Machine, target: Expression, value: Value, written: bool = T
                 machine.write(atom.module.scope.names, target.attr, roles.named(target.attr, value))
             elif isinstance(atom, Class):
                 machine.write(atom.members, target.attr, value)
+            elif id(atom) in machine.late:  # it is no longer as it was made, by which it would be known
+                del machine.late[id(atom)]
             elif isinstance(atom, Opaque) and atom.alike and not is_alike(value):
                 machine.write(machine.settings, target.attr, value)
             elif isinstance(atom, Symbol):  # a field of a configuration object whose file is not there

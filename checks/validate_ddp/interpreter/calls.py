@@ -10,6 +10,7 @@ from validate_ddp.interpreter import (
     configuration,
     facts,
     gradients,
+    late,
     lengths,
     metrics,
     presence,
@@ -274,7 +275,9 @@ def call_function(machine: Machine, function: Function, call: Call) -> Value:
             metrics.taken_in(machine, function.bound, carried)
         if carried:
             _hand_over(function, carried)
-        return (Opaque(function.name + "()", carried),)
+        result = Opaque(function.name + "()", carried)
+        late.note(machine, result, function, call)
+        return (result,)
     if "cached" in function.marks and key in machine.results:
         return machine.results[key]
     if len(machine.frames) > _DEEPEST:

@@ -175,7 +175,11 @@ class Machine:
         self.agreed: set[str] = set()
         """Flags about which no ranks differ, since how the process group is started hangs on them, by name."""
         self.wrapped: list[Any] = []
-        """What was wrapped although its class is not known: calls of it are forwards past the wrapper."""
+        """What was wrapped: calls of it are forwards past the wrapper, where its class is not known too."""
+        self.late: dict[int, Any] = {}
+        """By the identity of something unknown: how it was made, see ``late``."""
+        self.due: set[int] = set()
+        """Functions to be walked whatever they hold, since what they make is handed a model."""
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
         self.evaluate: Callable[[Expression], Value]
         self.walk: Callable[[list[Statement]], Outcome]

@@ -9,7 +9,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import AGGREGATE, MODULE, REPORTS
-from validate_ddp.interpreter.objects import Batch, Container, List, Reduced, Rooted, Summed
+from validate_ddp.interpreter.objects import Agreed, Batch, Container, List, Output, Reduced, Rooted, Summed
 from validate_ddp.interpreter.values import (
     Instance,
     Opaque,
@@ -41,11 +41,20 @@ def _is_of_batches(carries: tuple[Any, ...]) -> bool:
 def marked(value: Value, mark: Summed | Reduced) -> Value:
     """``value``, where it comes from batches, with a mark on it."""
     return tuple(
-        Opaque(atom.name, merged(mark, *atom.carries))
+        Opaque(atom.name, with_mark(mark, atom.carries))
         if isinstance(atom, Opaque) and mark not in atom.carries and _is_of_batches(atom.carries)
         else atom
         for atom in value
     )
+
+
+def with_mark(mark: Summed | Reduced, carries: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is carried, with a mark before it; after a collective, also which of it that was: all there was then.
+
+    Marks stand before what they are about, so that where too much is carried that goes first.
+    """
+    of = tuple(part for part in carries if isinstance(part, Output)) if mark is REDUCED else ()
+    return merged(mark, Agreed(_NOWHERE, of=of), *carries) if of else merged(mark, *carries)
 
 
 def with_item(holder: Value, value: Value) -> Value:
@@ -68,12 +77,26 @@ def aggregated(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
     return carries
 
 
-def reduced(call: Call, carries: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What comes out of a collective carries, whose arguments it may have changed in place."""
+def reduced(call: Call, carries: tuple[Any, ...], *, in_place: bool = True) -> tuple[Any, ...]:
+    """What comes out of a collective carries, whose arguments it may have changed in place.
+
+    Where it surely has not, they are marked all the same, as what stands for the result; but they are still each
+    rank's own.
+    """
     for atom in _held(call.given):
-        if isinstance(atom, Opaque) and REDUCED not in atom.carries and _is_of_batches(atom.carries):
-            atom.carries = merged(REDUCED, *atom.carries)
-    return merged(REDUCED, *carries) if _is_of_batches(carries) else carries
+        if isinstance(atom, Opaque) and _is_of_batches(atom.carries):
+            if in_place and not is_agreed(atom.carries):
+                atom.carries = with_mark(REDUCED, atom.carries)
+            elif REDUCED not in atom.carries:
+                atom.carries = merged(REDUCED, *atom.carries)
+    return with_mark(REDUCED, carries) if _is_of_batches(carries) else carries
+
+
+def is_agreed(carries: tuple[Any, ...]) -> bool:
+    """Whether every output of a model that went into it has been through a collective, or none did but batches have."""
+    agreed = {id(output) for part in carries if isinstance(part, Agreed) for output in part.of}
+    own = [part for part in carries if isinstance(part, Output) and id(part) not in agreed]
+    return REDUCED in carries and not own
 
 
 def items_reduced(machine: Machine, call: Call) -> None:
@@ -87,7 +110,7 @@ def items_reduced(machine: Machine, call: Call) -> None:
                 items = [atom for atom in _held((holder,)) if isinstance(atom, Opaque) and _is_of_batches(atom.carries)]
                 if all(id(part) in given for item in items for part in item.carries):
                     for item in items:
-                        item.carries = merged(REDUCED, *item.carries)
+                        item.carries = with_mark(REDUCED, item.carries)
 
 
 def put_together(call: Call, value: Value) -> Value:
@@ -121,7 +144,7 @@ def taken_in(machine: Machine, holder: Any, carries: tuple[Any, ...], mark: Summ
         return
     if any(isinstance(base, Symbol) and MODULE.matches(base.last) for base in holder.cls.lineage()):
         return  # a model forgets
-    given = (Opaque("", merged(mark, *carries)),)
+    given = (Opaque("", with_mark(mark, carries)),)
     machine.write(holder.fields, "*given", join(holder.fields.get("*given", ()), given))
 
 

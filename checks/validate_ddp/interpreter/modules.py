@@ -45,6 +45,8 @@ class Library:
         self.finder = Finder(summaries, entry)
         self._keys: set[str] = set(words)
         self._known_files: set[str] = set()
+        self._left: dict[str, tuple[Module, str]] = {}
+        """Names of files that are not followed, by what stands for them."""
 
     def module(self, file: str) -> Module:
         """The module in ``file``, which must exist."""
@@ -214,7 +216,9 @@ class Library:
         """``module.name``: a name of its top level, or a module in its package."""
         if self.summaries.is_file(module.file):
             if module.state == "new" and not self._follows(module.file):
-                return (Symbol(f"{_dotted(module)}.{name}"),)
+                symbol = Symbol(f"{_dotted(module)}.{name}")
+                self._left.setdefault(symbol.name, (module, name))
+                return (symbol,)
             self.load(machine, module)
         if module.scope.names.get(name, _RESOLVING) is not _RESOLVING:
             return self.forced(machine, module.scope.names, name)
@@ -225,6 +229,14 @@ class Library:
         if found is not None:
             return found
         return (Symbol(f"{_dotted(module)}.{name}"),) if module.state != "loading" else (Opaque(name),)
+
+    def followed(self, machine: Machine, name: str) -> Value:
+        """What stands in a file that was not followed, under the dotted name that stood for it so far."""
+        module, member = self._left.get(name, (None, ""))
+        if module is None:
+            return ()
+        self.load(machine, module)
+        return self.member(machine, module, member)
 
     def _gathered(self, machine: Machine, package: Module, name: str) -> Value | None:
         """A name that the missing ``__init__`` of a folder would import from one of its modules."""

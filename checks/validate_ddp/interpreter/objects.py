@@ -243,6 +243,16 @@ class Rooted(Object):
     __slots__ = ()
 
 
+class Agreed(Object):
+    """Mark: what of it a collective put together. of: the outputs that went through it, beside which there are others.
+
+    A loss divided by a count of all ranks has been through no collective itself.
+    """
+
+    __slots__ = ()
+    of: tuple[Output, ...] = part()
+
+
 class Shuffled(Object):
     """Mark: in an order which a generator, or the hashes of a set, gave."""
 

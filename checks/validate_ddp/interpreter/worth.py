@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import gradients, registering
+from validate_ddp.interpreter import gradients, late, registering
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Batch, Container, Options
@@ -44,6 +44,8 @@ def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
     if machine.library.interesting(function.module, node.words):
         return True
     if machine.registering or registering.is_registry(machine, function.bound):
+        return True
+    if id(node) in machine.due or late.is_handed(machine, call.given) or late.is_holding(machine, function):
         return True
     return _is_notable(machine, call) or any(registering.is_registry(machine, atom) for atom in bare(call.given))
 

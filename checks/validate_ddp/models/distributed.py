@@ -26,7 +26,6 @@ from validate_ddp.interpreter.values import (
     carried_by,
     constant,
     is_none,
-    merged,
 )
 from validate_ddp.models import uses
 from validate_ddp.models.meshes import none_for_default
@@ -67,7 +66,7 @@ def collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
         _share(machine, call)
     carries = carried_by(call.given)
     if symbol.name.startswith("horovod") and not symbol.last.endswith("_"):
-        carries = merged(metrics.REDUCED, *carries)  # out of place
+        carries = metrics.with_mark(metrics.REDUCED, carries)  # out of place
     elif symbol.last not in ("barrier", "monitored_barrier", "new_group"):
         metrics.items_reduced(machine, call)
         carries = metrics.reduced(call, carries)

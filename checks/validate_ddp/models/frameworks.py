@@ -75,7 +75,8 @@ def _made(launcher: type[Launcher]) -> Model:
 def _collective(machine: Machine, symbol: Symbol, call: Call) -> Value:
     dropped = _lost(machine, symbol.last, call)
     machine.record(facts.Collective(symbol.last, arguments=call.given, function=(symbol,), dropped=dropped), call.site)
-    return (Opaque(symbol.last + "()", metrics.reduced(call, _collected(machine, symbol.last, call))),)
+    carries = metrics.reduced(call, _collected(machine, symbol.last, call), in_place=symbol.last not in _OUT_OF_PLACE)
+    return (Opaque(symbol.last + "()", carries),)
 
 
 def _collected(machine: Machine, name: str, call: Call) -> tuple[Any, ...]:
@@ -138,7 +139,8 @@ def _collect(machine: Machine, launcher: Launcher, call: Call) -> Value:
     name = call.name
     dropped = _lost(machine, name, call)
     machine.record(facts.Collective(name, arguments=call.given, launcher=(launcher,), dropped=dropped), call.site)
-    return (Opaque(name + "()", metrics.reduced(call, _collected(machine, name, call))),)
+    carries = metrics.reduced(call, _collected(machine, name, call), in_place=name not in _OUT_OF_PLACE)
+    return (Opaque(name + "()", carries),)
 
 
 def _options(machine: Machine, symbol: Symbol, call: Call) -> Value:

@@ -44,9 +44,11 @@ from validate_ddp.interpreter.values import (
 from validate_ddp.models import (
     command_line,
     files,
+    handed,
     meshes,
     networks,
     randomness,
+    tensors,
     unknown,
 )
 
@@ -177,7 +179,10 @@ def _load_state_dict(machine: Machine, atom: Any, called: Call) -> Value:
 def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     """Call a method of something unknown, or something unknown itself."""
     name = called.name
-    if machine.wrapped and not called.receiver and any(atom is held for held in machine.wrapped):
+    made = handed.method_of(machine, atom, called) if machine.late else ()
+    if made:
+        return made
+    if machine.wrapped and _is_wrapped(machine, atom, called):
         return networks.unknown_forward(machine, atom, called)
     handler = machine.registry.method(name)
     if handler is not None and (called.receiver or name in ("backward",)):
@@ -215,12 +220,20 @@ def call_unknown(machine: Machine, atom: Any, called: Call) -> Value:
     if name in ("items", "keys", "values"):  # the results of an evaluation, not its batches
         carries = tuple(part for part in carries if not isinstance(part, Loader))
     if carries:
-        if REDUCING.matches(name) and not (name == "gather" and len(called.args) > 1):  # that one is a tensor's
+        if REDUCING.matches(name) and not tensors.is_of_one(called):
             carries = metrics.reduced(called, carries)
         metrics.report(machine, called)
     if called.keywords and not RANDOM_OPTION.words.isdisjoint(called.keywords):
         carries = randomness.noted(called, carries)
     return (Opaque(full + "()", carries, sameness.of_method(name, atom, called.given)),)
+
+
+def _is_wrapped(machine: Machine, atom: Any, called: Call) -> bool:
+    """Whether a model of unknown class is called that some wrapper holds: it itself, by its name or as a field of its
+    holder, not a method of it."""
+    if type(atom) is not Opaque or any(atom is holder for holder in bare(called.receiver)):
+        return False
+    return any(atom is held for held in machine.wrapped)
 
 
 def _open_path(machine: Machine, atom: Any, called: Call) -> Value | None:

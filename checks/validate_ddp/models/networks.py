@@ -68,7 +68,7 @@ def _wrap(around: type[Wrapper]) -> Model:
         wrapper = around(call.site, **{"inner": inner, "flavour": (Const(flavour),), **options})
         wrap = facts.Wrap(around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
         machine.record(wrap, call.site)
-        machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, Opaque)]
+        machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, (Opaque, Instance))]
         if around is DP:
             machine.record(facts.DataParallel(symbol.last, **wrap.given), call.site)
         if around in (DDP, FSDP):
@@ -93,7 +93,7 @@ def _first(machine: Machine, symbol: Symbol, call: Call) -> Value:
 def _fully_shard(machine: Machine, symbol: Symbol, call: Call) -> Value:
     module = call.value("module") or UNKNOWN
     machine.record(facts.Shard(symbol.last, model=module), call.site)
-    machine.wrapped += [atom for atom in bare(module) if isinstance(atom, Opaque)]
+    machine.wrapped += [atom for atom in bare(module) if isinstance(atom, (Opaque, Instance))]
     return module
 
 

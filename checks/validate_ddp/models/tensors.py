@@ -33,6 +33,19 @@ def _divided(machine: Machine, atom: Any, called: Call) -> Value | None:
     return None
 
 
+def is_of_one(called: Call) -> bool:
+    """Whether a method with the name of a collective is a tensor's own: ``x.gather(1, index)``, ``x.index_reduce_()``.
+
+    A collective gathers what it is given; a tensor gathers along a dimension, by an index.
+    """
+    if called.name in _OF_TENSORS:
+        return True
+    return called.name == "gather" and (len(called.args) > 1 or not _BY_INDEX.isdisjoint(called.keywords))
+
+
+_OF_TENSORS = frozenset("scatter_reduce scatter_reduce_ index_reduce index_reduce_".split())
+_BY_INDEX = frozenset({"dim", "index"})
+
 DECLARED = (
     method("div div_ true_divide true_divide_", _divided, parameters="by=other", fact=facts.Division),
     method(" ".join(gradients.CUTTING_METHODS), _cut),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import calls, facts, metrics, roles, sameness
+from validate_ddp.interpreter import calls, facts, late, metrics, roles, sameness
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import DISTRIBUTED_FLAG
@@ -19,7 +19,7 @@ from validate_ddp.interpreter.values import (
     bare,
     carried_by,
 )
-from validate_ddp.models import meshes, randomness
+from validate_ddp.models import handed, meshes, randomness
 from validate_ddp.source.syntax import Expression, FunctionDef
 from validate_ddp.source.traversal import last_name
 
@@ -39,6 +39,10 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return guessed
     if last in DISTRIBUTED_FLAG.words:
         return (Opaque(symbol.name),)
+    if root == "program" and late.is_handed(machine, call.given):
+        made = handed.function_of(machine, symbol, call)
+        if made:
+            return made
     if SAVES.matches(last):  # it may guard itself: what is saved is known, who saves it is not
         machine.record(facts.Save(symbol.last, object=call.given, role="unresolved"), call.site)
     called_back(machine, call, root)
@@ -51,7 +55,10 @@ def unresolved(machine: Machine, symbol: Symbol, call: Call) -> Value:
                 carries = metrics.reduced(call, carries)
             metrics.report(machine, call)
     alike = sameness.made_of_arguments(symbol.name) and sameness.are_alike(*call.args, *call.keywords.values())
-    return (Opaque(symbol.name + "()", carries, alike),)
+    result = Opaque(symbol.name + "()", carries, alike)
+    if root == "program":
+        late.note(machine, result, symbol, call)
+    return (result,)
 
 
 def called_back(machine: Machine, call: Call, root: str) -> None:

@@ -53,6 +53,7 @@ from validate_ddp.interpreter.values import NONE, bare, constant, reaching
 from validate_ddp.record.draws import drawn_by_all, seed_before
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Note, Observation, Seen, Well
+from validate_ddp.rules import together
 from validate_ddp.rules.augmenting import Augmentation, augmentations, is_alike, seeds_of_workers
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.source import syntax
@@ -127,6 +128,17 @@ VALID = (
 
     set_seed(0, device_specific=True)
     train_with_noise(loader_of(Data()))
+    """,
+    """
+    # What is put together is a number to be logged: the ranks train models of their own.
+    def train_apart(model, loader):
+        for batch in loader:
+            loss = model(batch).sum()
+            loss.backward()
+            dist.all_reduce(loss.data)
+
+    torch.manual_seed(0)
+    train_apart(nn.Linear(1, 1), loader_of(Cropped()))
     """,
     """
     torch.manual_seed(0)
@@ -207,6 +219,17 @@ INVALID = (
     for step in range(10):
         steps = torch.randint(0, 1000, (16,))
         accelerator.backward(model(torch.ones(16, 4) * steps[:, None]).sum())
+    """,
+    """
+    def train_by_hand(model, loader):
+        for batch in loader:
+            model(batch).sum().backward()
+            for parameter in model.parameters():
+                grads = [torch.zeros_like(parameter.grad) for _ in range(dist.get_world_size())]
+                dist.all_gather(grads, parameter.grad)
+
+    torch.manual_seed(0)  # expect
+    train_by_hand(nn.Linear(1, 1), loader_of(Cropped()))
     """,
 )
 _LIBRARIES = ("torch", "accelerate", "transformers", "diffusers", "lhotse")
@@ -292,8 +315,7 @@ def _of_workers(program: Program) -> _Found:
 def _trains_on_many(program: Program) -> bool:
     if not program.complete or not program.is_distributed or not program.facts(facts.Backward):
         return False
-    names = {fact.name for fact in program.facts(facts.Wrap, facts.Launch)}
-    return not names.isdisjoint(("ddp", "fsdp", "engine", "prepare", "accelerator", "fabric", "horovod"))
+    return together.is_training(program)
 
 
 def _is_of_ranks(program: Program, fact: Fact) -> bool:

@@ -46,6 +46,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.samples import read_apart
 from validate_ddp.record.updates import agree, differing, wrapped_steps
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
+from validate_ddp.rules import together
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Forward
@@ -77,6 +78,22 @@ VALID = (
     print(ddp.module(torch.ones(2, 4)))
     """,
     """
+    class Trainer:
+        def __init__(self, model):
+            self.raw = model
+            self.model = DDP(model)
+
+        def step(self, x):
+            self.model(x).sum().backward()
+            self.raw.eval()
+            with torch.no_grad():
+                print(self.raw(x), self.raw.embed(x))
+
+    from models import build
+
+    Trainer(build()).step(torch.ones(2, 4))
+    """,
+    """
     encoder = torch.nn.Linear(4, 1)
     wrapped = DDP(encoder)
     loss = wrapped(torch.ones(2, 4)).sum() + wrapped.module(torch.ones(2, 4)).sum()
@@ -100,6 +117,19 @@ INVALID = (
         loss.backward()
 
     step(ddp, torch.ones(2, 4))
+    """,
+    """
+    class Trainer:
+        def __init__(self, model):
+            self.raw = model
+            self.model = DDP(model)
+
+        def step(self, x):
+            self.raw(x).sum().backward()  # expect
+
+    from models import build
+
+    Trainer(build()).step(torch.ones(2, 4))
     """,
     """
     encoder = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.ReLU())
@@ -179,7 +209,7 @@ def _models_behind(backward: facts.Backward) -> list[Any]:
 
 def _reduced_by_hand(program: Program) -> bool:
     """Whether gradients go through a collective of the script's own."""
-    return any(
+    return bool(together.averages_by_hand(program)) or any(
         fact.name.startswith(("all_reduce", "allreduce", "reduce", "_all_reduce"))
         for fact in program.facts(facts.Collective)
         if any(GRADIENT.matches(getattr(atom, "name", "")) for atom in fact.arguments)

@@ -49,7 +49,8 @@ from validate_ddp.record.leaving import by_batches, ended, gone
 from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import divergences
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
-from validate_ddp.rules.own_numbers import LEAVE, has_talked, is_of_wrapped, is_within, missed
+from validate_ddp.rules import together
+from validate_ddp.rules.own_numbers import LEAVE, has_talked, is_mixed, is_of_wrapped, is_within, missed
 from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.Exit
@@ -233,6 +234,19 @@ INVALID = (
             model(torch.ones(2, 2)).sum().backward()
             dist.barrier()
     """,
+    """
+    # alone
+    from accelerate import Accelerator
+    from models import build
+
+    accelerator = Accelerator()
+    model = accelerator.prepare(build())
+    for step in range(10):
+        loss = model(torch.ones(2, 2)).sum()
+        if torch.isnan(loss):
+            continue  # expect
+        accelerator.backward(loss)
+    """,
 )
 _JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
 
@@ -243,8 +257,10 @@ def check(program: Program) -> Iterator[Proposal]:
     launching = {loop.serial for launch in program.facts(facts.Launch) for loop in launch.loops}
     meetings = program.facts(*_JOINED)
     sharded = [atom for fact in program.facts(facts.Shard) for atom in bare(fact.model)]
-    wraps = [fact for fact in program.facts(facts.Wrap, facts.Shard) if fact.name != "dp"]
-    surely = any(not fact.hangs_on_unknown for fact in wraps)
+    wraps = together.wrappings(program)
+    by_hand = [] if wraps else together.averages_by_hand(program)
+    awaited = program.facts(facts.Backward) if wraps else by_hand  # a backward by itself waits for nobody
+    surely = any(not fact.hangs_on_unknown for fact in wraps if not isinstance(fact, facts.Preparing))
     reported = set()
     for fact in exits:
         if (
@@ -257,17 +273,19 @@ def check(program: Program) -> Iterator[Proposal]:
             continue  # the launcher ends the job
         if fact.who in PARTIAL:
             waiting = _waited_for(fact, exits, meetings, launching)
-        elif wraps:
-            waiting = missed(fact, meetings, sharded)
         else:
-            continue  # a backward waits for nobody
+            waiting = missed(fact, awaited, sharded)
         if waiting is None:
             continue
         reported.add(fact.site)
         own = fact.who not in PARTIAL
         severity = INFO if _is_open(fact) else ERROR
         if own and (
-            not (surely or is_of_wrapped(fact)) or fact.empty or fact.hangs_on_unknown or has_talked(fact, meetings)
+            not (surely or is_of_wrapped(fact))
+            or fact.empty
+            or fact.hangs_on_unknown
+            or is_mixed(fact)
+            or has_talked(fact, meetings)
         ):
             severity = WARNING
         what = "backward" if isinstance(waiting, facts.Backward) else f"`{waiting.name}`"

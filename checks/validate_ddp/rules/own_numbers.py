@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from validate_ddp.interpreter import facts
+from validate_ddp.interpreter import facts, metrics
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.gradients import TRAINED
 from validate_ddp.interpreter.names_of_training import SHARED
-from validate_ddp.interpreter.objects import Batch, Output, Reduced
+from validate_ddp.interpreter.objects import Batch, Output
 from validate_ddp.interpreter.values import Instance, Site, bare, reaching
 
 LEAVE = ("exit", "quit", "sys.exit", "os._exit")
@@ -20,14 +21,17 @@ def is_within(site: Site, fact: Fact) -> bool:
     return site.path == fact.site.path and site.function == fact.site.function
 
 
-def missed(fact: facts.Exit, meetings: list[Fact], sharded: list[Any]) -> Fact | None:
-    """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs."""
+def missed(fact: facts.Exit, awaited: Sequence[Fact], sharded: list[Any]) -> Fact | None:
+    """What the other ranks go on to after a way out on this rank's own loss, which no collective has made theirs.
+
+    awaited: by what they average gradients: backwards of wrapped models, or collectives of the script's own.
+    """
     if fact.who != "all" or not fact.loops or Flag.JOIN in fact.flags or not _is_own(fact, sharded):
         return None
     serial = fact.loops[-1].serial
     leaves_loop = fact.name in ("break", *LEAVE) or (fact.name == "return" and is_within(fact.loops[-1].site, fact))
-    for other in meetings:
-        if not isinstance(other, facts.Backward) or not any(loop.serial == serial for loop in other.loops):
+    for other in awaited:
+        if not any(loop.serial == serial for loop in other.loops):
             continue
         if fact.name == "skip":
             if other.site.path == fact.site.path and other.site.statement == fact.site.statement:
@@ -42,6 +46,11 @@ def _is_left_out(fact: facts.Exit, other: Fact) -> bool:
     return fact.name != "return" or other.chain[: len(fact.chain)] == fact.chain
 
 
+def is_mixed(fact: facts.Exit) -> bool:
+    """Whether something that a collective was applied to went into it too, as the count that a loss is divided by."""
+    return metrics.REDUCED in reaching(fact.subject)
+
+
 def is_of_wrapped(fact: facts.Exit) -> bool:
     """Whether it is about what a wrapper gave, whose backward every rank has to come to."""
     outputs = [part for part in reaching(fact.subject) if isinstance(part, Output)]
@@ -51,14 +60,14 @@ def is_of_wrapped(fact: facts.Exit) -> bool:
 def _is_own(fact: facts.Exit, sharded: list[Any]) -> bool:
     """Whether the condition is about what this rank alone has made of its batch."""
     parts = reaching(fact.subject)
-    if any(isinstance(part, Reduced) for part in parts) or any(map(SHARED.matches, fact.words.split())):
+    if metrics.is_agreed(parts) or any(map(SHARED.matches, fact.words.split())):
         return False
     if is_of_wrapped(fact):
         return True
     models = [atom for part in parts if isinstance(part, Output) for atom in bare(part.model)]
     if any(atom is model for atom in models for model in sharded if isinstance(atom, Instance)):
         return True
-    return any(isinstance(part, Batch) for part in parts)
+    return metrics.REDUCED not in parts and any(isinstance(part, Batch) for part in parts)
 
 
 def has_talked(fact: facts.Exit, meetings: list[Fact]) -> bool:

@@ -1,0 +1,67 @@
+"""What is looked at only once it meets a model that is trained on several ranks, or a loader.
+
+Most functions and classes that a script imports have no word of distributed training, and are not walked. The training
+step may be in one all the same: ``flow = Flow(net)`` of another file, then ``net = DDP(net)``, then ``flow.loss(x)``.
+So it is kept how such a thing was made, and it is made in earnest when it, or a method of it, is handed a model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from validate_ddp.interpreter.training import Loader, Shell
+from validate_ddp.interpreter.values import Function, Instance, Opaque, Symbol, Value, bare
+from validate_ddp.source import syntax
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.call import Call
+    from validate_ddp.interpreter.machine import Machine
+
+_MOST = 200
+"""So many things made by functions that were not walked are kept in mind; no program seen makes more outside loops."""
+
+
+class Made:
+    """By which function or class of the program, and which call of it, something was made without a walk.
+
+    real: what it is, once that was ``made``.
+    """
+
+    __slots__ = ("call", "made", "maker", "real", "thing")
+
+    def __init__(self, thing: Opaque, maker: Function | Symbol, call: Call) -> None:
+        self.thing, self.maker, self.call = thing, maker, call
+        self.made = False
+        self.real: Value = ()
+
+
+def note(machine: Machine, thing: Opaque, maker: Function | Symbol, call: Call) -> None:
+    """Keep in mind how something was made, outside any loop: what is made anew in each turn is no part of a trainer."""
+    if machine.loops or len(machine.late) >= _MOST:
+        return
+    if isinstance(maker, Symbol) or _makes(maker):
+        machine.late[id(thing)] = Made(thing, maker, call)
+
+
+def _makes(function: Function) -> bool:
+    """Whether a function ends by giving back something that it made, as one does that chooses between classes."""
+    if function.bound is not None or not isinstance(function.node, syntax.FunctionDef):
+        return False
+    last = function.node.body[-1] if function.node.body else None
+    return isinstance(last, syntax.Return) and isinstance(last.value, (syntax.Name, syntax.Call))
+
+
+def is_handed(machine: Machine, value: Value) -> bool:
+    """Whether a loader or a model that is trained on several ranks, wrapped or the one inside, is among the values."""
+    return any(
+        isinstance(atom, (Shell, Loader)) or any(atom is held for held in machine.wrapped) for atom in bare(value)
+    )
+
+
+def is_holding(machine: Machine, function: Function) -> bool:
+    """Whether a method speaks of a field of its object that holds such a model."""
+    holder = function.bound
+    if not isinstance(holder, Instance):
+        return False
+    words = function.node.words if isinstance(function.node, syntax.FunctionDef) else ()
+    return any(is_handed(machine, holder.fields[word]) for word in words if word in holder.fields)
