@@ -7,12 +7,12 @@ from typing import Any
 from validate_ddp.interpreter import (
     attributes,
     calls,
+    classes,
     conditions,
     configuration,
     drawing,
     gradients,
     iteration,
-    lacking,
     lengths,
     records,
 )
@@ -107,7 +107,7 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return TRUE
     if name == "set_epoch" and any(isinstance(atom, Sampler) for atom in atoms):
         return TRUE
-    if isinstance(name, str) and atoms and all(lacking.lacks_method(machine, atom, name) for atom in atoms):
+    if isinstance(name, str) and atoms and all(classes.lacks_method(machine, atom, name) for atom in atoms):
         return FALSE
     return (Opaque("", (), is_alike(call.argument(0))),)
 

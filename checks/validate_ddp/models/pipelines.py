@@ -26,7 +26,7 @@ def _run(machine: Machine, symbol: Symbol, call: Call) -> Value:
             if isinstance(atom, Function):
                 result = join(result, calls.call_values(machine, atom, batches, model))
     if not only_forward:
-        machine.record(facts.Backward(symbol.last, loss=result), call.site)
+        machine.record(facts.Backward("schedule", loss=result), call.site)
     return result
 
 

@@ -184,8 +184,8 @@ _WHAT = {
     "download": "downloads this data at once, to one path: let one rank of each node do it, and the others wait in a "
     "barrier",
     "extract": "unpacks this at once, to one path: let one rank of each node do it, and the others wait in a barrier",
-    "removal": "removes this folder: the others fail with `FileNotFoundError`, or lose what one has made there since; let "
-    "one rank do it, and the others wait in a barrier",
+    "removal": "removes this folder: the others fail with `FileNotFoundError`, or lose what one has made there since; "
+    "let one rank do it, and the others wait in a barrier",
     "folder": "makes this folder: where it is not there yet, the second to come fails with `FileExistsError`; pass "
     "`exist_ok=True`",
 }

@@ -1,4 +1,4 @@
-"""Whether an object of the program surely has no method of a name, which `hasattr` asks."""
+"""Classes of the program: what they are derived from, and which methods their objects surely lack."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.training import Loader
-from validate_ddp.interpreter.values import Class, Instance, Symbol
-from validate_ddp.source.syntax import Attribute, Expression, Name, Subscript
+from validate_ddp.interpreter.values import Class, Instance, Symbol, bare
+from validate_ddp.source.syntax import Attribute, ClassDef, Expression, Name, Subscript
 from validate_ddp.source.traversal import last_name
 
 _EMPTY = frozenset("object Protocol Generic ABC".split())
@@ -16,6 +16,19 @@ _KEEPING = frozenset("dataclass runtime_checkable final".split())
 """Decorators that give it none."""
 _OPEN = frozenset("__getattr__ __getattribute__ __dict__ setattr vars".split())
 """Words of a class whose objects may have what nobody spells out."""
+
+
+def bases_of(machine: Machine, node: ClassDef) -> list[Any]:
+    """The classes and names of libraries that a class is derived from: `Source[T]` is the class `Source`."""
+    found: list[Any] = []
+    for base in node.bases:
+        known = _classes(machine, base)
+        found += known or (_classes(machine, base.value) if isinstance(base, Subscript) else [])
+    return found
+
+
+def _classes(machine: Machine, node: Expression) -> list[Any]:
+    return [atom for atom in bare(machine.evaluate(node)) if isinstance(atom, (Class, Symbol))]
 
 
 def lacks_method(machine: Machine, atom: Any, name: str) -> bool:
@@ -42,7 +55,9 @@ def _is_without(base: Any, name: str) -> bool:
         return False  # what one of them is, is not known
     if any(_last(each) not in _KEEPING for each in base.node.decorator_list):
         return False
-    return name not in base.members and _OPEN.union((name, f'"{name}')).isdisjoint(base.node.words)
+    if not _OPEN.isdisjoint(base.members) or name in base.members:
+        return False
+    return _OPEN.union((name, f'"{name}')).isdisjoint(base.node.words)
 
 
 def _last(node: Expression) -> str:
