@@ -9,7 +9,18 @@ from validate_ddp.interpreter.attributes import bound
 from validate_ddp.interpreter.iteration import loaders
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Batch, Enumerate, Generator, Iterator, Zip
-from validate_ddp.interpreter.values import Function, Instance, OnRanks, Site, Value, bare, join, on_ranks, reaching
+from validate_ddp.interpreter.values import (
+    Function,
+    Instance,
+    OnRanks,
+    Site,
+    Value,
+    bare,
+    join,
+    on_ranks,
+    reaching,
+    unmarked,
+)
 
 _OWN = (Enumerate, Zip)
 """What draws from the objects that it was given."""
@@ -22,7 +33,7 @@ def opened(machine: Machine, value: Value, depth: int = 0) -> Value:
         return value
     result: Value = ()
     for atom in value:
-        inner = atom.atom if isinstance(atom, OnRanks) else atom
+        inner: Any = unmarked(atom)
         found: Value = (inner,)
         if _is_own(inner):
             found = _given(machine, inner, depth)
