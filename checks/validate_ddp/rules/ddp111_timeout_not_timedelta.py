@@ -130,7 +130,7 @@ def _of_days(program: Program) -> Iterator[Proposal]:
     for fact in program.facts(facts.ProcessGroup, facts.Collective):
         spans = [part for part in reaching(fact.timeout) if isinstance(part, Days)]
         days = constant(spans[0].count) if len(spans) == 1 and len(fact.timeout) == 1 else None
-        if type(days) in (int, float) and days >= _NEVER:
+        if isinstance(days, (int, float)) and days >= _NEVER:
             yield propose(
                 program,
                 fact,
