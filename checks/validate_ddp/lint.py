@@ -63,8 +63,9 @@ def check(
 
     survivors = kept(files, summaries)
     scripts = entries(survivors, summaries)
-    proposals = _propose(scripts, survivors, summaries, settings, on_progress)
-    proposals += launches.of_python(files, summaries, settings.enabled())
+    proposals, reached = _propose(scripts, survivors, summaries, settings, on_progress)
+    held = dict.fromkeys([*files, *sorted(reached)])  # what an imported module sets counts as what it calls
+    proposals += launches.of_python(held, summaries, settings.enabled())
     findings = [*problems, *_findings(proposals, files, settings, summaries)]
     codes = {file: settings.enabled() - settings.ignored_in(summaries.shown(file)) for file in started}
     findings += launches.check(launched, summaries, codes)
@@ -156,8 +157,8 @@ def _judged(problem: Any, file: str, summaries: Summaries) -> Any:
 
 def _propose(
     scripts: list[str], survivors: list[str], summaries: Summaries, settings: Settings, on_progress: Progress | None
-) -> list[Proposal]:
-    """What the rules propose for these scripts, and for the survivors that none of them reaches."""
+) -> tuple[list[Proposal], set[str]]:
+    """What the rules propose for these scripts, and for the survivors that none of them reaches; the files reached."""
     from validate_ddp.scripts import propose
 
     found: list[Proposal] = []
@@ -173,7 +174,7 @@ def _propose(
                 on_progress(done, len(survivors))
         reached.update(pending)
         pending = [file for file in survivors if file not in reached][:1]
-    return found
+    return found, reached
 
 
 def _findings(proposals: list[Proposal], files: list[str], settings: Settings, summaries: Summaries) -> list[Finding]:

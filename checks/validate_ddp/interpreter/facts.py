@@ -218,7 +218,8 @@ class Forward(Fact):
 
 
 class Backward(Fact):
-    """Gradients are computed; named ``engine`` where an engine does more than that."""
+    """Gradients are computed; named ``engine`` where an engine does more than that, ``schedule`` where a pipeline's
+    schedule does it, whose ranks may be parts of one model."""
 
     loss: Value
     launcher: tuple[training.Launcher, ...] = ()

@@ -13,7 +13,7 @@ class Preparation(Fact, untold="what"):
     """What training reads, or the folder it writes to, is put on disk."""
 
     path: Value = ()
-    what: Literal["download", "extract", "folder"]
+    what: Literal["download", "extract", "folder", "removal"]
 
 
 class Order(Fact, untold="library splits"):

@@ -10,8 +10,10 @@ from typing import Any
 from validate_ddp.interpreter.vocabulary import LIBRARIES
 
 _HIGHEST = 4
-"""Folders above a script in which its imports are looked for, unless a mark of the project ends the search earlier. Not
-said: a module that is not found is taken for a library, as any other that is not there."""
+"""Folders, the script's own and those above it, in which its imports are looked for where no mark tells the project's
+root. Not said: a module that is not found is taken for a library, as any other that is not there."""
+_FARTHEST = 12
+"""So many folders up, the project's root is looked for by its marks. Not said: no project is nested that deep."""
 _MOST_IMPORTS = 600
 """From so many files on, a script is taken to reach what matters: that costs a walk and loses nothing."""
 _PROJECT_MARKS = (".git", "pyproject.toml", "setup.py")
@@ -135,20 +137,27 @@ class Finder:
 
 def search_roots(file: str, summaries: Any) -> list[str]:
     """Folders in which absolute imports of ``file`` may lie: its own, then those above it up to the project's root."""
-    folder = os.path.dirname(file)
     roots = []
-    for _ in range(_HIGHEST):
+    for folder in _up_to_root(os.path.dirname(file), summaries):
         roots.append(folder)
         source = os.path.join(folder, "src")
         if summaries.is_folder(source):
             roots.append(source)
+    return roots
+
+
+def _up_to_root(folder: str, summaries: Any) -> list[str]:
+    """The folder and those above it up to the one with a project's mark; a few where none is found."""
+    folders: list[str] = []
+    while len(folders) < _FARTHEST:
+        folders.append(folder)
         if not summaries.listed(folder).isdisjoint(_PROJECT_MARKS):
-            break
+            return folders
         parent = os.path.dirname(folder)
         if parent == folder:
             break
         folder = parent
-    return roots
+    return folders[:_HIGHEST]
 
 
 def existing(base: str, parts: list[str], summaries: Any) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import binding, conditions, facts, iteration, ranks
+from validate_ddp.interpreter import binding, conditions, drawing, facts, iteration, ranks
 from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
 from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
@@ -22,10 +22,13 @@ def _loop_outcome(machine: Machine, inside: Outcome) -> Outcome:
 
 def walk_for(machine: Machine, node: For) -> Outcome:
     target, body = node.target, node.body
-    value = machine.evaluate(node.iter)
+    given = machine.evaluate(node.iter)
+    value = drawing.opened(machine, given)
     machine.activations += 1
     machine.open()
     iteration.note(machine, value, machine.site(node.span), "for", machine.activations)
+    if value is not given:
+        drawing.note(machine, value, machine.site(node.span), "for", machine.activations)
     counts, once = iteration.counting(node.iter, value)
     name = target.id if isinstance(target, Name) else ""
     loop = Loop(machine.site(node.span), name, counts, once, machine.activations)

@@ -177,6 +177,13 @@ class Enumerate(Object):
     inner: Value = part()
 
 
+class Days(Object):
+    """Mark: ``timedelta(90)``, whose first argument counts days and was given without its name."""
+
+    __slots__ = ()
+    count: Value = part()
+
+
 class Iterator(Holder):
     """``iter(loader)``: the batches that it gives, under ``*``."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from validate_ddp.interpreter import (
     binding,
+    classes,
     conditions,
     contexts,
     exits,
@@ -30,7 +31,6 @@ from validate_ddp.interpreter.values import (
     Lazy,
     Opaque,
     RankTest,
-    Symbol,
     Value,
     bare,
     carried_by,
@@ -322,9 +322,8 @@ def _define(machine: Machine, node: syntax.FunctionDef) -> Outcome:
 def _class(machine: Machine, node: syntax.ClassDef) -> Outcome:
     if _put_off(machine, node):
         return RUNS_ON
-    bases = [atom for base in node.bases for atom in bare(machine.evaluate(base)) if isinstance(atom, (Class, Symbol))]
     members: dict[str, Value] = {}
-    defined = Class(machine.frame.module, node, members, bases)
+    defined = Class(machine.frame.module, node, members, classes.bases_of(machine, node))
     machine.made.append(defined)
     scope = machine.frame.scope
     machine.frame.scope = Scope(members, scope)

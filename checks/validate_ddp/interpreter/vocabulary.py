@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validate_ddp.interpreter import names
+from validate_ddp.interpreter import names, names_of_training
 
 COLLECTIVES = frozenset(
     """all_reduce all_gather all_gather_into_tensor all_gather_object all_gather_coalesced all_reduce_coalesced
@@ -74,6 +74,7 @@ KEYS = (
     | names.MAIN_PROCESS.words
     | names.LOCAL_MAIN_PROCESS.words
     | names.DISTRIBUTED_FLAG.words
+    | names_of_training.RANDOM_OPTION.words
     | frozenset(RANK_VARIABLES)
     | WORLD_VARIABLES
     | frozenset(

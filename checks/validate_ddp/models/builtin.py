@@ -7,8 +7,10 @@ from typing import Any
 from validate_ddp.interpreter import (
     attributes,
     calls,
+    classes,
     conditions,
     configuration,
+    drawing,
     gradients,
     iteration,
     lengths,
@@ -19,6 +21,7 @@ from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import DEVICES
 from validate_ddp.interpreter.names_of_training import WRAPPER
 from validate_ddp.interpreter.objects import (
+    Days,
     Dict,
     Enumerate,
     Fields,
@@ -53,6 +56,7 @@ from validate_ddp.interpreter.values import (
     carried_by,
     constant,
     join,
+    merged,
     on_ranks,
     unmarked,
 )
@@ -103,6 +107,8 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
         return TRUE
     if name == "set_epoch" and any(isinstance(atom, Sampler) for atom in atoms):
         return TRUE
+    if isinstance(name, str) and atoms and all(classes.lacks_method(machine, atom, name) for atom in atoms):
+        return FALSE
     return (Opaque("", (), is_alike(call.argument(0))),)
 
 
@@ -182,7 +188,10 @@ def _zip(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _iter(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    value = call.argument(0)
+    given = call.argument(0)
+    value = drawing.opened(machine, given)
+    if value is not given:
+        drawing.note(machine, value, call.site, "iter")
     found = iteration.loaders(value)
     if found:
         iteration.note(machine, value, call.site, "iter")
@@ -191,7 +200,7 @@ def _iter(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 
 def _next(machine: Machine, symbol: Symbol, call: Call) -> Value:
-    return iteration.element(call.argument(0))
+    return drawing.following(machine, call.argument(0)) or iteration.element(call.argument(0))
 
 
 def _list(machine: Machine, symbol: Symbol, call: Call) -> Value:
@@ -273,6 +282,11 @@ def _getenv(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return attributes.environment(machine, call.value("key"), constant(default) not in (..., None))
 
 
+def _time_span(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    held = (Days(call.site, count=call.value("count")),) if call.value("count") else ()
+    return (Opaque("datetime.timedelta()", merged(*held, *carried_by(call.given)), is_alike(call.given)),)
+
+
 def _namespace(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Namespace(call.site, dict(call.keywords)),)
 
@@ -338,6 +352,7 @@ DECLARED = (
     api("os.getenv os.environ.get os.environ.pop", _getenv, parameters="key= default"),
     api("os.environ.setdefault", _set_default),
     api("functools.wraps", result=(Symbol("functools.wrapper"),)),
+    api("datetime.timedelta", _time_span, parameters="count="),
     api("argparse.Namespace types.SimpleNamespace", _namespace),
     api(model=_range, where=lambda name: _is_bar(name) and name.endswith("trange")),
     api(where=_is_bar, parameters="iterable", result="iterable"),

@@ -34,6 +34,14 @@ def _made(machine: Machine, name: str, path: Value, call: Call) -> None:
         machine.record(facts.Preparation(name, path=path, what="folder"), call.site)
 
 
+def _removed(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """A folder that goes with all that is in it; who minds no error does not mind either that another was first."""
+    ignored = call.value("ignore_errors")
+    if (not ignored or constant(ignored) is False) and not call.value("onerror") and not call.open:
+        machine.record(facts.Preparation(symbol.last, path=call.value("path"), what="removal"), call.site)
+    return NONE
+
+
 def _is_dataset(name: str) -> bool:
     """Whether it is a data set of a library that downloads it itself, with nothing that keeps ranks apart."""
     return name.startswith(_DATASETS) and name.rpartition(".")[2][:1].isupper()
@@ -67,6 +75,7 @@ DECLARED = (
     _fetching("wget.download", "url path=out"),
     _fetching("torchvision.datasets.utils.download_url", "url path=root"),
     _fetching("torchvision.datasets.utils.download_and_extract_archive", "url path=download_root"),
+    api("shutil.rmtree", _removed, parameters="path ignore_errors onerror=onerror=onexc", fact=facts.Preparation),
     api("shutil.unpack_archive", parameters="filename path=extract_dir", fact=facts.Preparation, what="extract"),
     api(
         "torchvision.datasets.utils.extract_archive",

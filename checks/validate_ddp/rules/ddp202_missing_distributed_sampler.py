@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from validate_ddp.findings import ERROR, Edit, Fix, Proposal
+from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names_of_training import ITERABLE, STREAM
@@ -59,7 +59,7 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Loader
-SEVERITIES = (ERROR,)
+SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "unsafe"
 TELLING = Telling("no sample read by two ranks", once=True)
@@ -139,6 +139,7 @@ def check(program: Program) -> Iterator[Proposal]:
     if any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed)):
         return  # each rank draws its own stream
     trained = _training_inputs(program)
+    in_parts = any(fact.name == "schedule" for fact in program.facts(facts.Backward))  # those of one model share data
     reported: set[Any] = set()
     for fact in program.facts(facts.Loader):
         loader = fact.loader[0]
@@ -150,7 +151,7 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact,
-            ERROR,
+            WARNING if in_parts else ERROR,
             "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
             evidence=[*evidence, place(forward.site, "and trained on it here")],
             fix=_fix(program, fact),

@@ -1,14 +1,15 @@
-"""Every rank downloads or unpacks the data, or makes the folder, all at once and to one path.
+"""Every rank downloads or unpacks the data, or makes or removes the folder, all at once and to one path.
 
 ## What it does
 Looks for data sets with `download=True`, downloads to a path and unpacking of archives that every rank comes to at the
-same time, and for folders that every rank makes without `exist_ok=True`.
+same time, for folders that every rank makes without `exist_ok=True`, and for folders that every rank removes.
 
 ## Why is this bad?
 On a machine that has the data nothing happens. On a new one all ranks see that the files are not there, write to the
 same ones together, and read what another has written half: a checksum that fails, an archive that ends too early, or a
 data set with broken files. Of ranks that ask whether a folder is there and then make it, the second to come fails with
-`FileExistsError`, and the job ends.
+`FileExistsError`, and the job ends. Of ranks that remove one folder together, all but the first fail with
+`FileNotFoundError`; or a late one takes away what another has made there since.
 
 Downloads through the caches of Hugging Face or `torch.hub` are locked, or moved to their place when they are complete.
 
@@ -116,6 +117,16 @@ VALID = (
         os.makedirs(folder)  # is there: the writer has made it
     """,
     """
+    import shutil
+
+    if dist.get_rank() == 0:
+        shutil.rmtree("runs")
+    dist.barrier()
+    shutil.rmtree("old", ignore_errors=True)
+    shutil.rmtree(f"out/{dist.get_rank()}")
+    shutil.rmtree(tempfile.mkdtemp())
+    """,
+    """
     data = datasets.ImageFolder("data")
     model = torch.hub.load("pytorch/vision", "resnet18")
     state = torch.hub.load_state_dict_from_url("https://example.com/weights.pt")
@@ -160,12 +171,21 @@ INVALID = (
         with tarfile.open("data.tar") as archive:
             archive.extractall("data")  # expect
     """,
+    """
+    import shutil
+
+    folder = Path("runs") / "last"
+    if folder.exists():
+        shutil.rmtree(folder)  # expect
+    """,
 )
 
 _WHAT = {
     "download": "downloads this data at once, to one path: let one rank of each node do it, and the others wait in a "
     "barrier",
     "extract": "unpacks this at once, to one path: let one rank of each node do it, and the others wait in a barrier",
+    "removal": "removes this folder: the others fail with `FileNotFoundError`, or lose what one has made there since; "
+    "let one rank do it, and the others wait in a barrier",
     "folder": "makes this folder: where it is not there yet, the second to come fails with `FileExistsError`; pass "
     "`exist_ok=True`",
 }

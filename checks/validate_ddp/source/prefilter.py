@@ -27,6 +27,7 @@ _SIGNS = (
     b"detectron2.utils",
     b"mmengine.dist",
     b"mmcv.runner",
+    b"megatron",
 )
 """A file that has to do with several processes holds one of these, the commonest first; ``rank`` covers get_rank,
 local_rank and is_rank_zero, ``distributed`` covers most else."""

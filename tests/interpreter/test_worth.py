@@ -1,0 +1,96 @@
+"""What is walked at all: functions of one telling word, imports far above a script, schedules of libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HEAD = "import os\nimport torch\nimport torch.distributed as dist\n"
+START = 'dist.init_process_group("nccl")\ntorch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\nmodel = torch.nn.Linear(2, 2)\n'
+END = "dist.destroy_process_group()\n"
+SAVE = 'import torch\n\n\ndef save(model, path="m.pt"):\n    torch.save(model.state_dict(), path)\n'
+AUGMENTS = """
+import torch.distributed
+from elsewhere import make_transform
+
+def build(train):
+    if train:
+        transform = make_transform(size=224, color_jitter=0.4, re_prob=0.25)
+        return transform
+    steps = []
+    steps.append("resize")
+    return steps
+"""
+TRAINS = """
+from data import build
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import ImageFolder
+
+torch.manual_seed(3)
+model = DDP(model.cuda())
+images = ImageFolder("data", transform=build(True))
+sampler = DistributedSampler(images)
+loader = DataLoader(images, sampler=sampler)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for batch in loader:
+        model(batch).sum().backward()
+"""
+
+
+def test_a_function_is_walked_whose_only_word_is_an_option_that_augments(lint: Any) -> None:
+    lint.write({"data.py": AUGMENTS, "train.py": HEAD + START + TRAINS + END})
+    assert "DDP205" in lint.run("train.py").codes
+
+
+@pytest.mark.parametrize("mark", ["pyproject.toml", "setup.py", ""])
+def test_imports_are_looked_for_up_to_the_projects_root(mark: str, lint: Any) -> None:
+    folder = "recipes/speech/self-supervised/large/base"
+    script = HEAD + START + "from engine import save\nsave(model)\n" + END
+    lint.write({"engine.py": SAVE, f"{folder}/train.py": script, **({mark: ""} if mark else {})})
+    found = [finding.code for finding in lint.run(f"{folder}/train.py")]
+    assert found == (["DDP502"] if mark else [])
+
+
+SCHEDULE = """
+from megatron.core.distributed import DistributedDataParallel
+from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from torch.utils.data import DataLoader, DistributedSampler
+
+def step(batches, model):
+    return model(next(batches)["tokens"]), print
+
+model = DistributedDataParallel(None, None, model.cuda())
+batches = iter(DataLoader(torch.ones(64, 2), {sampler}))
+run = get_forward_backward_func()
+for turn in range(5):
+    run(forward_step_func=step, data_iterator=batches, model=model, forward_only={only})
+"""
+
+
+@pytest.mark.parametrize(
+    ("sampler", "only", "expected"),
+    [
+        ("shuffle=True", "False", {"DDP202"}),
+        ("shuffle=True", "True", set()),
+        ("sampler=DistributedSampler(torch.ones(64, 2), shuffle=False)", "False", set()),
+    ],
+)
+def test_a_schedule_of_megatron_trains_on_what_its_iterator_gives(
+    sampler: str, only: str, expected: set[str], lint: Any
+) -> None:
+    script = HEAD + START + SCHEDULE.format(sampler=sampler, only=only) + END
+    assert lint(script).codes & {"DDP202"} == expected
+
+
+def test_a_variable_that_an_imported_module_sets_is_told(lint: Any) -> None:
+    lint.write(
+        {
+            "setup_nccl.py": 'import os\n\n\ndef prepare():\n    os.environ["NCCL_ASYNC_ERROR_HANDLING"] = "1"\n',
+            "train.py": HEAD + "from setup_nccl import prepare\nprepare()\n" + START + END,
+        }
+    )
+    (finding,) = lint.run("train.py").of("DDP108")
+    assert finding.path == "setup_nccl.py"
