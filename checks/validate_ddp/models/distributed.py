@@ -26,6 +26,7 @@ from validate_ddp.interpreter.values import (
     carried_by,
     constant,
     is_none,
+    merged,
 )
 from validate_ddp.models import uses
 from validate_ddp.models.meshes import none_for_default
