@@ -184,6 +184,152 @@ dist.init_process_group("gloo")
 Indexer(Config()).save()
 dist.destroy_process_group()
 """,
+    "an object of rank zero whose stand-in answers on the others": """
+class Log:
+    def __init__(self, folder):
+        self.writer = SummaryWriter(folder)
+
+    def add(self, value, step):
+        self.writer.add_scalar("loss", value, step)
+
+class OnlyIf:
+    def __init__(self, log, speaks):
+        self._log, self._speaks = log, speaks
+
+    @staticmethod
+    def nothing(*args, **kwargs):
+        pass
+
+    def __getattr__(self, name):
+        return getattr(self._log, name) if self._speaks else OnlyIf.nothing
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    log = OnlyIf(Log("runs"), speaks=True)
+else:
+    log = OnlyIf(None, speaks=False)
+for step in range(10):
+    log.add(0.5, step)
+dist.destroy_process_group()
+""",
+    "a data set that is told its rank and passes over the others' samples": """
+class Lines(torch.utils.data.Dataset):
+    def __init__(self, paths, rank=-1, world_size=-1):
+        self._load(paths, rank, world_size)
+
+    def _load(self, paths, rank, world_size):
+        self.lines, counter = [], 0
+        for path in paths:
+            lines, counter = self._read(path, rank, world_size, counter)
+            self.lines.extend(lines)
+
+    def _read(self, path, rank, world_size, counter):
+        lines = []
+        with open(path) as file:
+            for line in file:
+                counter += 1
+                if rank > -1 and not counter % world_size == rank:
+                    continue
+                lines.append(line)
+        return lines, counter
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __getitem__(self, index):
+        return self.lines[index]
+
+def main():
+    lines = Lines(sys.argv[1:], rank=dist.get_rank(), world_size=dist.get_world_size())
+    for batch in DataLoader(lines, sampler=torch.utils.data.RandomSampler(lines), batch_size=2):
+        model(batch).sum().backward()
+
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[local_rank])
+main()
+dist.destroy_process_group()
+""",
+    "a data set of data sets of which each rank reads its files": """
+class One(torch.utils.data.Dataset):
+    def __init__(self, data):
+        self.data = data
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+class Many(torch.utils.data.Dataset):
+    def __init__(self, parts):
+        self.parts = parts
+
+    def __getitem__(self, index):
+        return self.parts[choose(self.parts)][index]
+
+def load(folder, how):
+    files, found = sorted(os.listdir(folder)), []
+    if how == "split":
+        files = files[dist.get_rank() :: dist.get_world_size()]
+    for name in files:
+        found.append(torch.load(name, map_location="cpu"))
+    return torch.cat(found)
+
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[local_rank])
+data = Many({name: One(load(name, os.environ["HOW"])) for name in sys.argv[1:]})
+for batch in DataLoader(data, sampler=torch.utils.data.RandomSampler(data), batch_size=2):
+    model(batch).sum().backward()
+dist.destroy_process_group()
+""",
+    "a download of what none of the names in hand is": """
+PUBLISHED = {"small": "https://a.b/small.pt", "large": "https://a.b/large.pt"}
+
+def find(name):
+    if name in PUBLISHED:
+        with open(os.path.basename(PUBLISHED[name]), "wb") as file:
+            file.write(requests.get(PUBLISHED[name]).content)
+        return os.path.basename(PUBLISHED[name])
+    return name
+
+dist.init_process_group("gloo")
+model = find("weights/tiny.pt" if os.environ.get("TINY") else "weights/small.pt")
+dist.destroy_process_group()
+""",
+    "a field that the script puts into something unknown": """
+def save(path, model):
+    torch.save(model.state_dict(), path)
+
+def train(args, model):
+    if args.saves:
+        save(f"{args.folder}/last.pt", model)
+
+def main(args):
+    args.rank = int(os.environ["RANK"])
+    args.saves = args.folder is not None and args.rank == 0
+    train(args, torch.nn.Linear(2, 2))
+
+dist.init_process_group("gloo")
+main(find_configuration(os.environ["CONFIGURATION"]))
+dist.destroy_process_group()
+""",
+    "processes that prepare data": """
+import multiprocessing
+
+def prepare(files, number):
+    with open("part.bin", "wb") as file:
+        for name in files:
+            file.write(open(name, "rb").read())
+
+def main():
+    for number, files in enumerate(split(os.listdir("."))):
+        process = multiprocessing.Process(target=prepare, args=(files, number))
+        process.start()
+
+if __name__ == "__main__":
+    main()
+""",
 }
 
 

@@ -74,12 +74,21 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
     if isinstance(atom, Opaque):
         carries = gradients.cut_parts(atom.carries) if name in gradients.CUTTING_ATTRIBUTES else atom.carries
         found = roles.suggested(f"{atom.name}.{name}" if atom.name else name, carries, atom.alike)
-        return join(machine.settings[name], found) if atom.alike and name in machine.settings else found
+        return join(machine.settings.get(setting(atom, name), ()), found)
     if isinstance(atom, Function) and name == "__name__":
         return (Const(atom.name),)
     if isinstance(atom, Function):
         return roles.suggested(f"{atom.name}.{name}")  # `rank_zero_only.rank`, which a launcher sets
     return (Opaque(name, carried_by((atom,))),)
+
+
+def setting(atom: Opaque, name: str) -> str:
+    """Under which name a field that was put into something unknown is kept.
+
+    A configuration is read from many places, and its fields are known by their names alone; of what else is not known,
+    by the very object, which functions hand on.
+    """
+    return name if atom.alike else f"{name} of {id(atom)}"
 
 
 def _is_classmethod(member: Value) -> bool:

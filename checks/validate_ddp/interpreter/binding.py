@@ -5,7 +5,7 @@ from __future__ import annotations
 from validate_ddp.interpreter import attributes, configuration, facts, gradients, iteration, records, roles, vocabulary
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.objects import Fields, List, Mapping, Sequence
-from validate_ddp.interpreter.sameness import is_alike
+from validate_ddp.interpreter.sameness import hangs_on_rank, is_alike
 from validate_ddp.interpreter.training import Layer, Sampler
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -46,8 +46,8 @@ def assign(machine: Machine, target: Expression, value: Value, written: bool = T
                 machine.write(atom.members, target.attr, value)
             elif id(atom) in machine.late:  # it is no longer as it was made, by which it would be known
                 del machine.late[id(atom)]
-            elif isinstance(atom, Opaque) and atom.alike and not is_alike(value):
-                machine.write(machine.settings, target.attr, value)
+            elif isinstance(atom, Opaque) and (not is_alike(value) if atom.alike else hangs_on_rank(value)):
+                machine.write(machine.settings, attributes.setting(atom, target.attr), value)
             elif isinstance(atom, Symbol):  # a field of a configuration object whose file is not there
                 machine.write(machine.environment, f"{atom.name}.{target.attr}", roles.named(target.attr, value))
     elif isinstance(target, Subscript):

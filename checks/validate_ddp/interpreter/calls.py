@@ -207,6 +207,7 @@ def call_values(machine: Machine, function: Any, *args: Value, **keywords: Value
 
 def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
     instance = Instance(cls, call.site)
+    machine.bear(instance.fields)
     machine.made.append(instance)
     for base in cls.lineage():
         if isinstance(base, Symbol):

@@ -9,7 +9,7 @@ from validate_ddp.interpreter import metrics, premise, ranks, roles, sameness, v
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import DEVICE_NUMBER
-from validate_ddp.interpreter.objects import Container, Sequence
+from validate_ddp.interpreter.objects import Container, Dict, Sequence
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import (
     Class,
@@ -265,10 +265,16 @@ def _compared(left: Value, operator: str, right: Value) -> Truth:
                 return atom if other is (operator in ("Eq", "Is")) else negated(atom)
     if operator in ("In", "NotIn"):
         for atom in right_atoms:
-            if isinstance(atom, Sequence) and "*" not in atom.fields:
+            if "*" in getattr(atom, "fields", "*"):
+                continue
+            members: list[Any] = []
+            if isinstance(atom, Sequence):
                 members = [constant(item) for item in atom.fields.values()]
-                if constant(left) is not ... and ... not in members:
-                    return (constant(left) in members) is (operator == "In")
+            elif type(atom) is Dict and all(isinstance(_value(other), str) for other in left_atoms):
+                members = list(atom.fields)
+            held = {_value(other) in members for other in left_atoms}
+            if members and ... not in members and len(held) == 1 and all(isinstance(at, Const) for at in left_atoms):
+                return held.pop() is (operator == "In")
     if operator in ("Eq", "NotEq") and left_atoms and all(isinstance(atom, (Function, Class)) for atom in left_atoms):
         if constant(right) is not ...:
             return operator == "NotEq"

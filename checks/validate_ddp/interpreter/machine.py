@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from validate_ddp.interpreter.registry import Registry
 
 MISSING: Value = (Const("missing"),)
+BIRTH = ""
+"""What a journal notes an object under that is made in a branch: no field is called so."""
 """A name that an alternative leaves unbound; never seen outside merges."""
 
 MAIN: Value = (Const("__main__"),)
@@ -287,6 +289,11 @@ class Machine:
             self.journals[-1].setdefault((id(names), key), (names, key, old))
         names[key] = value
 
+    def bear(self, fields: dict[str, Value]) -> None:
+        """Note that the object with these fields is made here: whoever has it has them, on whichever ranks that is."""
+        if self.journals:
+            self.journals[-1].setdefault((id(fields), BIRTH), (fields, BIRTH, MISSING))
+
     def leave(self, names: dict[str, Value]) -> None:
         """Take a scope that nothing returns to out of the journal: else every branch around it would merge it."""
         if self.journals:
@@ -357,17 +364,21 @@ class Machine:
         """
         staying = [row for row in alternatives if row[0].ends not in LEAVES] or alternatives
         places = {key: change for row in staying for key, change in row[1].items()}
+        born = {place for place, name in places if name == BIRTH}
         for key, (names, name, _) in places.items():
+            if name == BIRTH:
+                self.bear(names)
+                continue
             value: Value = ()
             before = names.get(name, MISSING)
             for _, changes, who in staying:
                 change = changes.get(key)
                 new = before if change is None else change[2]
-                if new is MISSING and who in ranks.PARTIAL:
+                if new is MISSING and who in ranks.PARTIAL and key[0] not in born:
                     self.unbound[id(names), name] = names
                 if new is MISSING or new is value:
                     continue
-                if who in ranks.PARTIAL and len(staying) > 1:
+                if who in ranks.PARTIAL and len(staying) > 1 and key[0] not in born:
                     new = on_ranks(new, who, sure)
                 value = join(value, new)
             if value:

@@ -116,7 +116,8 @@ class Program:
         if self._is_group_of_one:
             return False
         return any(
-            isinstance(fact, (facts.Launch, facts.Sampler))
+            isinstance(fact, facts.Sampler)
+            or (isinstance(fact, facts.Launch) and fact.name != "Process")  # which may as well prepare data
             or (isinstance(fact, facts.ProcessGroup) and not (fact.name == "destroy" and fact.hangs_on_unknown))
             or (isinstance(fact, facts.Wrap) and fact.name != "dp" and not fact.hangs_on_unknown)
             for kind in self._facts.values()

@@ -39,7 +39,7 @@ from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names_of_training import ITERABLE, STREAM
-from validate_ddp.interpreter.sameness import differs_by_rank
+from validate_ddp.interpreter.sameness import differs_by_rank, hangs_on_rank
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
 from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
@@ -249,14 +249,22 @@ def _plain(sampler: Any) -> bool:
     return (isinstance(sampler, Const) and sampler.value is None) or isinstance(sampler, PlainSampler)
 
 
-def _whole(dataset: Any) -> bool:
-    """Whether a data set is surely the same on every rank."""
+def _whole(dataset: Any, within: tuple[Any, ...] = ()) -> bool:
+    """Whether a data set is surely the same on every rank. within: those that it is a part of, at whatever depth."""
     if isinstance(dataset, Instance):
         bases = {getattr(base, "last", getattr(base, "name", "")) for base in dataset.cls.lineage()}
         iterable = any(map(ITERABLE.matches, bases))
-        return not iterable and all(_same(value) for value in dataset.fields.values())
+        if iterable or hangs_on_rank(dataset.given):
+            return False  # told its rank, it can take its share by itself, in a loop that passes over the others'
+        within = (*within, dataset)  # objects may know each other
+        made_of = [part for part in dataset.given if isinstance(part, (Instance, Subset)) and part not in within]
+        return all(map(_same, dataset.fields.values())) and all(_whole(part, within) for part in made_of)
     if isinstance(dataset, Subset):
-        return _same(dataset.indices) and _same(dataset.dataset) and all(_whole(atom) for atom in bare(dataset.dataset))
+        return (
+            _same(dataset.indices)
+            and _same(dataset.dataset)
+            and all(_whole(atom, within) for atom in bare(dataset.dataset))
+        )
     if isinstance(dataset, Opaque):
         return not STREAM.matches(dataset.name)
     return True
