@@ -306,6 +306,7 @@ def test_syntax_of_a_newer_python_is_read(lint: Any, newer: str) -> None:
 def test_a_loop_over_what_is_empty_on_other_ranks_runs_on_one(lint: Any) -> None:
     script = f"import trainers\n{START}held = [trainers.Trainer(model)] if dist.get_rank() == 0 else []\nfor it in held:\n    it.run()\n{END}"
     assert found(lint, script, trainers=TRAINER) == set()
+    assert found(lint, script.replace("else []", "else {}"), trainers=TRAINER) == set()
     assert found(lint, script.replace("else []", "else [trainers.Trainer(model)]"), trainers=TRAINER) == ERROR
 
 

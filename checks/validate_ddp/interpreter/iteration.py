@@ -89,8 +89,8 @@ def elements_by_rank(value: Value) -> dict[tuple[Who, bool], Value]:
 
 
 def _is_empty(atom: Atom) -> bool:
-    """Whether there is nothing to draw, as from `[]`."""
-    return isinstance(inner := unmarked(atom), Sequence) and not inner.fields
+    """Whether there is nothing to draw, as from `[]` or `{}`."""
+    return isinstance(inner := unmarked(atom), (Sequence, Dict)) and not inner.fields
 
 
 def _resource_element(atom: Resource, depth: int) -> Value:
