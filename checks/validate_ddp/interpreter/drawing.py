@@ -29,7 +29,7 @@ _DEEPEST = 3
 
 def opened(machine: Machine, value: Value, depth: int = 0) -> Value:
     """The value, with what the ``__iter__`` of the program's objects gives in the place of these."""
-    if depth > _DEEPEST or not any(_is_own(atom) or isinstance(atom, _OWN) for atom in bare(value)):
+    if depth > _DEEPEST or not any(_has_own_way(atom) or isinstance(atom, _OWN) for atom in bare(value)):
         return value
     result: Value = ()
     for atom in value:
@@ -37,6 +37,8 @@ def opened(machine: Machine, value: Value, depth: int = 0) -> Value:
         found: Value = (inner,)
         if _is_own(inner):
             found = _given(machine, inner, depth)
+        elif _has_own_way(inner):  # it gives what the loader that it is one of gives, and may do more
+            _called(machine, inner, "__iter__")
         elif isinstance(inner, _OWN):
             fields = {name: opened(machine, held, depth + 1) for name, held in inner.fields.items()}
             if any(fields[name] is not held for name, held in inner.fields.items()):
@@ -64,8 +66,12 @@ def _sources(value: Value) -> list[Any]:
     return list(found.values())
 
 
+def _has_own_way(atom: Any) -> bool:
+    return isinstance(atom, Instance) and atom.cls.find("__iter__")[0] is not None
+
+
 def _is_own(atom: Any) -> bool:
-    return isinstance(atom, Instance) and atom.base is None and atom.cls.find("__iter__")[0] is not None
+    return _has_own_way(atom) and atom.base is None
 
 
 def _given(machine: Machine, instance: Instance, depth: int) -> Value:

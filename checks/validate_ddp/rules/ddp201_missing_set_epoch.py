@@ -89,6 +89,20 @@ VALID = (
     for batch in single:
         print(batch)
     """,
+    """
+    class Renewed(DataLoader):
+        epoch = 0
+
+        def __iter__(self):
+            self.sampler.set_epoch(self.epoch)
+            self.epoch += 1
+            return super().__iter__()
+
+    loader = Renewed(range(8), sampler=DistributedSampler(range(8), shuffle=True))
+    for epoch in range(3):
+        for batch in loader:
+            print(batch)
+    """,
 )
 INVALID = (
     """
