@@ -11,8 +11,9 @@ FLAGS: dict[str, frozenset[str]] = {
     "launch": frozenset("standalone m module no_python run_path virtual_local_rank use_env h help".split()),
     "accelerate": frozenset(
         "cpu use_cpu multi_gpu tpu ipex use_xpu use_mps_device use_deepspeed use_fsdp use_megatron_lm use_tpu use_hpu"
-        " use_parallelism_config m module no_python debug q quiet same_network enable_cpu_affinity no_tpu_cluster"
-        " tpu_use_cluster tpu_use_sudo h help".split()
+        " use_parallelism_config downcast_bf16 dynamo_use_dynamic dynamo_use_fullgraph dynamo_use_regional_compilation"
+        " fp8_use_autocast_during_eval m module no_python debug q quiet same_network enable_cpu_affinity tpu_cluster"
+        " no_tpu_cluster tpu_use_cluster tpu_use_sudo h help".split()
     ),
     "deepspeed": frozenset(
         "module no_python no_local_rank force_multi save_pid elastic_training enable_each_rank_log bind_cores_to_rank"

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Container
 from dataclasses import replace
 
 from validate_ddp.console import UsageError
+from validate_ddp.launch.options import FLAGS
 from validate_ddp.rehearse.plan import Plan
 
-_TORCHRUN_FLAGS = {"standalone", "no_python", "run_path", "module", "m", "use_env", "virtual_local_rank"}
 _TORCHRUN_VALUES = {
     "nnodes", "nproc_per_node", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "max_restarts",
     "monitor_interval", "start_method", "role", "log_dir", "r", "redirects", "t", "tee", "local_ranks_filter",
     "node_rank", "master_addr", "master_port", "local_addr", "logs_specs", "numa_binding", "event_log_handler",
     "duplicate_stdout_filters", "duplicate_stderr_filters", "shutdown_timeout", "signals_to_handle", "rdzv_timeout",
-}  # fmt: skip
-_ACCELERATE_FLAGS = {
-    "multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_xpu", "m", "module", "no_python",
-    "debug", "quiet", "q", "same_network", "enable_cpu_affinity", "tpu_cluster", "ipex", "use_parallelism_config",
-    "main_training_function",
 }  # fmt: skip
 
 
@@ -58,7 +54,7 @@ def understood(line: tuple[str, ...], plan: Plan) -> Plan:
 
 
 def _torchrun(words: list[str], plan: Plan) -> Plan:
-    given, rest = _options(words, _TORCHRUN_FLAGS, _TORCHRUN_VALUES)
+    given, rest = _options(words, FLAGS["launch"], _TORCHRUN_VALUES)
     if "no_python" in given:
         raise UsageError("`torchrun --no-python` starts no Python script: there is nothing to observe")
     plan = replace(plan, launcher="env")
@@ -70,7 +66,7 @@ def _torchrun(words: list[str], plan: Plan) -> Plan:
 
 
 def _accelerate(words: list[str], plan: Plan) -> Plan:
-    given, rest = _options(words, _ACCELERATE_FLAGS, None)
+    given, rest = _options(words, FLAGS["accelerate"], None)
     processes = given.get("num_processes", "")
     machines = given.get("num_machines", "1")
     if processes.isdigit() and machines.isdigit() and int(machines) > 0 and int(processes) > 0:
@@ -86,7 +82,7 @@ def _accelerate(words: list[str], plan: Plan) -> Plan:
     return _script(rest, plan, module="m" in given or "module" in given)
 
 
-def _options(words: list[str], flags: set[str], values: set[str] | None) -> tuple[dict[str, str], list[str]]:
+def _options(words: list[str], flags: Container[str], values: set[str] | None) -> tuple[dict[str, str], list[str]]:
     """The launcher's options by name, with underscores, and what comes after them."""
     given: dict[str, str] = {}
     at = 0
