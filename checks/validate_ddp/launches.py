@@ -90,7 +90,7 @@ def started_on_several_nodes(launches: dict[str, Launch]) -> dict[str, Place]:
         for start in launch.facts(Start):
             count = nodes(start, launch.job)
             script = start.script.only if start.script is not None else None
-            if count is None or count.least < 2 or script is None or start.has("module") or start.has("m"):
+            if count is None or count.least < 2 or script is None or start.has("module"):
                 continue
             place = Place(launch.path, count.word.span, f"started on {count.least} nodes")
             for folder in dict.fromkeys((os.path.dirname(file), os.getcwd(), root_of(file))):
@@ -106,7 +106,7 @@ def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, 
     findings: list[Finding] = []
     if not launches:
         return findings
-    from validate_ddp.edit.suppressions import Comment, Scan, suppress
+    from validate_ddp.edit.suppressions import Scan, suppress
     from validate_ddp.edit.telling import as_findings
     from validate_ddp.scripts import own_fault
 
@@ -118,8 +118,7 @@ def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, 
         except Exception as error:  # noqa: BLE001 - as above
             summaries.problems[file] = own_fault(launch.path, error)
             continue
-        comments = [Comment(*comment) for comment in launch.comments]
-        scan = Scan(comments, {comment.line for comment in comments if comment.own_line}, set())
+        scan = Scan(launch.comments, {comment.line for comment in launch.comments if comment.own_line}, set())
         suppression = suppress(launch.text, launch.path, proposals, enabled[file], scanned=scan)
         findings += suppression.unused
         findings += as_findings(launch.text, suppression.kept, [True] * len(suppression.kept), None)

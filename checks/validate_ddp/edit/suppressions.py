@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from validate_ddp import catalogue
 from validate_ddp.findings import WARNING, Finding, Proposal
 from validate_ddp.source.positions import lines_of
+from validate_ddp.source.text import Comment
 
 if TYPE_CHECKING:
     from validate_ddp.source.text import Cell
@@ -32,15 +33,6 @@ class Suppression(NamedTuple):
 
     kept: list[Proposal]
     unused: list[Finding]
-
-
-class Comment(NamedTuple):
-    """A comment of the file. own_line: nothing but the comment is on its line. Columns count from 0, in characters."""
-
-    line: int
-    column: int
-    text: str
-    own_line: bool
 
 
 class _Malformed(NamedTuple):

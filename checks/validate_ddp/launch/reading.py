@@ -7,9 +7,9 @@ import re
 from validate_ddp.launch import kinds
 from validate_ddp.launch.batch import job
 from validate_ddp.launch.origin import Origin
-from validate_ddp.launch.records import Comment, Launch
+from validate_ddp.launch.records import Launch
 from validate_ddp.launch.shell import Script
-from validate_ddp.source.text import UNREADABLE, Problem
+from validate_ddp.source.text import UNREADABLE, Comment, Problem
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 

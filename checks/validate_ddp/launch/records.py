@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from validate_ddp.findings import Span
+from validate_ddp.source.text import Comment
 
 
 class Word(NamedTuple):
@@ -146,15 +147,6 @@ class Config(NamedTuple):
 
     def option(self, *names: str) -> Word | None:
         return _last(self.options, names)
-
-
-class Comment(NamedTuple):
-    """A comment: its line, from 1, its column in characters, from 0, its text, and whether it has the line alone."""
-
-    line: int
-    column: int
-    text: str
-    own_line: bool
 
 
 def _last(options: tuple[Given, ...], names: tuple[str, ...]) -> Word | None:

@@ -11,9 +11,10 @@ from validate_ddp.launch.commands import Context
 from validate_ddp.launch.origin import Origin, Segment
 from validate_ddp.launch.positional import Positionals
 from validate_ddp.launch.quoting import misquoted
-from validate_ddp.launch.records import Comment, Record, Setting, Srun, Start, Word
+from validate_ddp.launch.records import Record, Setting, Srun, Start, Word
 from validate_ddp.launch.variables import Atom, Binding, Variables, unknown
 from validate_ddp.launch.words import Words, unescaped
+from validate_ddp.source.text import Comment
 
 if TYPE_CHECKING:
     Node = Any

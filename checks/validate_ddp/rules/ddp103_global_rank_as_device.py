@@ -118,11 +118,11 @@ def check(program: Program) -> Iterator[Proposal]:
         started = program.several_nodes
         if started is not None:
             evidence.append(started)
-        open_ = started is None or any(fact.hangs_on_unknown for fact in uses)
+        unsure = started is None or any(fact.hangs_on_unknown for fact in uses)
         yield propose(
             program,
             first,
-            WARNING if open_ else ERROR,
+            WARNING if unsure else ERROR,
             "the global rank is used as a device index: from the second node on there is no such device; "
             "use the local rank",
             evidence=evidence,

@@ -27,6 +27,15 @@ class Problem(NamedTuple):
     cause: str = BROKEN
 
 
+class Comment(NamedTuple):
+    """A comment of a file. Lines count from 1, columns from 0, in characters. own_line: nothing else is on its line."""
+
+    line: int
+    column: int
+    text: str
+    own_line: bool
+
+
 class Cell(NamedTuple):
     """Where a code cell lies in the notebook's text.
 
