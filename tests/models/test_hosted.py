@@ -97,6 +97,13 @@ def test_what_only_another_branch_runs_comes_before_its_own_run(lint: Any) -> No
     assert lint(lightning(after='torch.save(model.state_dict(), "out.pt"); trainer.test(model)')).codes == {"DDP502"}
 
 
+def test_what_stands_behind_a_run_of_one_branch_is_not_ahead_of_the_next_run(lint: Any) -> None:
+    fit, save = "trainer.fit(model)", SAVE.format("model")
+    ahead, behind = (f"if model.mode:\n        {a}\n        {b}\n    {fit}" for a, b in ((save, fit), (fit, save)))
+    assert lint(lightning().replace(fit, ahead)) == []
+    assert lint(lightning().replace(fit, behind)).codes == {"DDP502"}
+
+
 HUGGING_FACE = """
 import torch
 import torch.distributed as dist

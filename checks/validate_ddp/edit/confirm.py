@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import libcst
@@ -27,8 +27,10 @@ _STATEMENTS: dict[str, tuple[type[libcst.CSTNode], ...]] = {
     "def": (libcst.FunctionDef,),
     "class": (libcst.ClassDef,),
     "match": (libcst.Match,),
+    "reading": (libcst.BaseSmallStatement, libcst.BaseCompoundStatement),
 }
-"""Kinds of compound statements: only their header is at hand, so only their start is compared."""
+"""Kinds of compound statements, of which only the header is at hand, and of any that reads a name: only their start is
+compared."""
 
 _NODES: dict[str, tuple[type[libcst.CSTNode], ...]] = {
     "call": (libcst.Call,),
@@ -108,19 +110,23 @@ def _find(module: libcst.Module, piece: Piece, kind: str, name: str) -> bool:
 
 
 def _inside(string: libcst.FormattedString, wanted: tuple[type[libcst.CSTNode], ...], kind: str, name: str) -> bool:
-    todo: list[libcst.CSTNode] = [string]
+    return any(isinstance(node, wanted) and _named(node, kind, name) for node in _within(string))
+
+
+def _within(whole: libcst.CSTNode) -> Iterator[libcst.CSTNode]:
+    todo = [whole]
     while todo:
         node = todo.pop()
-        if isinstance(node, wanted) and _named(node, kind, name):
-            return True
+        yield node
         todo.extend(node.children)
-    return False
 
 
 def _named(node: libcst.CSTNode, kind: str, name: str) -> bool:
     """Whether a node bears the last name that is expected; "" expects none."""
     if not name:
         return True
+    if kind == "reading":
+        return any(isinstance(each, libcst.Name) and each.value == name for each in _within(node))
     if isinstance(node, libcst.Call):
         return _last_name(node.func) == name
     if isinstance(node, (libcst.FunctionDef, libcst.ClassDef)):

@@ -31,6 +31,7 @@ def assign(machine: Machine, target: Expression, value: Value, written: bool = T
         scope = machine.frame.scope
         if target.id in scope.outer:
             scope = _home(scope, target.id)
+        machine.unbound.pop((id(scope.names), target.id), None)
         machine.write(scope.names, target.id, roles.named(target.id, value, written))
     elif isinstance(target, Attribute):
         for atom in bare(machine.evaluate(target.value)):

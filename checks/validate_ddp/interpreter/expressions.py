@@ -357,7 +357,10 @@ def _other(machine: Machine, node: syntax.Other) -> Value:
 
 
 def _name(machine: Machine, node: syntax.Name) -> Value:
-    return lookup(machine, node.id)
+    value = lookup(machine, node.id)
+    if presence.marked(value):
+        presence.note_unbound(machine, node, value)
+    return value
 
 
 def _constant(machine: Machine, node: syntax.Constant) -> Value:

@@ -40,7 +40,7 @@ def note(machine: Machine, node: Expression, value: Value, name: str, span: Exte
     Returns the ranks that have it, and so go on, and whether these are no guess from a name.
     """
     said = dotted(node)
-    having = [atom for atom in value if isinstance(atom, OnRanks) and not is_none(atom.atom)]
+    having = [atom for atom in value if isinstance(atom, OnRanks) and (not name or not is_none(atom.atom))]
     if not having or having[0].who not in _HOLDERS or not said or name in _ITSELF:
         return EVERY_RANK
     holder = having[0].who
@@ -48,7 +48,7 @@ def note(machine: Machine, node: Expression, value: Value, name: str, span: Exte
     if machine.who not in ("all", others):
         return EVERY_RANK
     held = [atom for atom in value if not isinstance(atom, OnRanks) or ranks.both(others, atom.who) != "none"]
-    if not all(is_none(atom.atom if isinstance(atom, OnRanks) else atom) for atom in held):
+    if (held and not name) or not all(is_none(atom.atom if isinstance(atom, OnRanks) else atom) for atom in held):
         return EVERY_RANK
     if not held and not _is_bound_nowhere_else(machine, node):
         return EVERY_RANK
@@ -61,6 +61,11 @@ def note(machine: Machine, node: Expression, value: Value, name: str, span: Exte
         site,
     )
     return holder, sure
+
+
+def note_unbound(machine: Machine, node: Name, value: Value) -> None:
+    """Record that a name is read, whatever for, which some ranks here have never bound."""
+    note(machine, node, value, "", machine.frame.statement)
 
 
 def _is_bound_nowhere_else(machine: Machine, node: Expression) -> bool:

@@ -122,7 +122,7 @@ class Program:
         but for those that it starts itself, unless it starts a process group.
         """
         if self._is_one_process:
-            return bool(self._starts)
+            return bool(self.starts)
         if self._is_group_of_one:
             return False
         return any(
@@ -196,13 +196,13 @@ class Program:
         """Whether several ranks reach the fact: not what a script does before it spawns its ranks."""
         if Flag.ALONE in fact.flags:
             return False
-        return Flag.SPAWNED in fact.flags or not (self._starts or self._is_one_process)
+        return Flag.SPAWNED in fact.flags or not (self.starts or self._is_one_process)
 
     @property
     def _is_group_of_one(self) -> bool:
         """Whether the only group that is ever started has one rank, whatever the launch, and nothing starts others."""
         of_one = [fact for fact in self.facts(facts.WorldOfOne) if fact.name == "init"]
-        several = self._starts or any(fact.name == "init" for fact in self.facts(facts.ProcessGroup))
+        several = self.starts or any(fact.name == "init" for fact in self.facts(facts.ProcessGroup))
         return bool(of_one) and not several
 
     @property
@@ -213,7 +213,7 @@ class Program:
         )
 
     @property
-    def _starts(self) -> list[Launch]:
+    def starts(self) -> list[Launch]:
         """Where the script itself starts the processes of its ranks."""
         return [fact for fact in self.facts(facts.Launch) if fact.name in ("spawn", "Process")]
 

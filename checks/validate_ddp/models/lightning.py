@@ -125,9 +125,9 @@ def _first_rank_came_alone(machine: Machine) -> None:
     runs = [fact for fact in machine.facts if isinstance(fact, facts.Launch) and fact.name == "lightning"]
     if any(_begins(now, run.guards) for run in runs):
         return
-    begun = {run.site for run in runs}
     for fact in machine.facts:
-        if not runs or (_begins(fact.guards, now) and begun.isdisjoint(fact.chain)):
+        behind = any(run.order < fact.order and _begins(fact.guards, run.guards) for run in runs)
+        if not behind and (not runs or _begins(fact.guards, now)):
             fact.flags |= {Flag.PROCESS_FIRST}
 
 

@@ -266,6 +266,8 @@ INVALID = (
         if torch.isnan(loss):
             continue  # expect
         accelerator.backward(loss)
+        if step > 5 and accelerator.is_main_process:
+            exit()  # expect
     """,
 )
 _JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
@@ -274,7 +276,7 @@ _JOINED = (facts.Collective, facts.ShardedState, facts.Backward)
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each such way out."""
     exits = program.facts(facts.Exit)
-    launching = {loop.serial for launch in program.facts(facts.Launch) for loop in launch.loops}
+    launching = {loop.serial for launch in program.starts for loop in launch.loops}
     meetings = program.facts(*_JOINED)
     sharded = [atom for fact in program.facts(facts.Shard) for atom in bare(fact.model)]
     wraps = together.wrappings(program)
@@ -310,13 +312,13 @@ def check(program: Program) -> Iterator[Proposal]:
             severity = WARNING
         what = "backward" if isinstance(waiting, facts.Backward) else f"`{waiting.name}`"
         alone = "a rank whose own batch is empty" if fact.empty else "a rank whose own loss is not a number"
-        leaving = alone if own else phrase(fact.who)
         left = "the backward is left out" if fact.name == "skip" else f"`{fact.name}`"
         yield propose(
             program,
             fact,
             severity,
-            f"{left} on {leaving}: the others go on to {what} and wait there; let all ranks agree first",
+            f"{left} on {alone if own else phrase(fact.who)}: the others go on to {what} and wait there; "
+            "let all ranks agree first",
             evidence=[*kept_apart(fact), place(waiting.site, "the others wait here")],
         )._replace(expects=("statement", ""))
 

@@ -2,7 +2,8 @@
 
 ## What it does
 Looks for a method or attribute of an object (a writer, a run, a logger) that was made under a condition on the rank,
-used where the other ranks come along too, which hold None or never bound the name.
+used where the other ranks come along too, which hold None or never bound the name; and for a name read there which the
+other ranks never bound.
 
 ## Why is this bad?
 The other ranks raise `AttributeError: 'NoneType' object has no attribute ...` or `NameError`. On one GPU, and on rank
@@ -125,6 +126,15 @@ VALID = (
     except NameError:
         pass
     """,
+    """
+    if rank == 0:
+        start, path = 0, "run-1"
+    if rank != 0:
+        start = 1
+    found = {"path": path if rank == 0 else None}
+    path = found["path"]
+    print(start, path)
+    """,
 )
 INVALID = (
     """
@@ -158,13 +168,19 @@ INVALID = (
     writer = make()
     print(writer.log_dir)  # expect
     """,
+    """
+    if rank == 0:
+        start = 1
+    for step in range(start, 3):  # expect
+        print(step)
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each statement that uses such an object."""
     reported = set()
-    for fact in program.facts(facts.Absence):
+    for fact in sorted(program.facts(facts.Absence), key=lambda fact: not fact.name):  # what is taken says more
         statement = (fact.site.path, fact.site.statement)
         doubt = _doubt(program, fact)
         if statement in reported or not program.runs_on_many(fact) or doubt == "settled":
@@ -176,12 +192,12 @@ def check(program: Program) -> Iterator[Proposal]:
             program,
             fact,
             INFO if doubt else ERROR,
-            f"`{said}` is made on {phrase(fact.holder)} and {others} on the others, so `{said}.{fact.name}` raises "
-            "there; guard it",
+            f"`{said}` is made on {phrase(fact.holder)} and {others} on the others, so "
+            + (f"`{said}.{fact.name}` raises there; guard it" if fact.name else "to read it raises there; guard it"),
             evidence=_made(fact, said),
             fix=_fix(program, fact, said),
             guessed=not fact.sure,
-        )._replace(expects=("expression", ""))
+        )._replace(expects=("expression", "") if fact.name else ("reading", said))
 
 
 def _made(fact: facts.Absence, said: str) -> list[Place]:
