@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from validate_ddp import cli
 
@@ -127,6 +127,7 @@ def mutated(draw: Any) -> list[Any]:
 
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(events=[{"event": "start", "version": "x" * 5000}], report="report.json", cut=0)
 @given(events=mutated(), report=st.sampled_from(("report.json", "report.html")), cut=st.integers(0, 30))
 def test_a_mutated_log_is_judged_or_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], events: list[Any], report: str, cut: int

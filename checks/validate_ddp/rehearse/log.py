@@ -122,7 +122,8 @@ def parse(lines: Iterable[bytes], path: str) -> Iterator[protocol.Event]:
         if number == 1 and held["event"] != protocol.Start.kind_of:
             raise _no_log(path)
         if number == 1 and held.get("version") != VERSION:
-            raise UsageError(f"{path}: the log is of version {held.get('version')!r}, this command reads {VERSION}")
+            found = repr(held.get("version"))[:40]
+            raise UsageError(f"{path}: the log is of version {found}, this command reads {VERSION}")
         wrong = _wrong(held, number == 1)
         if wrong:
             kind = held["event"][:40]
