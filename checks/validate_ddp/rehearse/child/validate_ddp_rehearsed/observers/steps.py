@@ -125,6 +125,7 @@ class _Steps:
             norms=self.norms.pop(number, None), rewritten=self.rewritten.pop(number, None),
             # A closure makes the gradients while the optimizer steps; others are gone by its end.
             without=min(self.without.pop(number, len(held)), _without(held)),
+            busy=time.process_time() if self.counts[number] == 1 else 0.0,
         )  # fmt: skip
         self.session.emit(told)
 

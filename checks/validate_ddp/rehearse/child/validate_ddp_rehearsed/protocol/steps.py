@@ -13,6 +13,7 @@ from .bounds import (
     Norms,
     Number,
     Ranks,
+    Seconds,
     Shapes,
     Text,
     Texts,
@@ -47,7 +48,8 @@ class Step(Timed):
     """An optimizer has stepped. count: its number, from 1. grads, params: digests of the gradients before and of the
     parameters after it; None for what is no plain tensor. rates: learning rates of the groups. rewritten: whether
     something else has changed the parameters since the step before. norms: of the gradients, at the first steps; the
-    last two only where some parameters are under no wrapper. without: how many parameters have no gradient."""
+    last two only where some parameters are under no wrapper. without: how many parameters have no gradient. busy: at
+    the first one, seconds of CPU that the process has used."""
 
     optimizer: Count
     count: Count
@@ -58,6 +60,7 @@ class Step(Timed):
     rewritten: GivenFlag = None
     norms: Norms | None = None
     without: GivenCount = None
+    busy: Seconds = 0.0
 
 
 class ZeroGrad(Event):
