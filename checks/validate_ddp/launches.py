@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -11,14 +12,12 @@ from validate_ddp.catalogue import BrokenRule, Stub, every, launch_trigger, load
 from validate_ddp.console import UsageError
 from validate_ddp.findings import Finding, Place, Proposal
 from validate_ddp.launch import kinds
-from validate_ddp.launch.project import handed_on, root_of, started
+from validate_ddp.launch.project import candidates, handed_on, root_of, started
 from validate_ddp.source.discovery import DEFAULT_EXCLUDES, SUFFIXES, near
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import FOREIGN, UNREADABLE, Problem
 
 if TYPE_CHECKING:
-    import re
-
     from validate_ddp.config import Settings
     from validate_ddp.interpreter.started import Command, Launched
     from validate_ddp.launch.records import Launch, Start
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 _MOST_NAMES = 2000
 _MOST_BESIDE = 300
 """Names of files and folders, and launch files, that are looked at round a script: what takes some ms."""
+_JSON = re.compile(rb"[\"']([\w./-]{1,200}\.json)[\"']")
 _AS_MANY = frozenset("@*")
 """The parameters of a shell that are any number of words."""
 _NOT_ALL = "launch files of what is named: of a large project only the nearest files were looked at; `.` reads them all"
@@ -119,14 +119,29 @@ def beside(
             kind = kinds.kind(file, (summaries.data(file) or b"")[:200])
             naming.update({file: kind} if kind else {})
     found = read_all(naming, set(), summaries)
+    configurations = set(_named_by_scripts(scripts, summaries))
     if found:
+        from validate_ddp.launch.deepspeed import file_of
         from validate_ddp.launch.records import Start
 
         wanted = set(scripts)
         for file, launch in list(found.items()):
-            if all(wanted.isdisjoint(started(file, start)) for start in launch.facts(Start)):
+            starts = [start for start in launch.facts(Start) if not wanted.isdisjoint(started(file, start))]
+            configurations |= {named[0] for start in starts if (named := file_of(file, start)) is not None}
+            if not starts:
                 del found[file]
+    found.update(read_all(dict.fromkeys(sorted(configurations - others), kinds.JSON), set(), summaries))
     return found, () if is_all and len(nearest) <= _MOST_BESIDE else (_NOT_ALL,)
+
+
+def _named_by_scripts(scripts: Sequence[str], summaries: Summaries) -> Iterator[str]:
+    """The configurations of DeepSpeed that scripts name in a string, as absolute paths."""
+    for script in scripts:
+        data = summaries.data(script) or b""
+        for name in _JSON.findall(data) if b"deepspeed" in data else ():
+            path = next(filter(os.path.isfile, candidates(script, os.fsdecode(name))), None)
+            if path is not None and kinds.may_be_deepspeed(summaries.data(path) or b""):
+                yield path
 
 
 def launched_by(launches: dict[str, Launch], scripts: Collection[str]) -> dict[str, Launched]:

@@ -110,7 +110,7 @@ def _says_rank(name: str) -> bool:
 
 
 def _given(options: Sequence[Option], command: Command) -> dict[str, Value] | None:
-    """The options that the command gives, empty where what they become is not known; None where it cannot be followed."""
+    """The options that the command gives, empty where what they become is not known; None where nothing is sure."""
     found: dict[str, Value] = {}
     by_position = sum(not option.flags for option in options)
     words = list(command.words)

@@ -162,14 +162,24 @@ class Config(NamedTuple):
         return _last(self.options, names)
 
 
+class DeepSpeed(NamedTuple):
+    """DeepSpeed's own configuration. options: named as in the file, inner ones behind a dot."""
+
+    options: tuple[Given, ...]
+    span: Span
+
+    def option(self, *names: str) -> Word | None:
+        return _last(self.options, names)
+
+
 def _last(options: tuple[Given, ...], names: tuple[str, ...]) -> Word | None:
     return next((given.value for given in reversed(options) if given.name in names and given.value is not None), None)
 
 
-Record = Start | Setting | Job | Positional | Misquoted | Unheard | Config
-R = TypeVar("R", Start, Setting, Job, Positional, Misquoted, Unheard, Config)
+Record = Start | Setting | Job | Positional | Misquoted | Unheard | Config | DeepSpeed
+R = TypeVar("R", Start, Setting, Job, Positional, Misquoted, Unheard, Config, DeepSpeed)
 
-KINDS: tuple[type[Record], ...] = (Start, Setting, Job, Positional, Misquoted, Unheard, Config)
+KINDS: tuple[type[Record], ...] = (Start, Setting, Job, Positional, Misquoted, Unheard, Config, DeepSpeed)
 BY_NAME: dict[str, tuple[type[Record], ...]] = {
     "records.Record": KINDS,
     **{f"records.{kind.__name__}": (kind,) for kind in KINDS},
