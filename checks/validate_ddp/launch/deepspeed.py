@@ -43,7 +43,7 @@ def file_of(path: str, start: Start) -> tuple[str, Word] | None:
     name = word.only if word is not None else None
     if word is None or name is None or not name.endswith(".json"):
         return None
-    found = next((each for each in candidates(path, name) if os.path.isfile(each)), None)
+    found = next((each for each in candidates(path, name, folder=start.folder) if os.path.isfile(each)), None)
     return None if found is None else (found, word)
 
 

@@ -52,16 +52,18 @@ def started(path: str, start: Start) -> list[str]:
     found = []
     for text in words[0].texts if words else ():
         names = files_of_module(text) if is_module else (text,)
-        found += [each for each in candidates(path, *names) if os.path.isfile(each)][:1]
+        found += [each for each in candidates(path, *names, folder=start.folder) if os.path.isfile(each)][:1]
     return found
 
 
-def candidates(path: str, *names: str) -> Iterator[str]:
+def candidates(path: str, *names: str, folder: str = "") -> Iterator[str]:
     """Where files may lie that the launch file at ``path`` names: as seen from its own folder, else from the working
-    directory, else from the top of the project."""
-    for folder in dict.fromkeys((os.path.dirname(os.path.abspath(path)), os.getcwd(), root_of(path))):
-        for name in names:
-            yield os.path.abspath(os.path.join(folder, name))
+    directory, else from the top of the project; first from the ``folder`` there to which it has gone."""
+    tops = dict.fromkeys((os.path.dirname(os.path.abspath(path)), os.getcwd(), root_of(path)))
+    for inner in dict.fromkeys((folder, "")):
+        for top in tops:
+            for name in names:
+                yield os.path.abspath(os.path.join(top, inner, name))
 
 
 def handed_on(start: Start) -> Sequence[Word]:

@@ -83,7 +83,8 @@ class Start(NamedTuple):
     launcher: "torchrun", "launch" (``python -m torch.distributed.launch``), "accelerate", "deepspeed" or "python".
     options: the launcher's own. script: what it runs, None where that is not told. arguments: the script's.
     complete: no word before the script hides options. srun: what runs it on the nodes. settings: what the command finds
-    in its environment, the last one first. head: the words that name the launcher.
+    in its environment, the last one first. head: the words that name the launcher. folder: the one that the script has
+    gone to, as seen from where it was started; empty where it has not, or that is not known.
     """
 
     launcher: str
@@ -96,6 +97,7 @@ class Start(NamedTuple):
     settings: tuple[Setting, ...]
     span: Span
     statement: Span
+    folder: str = ""
 
     def option(self, *names: str) -> Word | None:
         """The value of the option that is given last under one of these names; None where none is."""
