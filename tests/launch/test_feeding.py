@@ -144,7 +144,8 @@ def test_a_large_project_is_looked_through_in_part_and_that_is_said(
         f"(cd elsewhere && ls)\n(cd ../code && torchrun {NODES} train.py)\n",
         f'torchrun {NODES} $(dirname "$0")/../code/train.py\n',
         f'cd "$(dirname "${{BASH_SOURCE[0]}}")/.."\ntorchrun {NODES} code/train.py\n',
-        f'HERE=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" &> /dev/null && pwd)\ntorchrun {NODES} "$HERE"/../code/train.py\n',
+        'HERE=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &> /dev/null && pwd)\n'
+        f'torchrun {NODES} "$HERE"/../code/train.py\n',
         f'TOP="$(cd "$(dirname "$0")/.." && pwd)"\ncd $TOP/code && torchrun {NODES} train.py\n',
         f'DIR=$(dirname "$(readlink -f "$0")")\ntorchrun {NODES} ${{DIR}}/../code/train.py\n',
     ],
