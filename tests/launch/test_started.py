@@ -33,6 +33,25 @@ MAIN = """
     model = DDP(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
+SET_BY_FILE = """
+import yaml
+def merged(args):
+    for name, value in yaml.safe_load(open("more.yaml")).items():
+        setattr(args, name, value)
+    return args
+
+def updated(args):
+    vars(args).update(yaml.safe_load(open("more.yaml")))
+    return args
+
+def preset(parser):
+    parser.set_defaults(**yaml.safe_load(open("more.yaml")))
+    return parser.parse_args()
+
+def first(parser):
+    known, rest = parser.parse_known_args()
+    return parser.parse_args(rest)
+"""
 TURNS = """
     for i, batch in enumerate(DataLoader(data, sampler=DistributedSampler(data, shuffle=False))):
         optimizer.zero_grad()
@@ -108,3 +127,25 @@ def test_what_every_command_gives_is_the_value_of_an_option(
     assert [each.severity for each in found] == severities
     named = [(place.path, place.span.line) for each in found for place in each.evidence if place.path != "train.py"]
     assert named == ([("run0.sh", 1)] if severities != without and severities else [])
+
+
+@pytest.mark.parametrize(
+    ("parsed", "command", "severity"),
+    [
+        ("options().parse_args(sys.argv[1:])", "torchrun train.py", "info"),
+        ("options().parse_args([])", "torchrun train.py", "error"),
+        ("options().parse_args(['-a', '4'])", "torchrun train.py", "error"),
+        ("merged(options().parse_args())", "torchrun train.py -a 1", "error"),
+        ("updated(options().parse_args())", "torchrun train.py -a 1", "error"),
+        ("preset(options())", "torchrun train.py", "error"),
+        ("preset(options())", "torchrun train.py -a 1", "info"),
+        ("first(options())", "torchrun train.py", "info"),
+        ("argparse.Namespace(accum_steps=2)", "torchrun train.py -a 1", "error"),
+    ],
+)
+def test_what_a_file_may_replace_is_not_what_the_command_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parsed: str, command: str, severity: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = HEAD + SET_BY_FILE + PLAIN.format(parsed) + TURNS + END
+    assert [each.severity for each in _found(tmp_path, "DDP306", script, command)] == [severity]

@@ -17,8 +17,9 @@ from validate_ddp.interpreter.values import Const, Opaque, Site, Value, bare, co
 if TYPE_CHECKING:
     from validate_ddp.interpreter.trace import Program
 
-ONE, PERHAPS_ONE, SEVERAL = 1, -1, -2
-"""Words that an option takes; 0 is a switch."""
+ONE, PERHAPS_ONE, SEVERAL, ACTION = 1, -1, -2, -3
+"""Words that an option takes; 0 is a switch, and of an action of somebody's own nobody knows what it does."""
+ALL = "*"
 REST = "sys.argv"
 """What stands for the words of the command, and for those that another parser has left of them."""
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
@@ -61,21 +62,27 @@ class Option(NamedTuple):
 class Started:
     """How the script is started, as far as launch files tell, and what it asks of that.
 
-    options: those that were declared so far, by where. switches: what some of them can be whatever starts the script,
-    by name. asked: the program reads its command line.
+    options: those that were declared so far, by where, and their flags. reset: those whose defaults the program
+    replaces, ``*`` where it is not known which. switches: what some of them can be whatever starts the script, by name.
+    asked: the program reads its command line.
     """
 
-    __slots__ = ("asked", "commands", "options", "switches")
+    __slots__ = ("asked", "commands", "options", "reset", "switches")
 
     def __init__(self, commands: Sequence[Command]) -> None:
         self.commands = commands
-        self.options: dict[Site, Option] = {}
+        self.options: dict[tuple[Site, tuple[str, ...]], Option] = {}
+        self.reset: set[str] = set()
         self.switches: dict[str, Value] = {}
         self.asked = False
 
     def values(self) -> dict[str, Value]:
         """What each option is in all these starts, as constants; those of which that is not sure are left out."""
-        return _values(list(self.options.values()), self.commands) if self.commands else {}
+        options = [
+            option._replace(default=()) if not self.reset.isdisjoint((ALL, option.name)) else option
+            for option in self.options.values()
+        ]
+        return _values(options, self.commands) if self.commands else {}
 
 
 def _values(options: Sequence[Option], commands: Sequence[Command]) -> dict[str, Value]:
@@ -134,6 +141,8 @@ def _given(options: Sequence[Option], command: Command) -> dict[str, Value] | No
         text: str | None = value
         if len(flag) > 2 and flag[1] != "-" and flag not in option.flags:  # `-b32`
             text, equals = word[2:], "="
+        if option.takes == ACTION:
+            return None
         if option.takes == 0:
             found[option.name] = option.present
         elif option.takes == SEVERAL:

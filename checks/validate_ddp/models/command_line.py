@@ -9,7 +9,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Namespace, Tuple
 from validate_ddp.interpreter.rows import method
-from validate_ddp.interpreter.started import ONE, PERHAPS_ONE, REST, SEVERAL
+from validate_ddp.interpreter.started import ACTION, ONE, PERHAPS_ONE, REST, SEVERAL
 from validate_ddp.interpreter.values import NONE, UNKNOWN, Const, Opaque, Rank, Symbol, Value, bare, constant, is_none
 from validate_ddp.source.syntax import Attribute, Name
 
@@ -52,7 +52,10 @@ def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
 
 _SWITCHES = {"store_true": (True, False), "store_false": (False, True)}
 """What they are where they are given, and where not."""
-_WORDS = {"store": ONE, "append": SEVERAL, "extend": SEVERAL, "count": SEVERAL, "store_const": 0}
+_BOTH = "BooleanOptionalAction"
+_WORDS = {"store": ONE, "append": SEVERAL, "extend": SEVERAL, "count": 0, "store_const": 0}
+_FROM_ELSEWHERE = frozenset(("is_config_file", "env_var", "is_config_file_arg"))
+"""Keywords of configargparse: files and the environment replace defaults."""
 
 
 def _note_option(machine: Machine, call: Call) -> None:
@@ -63,25 +66,40 @@ def _note_option(machine: Machine, call: Call) -> None:
     if call.open or not isinstance(name, str) or not all(isinstance(each, str) for each in names):
         return
     flags = tuple(each for each in names if each.startswith("-"))
-    action = constant(call.keywords["action"]) if "action" in call.keywords else "store"
+    held: Value
+    action = _action(call)
     default = call.keywords.get("default", NONE)
-    if action in _SWITCHES:
+    if action == _BOTH:
+        takes, read, held = 0, "", (Const(True),)
+    elif action in _SWITCHES:
         present, absent = _SWITCHES[action]
         takes, read = 0, ""
-        held: Value = (Const(present),)
+        held = (Const(present),)
         default = call.keywords.get("default", (Const(absent),))
     else:
         takes = _words_taken(action, call)
         read = _reader(call.keywords.get("type"))
-        held = call.keywords.get("const", NONE)
+        held = call.keywords.get("const", NONE) if action != "count" else ()
         default = started.default_of(read, default)
     option = started.Option(name.lstrip("-").replace("-", "_"), flags, takes, read, default, held)
-    machine.started.options[call.site] = option
+    machine.started.options[call.site, flags] = option
+    if action == _BOTH:
+        off = tuple("--no-" + flag[2:] for flag in flags if flag.startswith("--"))
+        machine.started.options[call.site, off] = option._replace(flags=off, present=(Const(False),))
+    if not _FROM_ELSEWHERE.isdisjoint(call.keywords):
+        machine.started.reset.add(started.ALL)
 
 
-def _words_taken(action: object, call: Call) -> int:
+def _action(call: Call) -> str:
+    """What an option does, by name; empty for what only the program knows."""
+    value = call.keywords.get("action", (Const("store"),))
+    named = value[0].last if len(value) == 1 and isinstance(value[0], Symbol) else constant(value)
+    return named if isinstance(named, str) else ""
+
+
+def _words_taken(action: str, call: Call) -> int:
     if action != "store" or "nargs" not in call.keywords:
-        return _WORDS.get(action, SEVERAL) if isinstance(action, str) else SEVERAL
+        return _WORDS.get(action, ACTION)
     return PERHAPS_ONE if constant(call.keywords["nargs"]) == "?" else SEVERAL
 
 
@@ -91,6 +109,12 @@ def _reader(value: Value | None) -> str:
         return "str"
     made_by = value[0] if len(value) == 1 else None
     return made_by.name.removeprefix("builtins.") if isinstance(made_by, Symbol) else ""
+
+
+def _defaults_set(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``parser.set_defaults(lr=1e-4, **configuration)``."""
+    machine.started.reset.update((started.ALL,) if call.open else call.keywords)
+    return None
 
 
 def _note_rank(machine: Machine, call: Call) -> None:
@@ -124,6 +148,8 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
             fields[fact.name] = (asked,)
     machine.started.asked = True
+    if call.argument(1, "namespace"):
+        machine.started.reset.add(started.ALL)
     if _is_of_command(call):
         fields.update(machine.started.values())
     namespace: Value = (Namespace(call.site, fields),)
@@ -138,4 +164,7 @@ def _is_of_command(call: Call) -> bool:
     return not words or all(is_none(atom) or (isinstance(atom, Symbol) and atom.name == REST) for atom in bare(words))
 
 
-DECLARED = (method("add_argument", _declared, parameters="* default required dest", fact=facts.Option),)
+DECLARED = (
+    method("add_argument", _declared, parameters="* default required dest", fact=facts.Option),
+    method("set_defaults", _defaults_set),
+)
