@@ -184,9 +184,7 @@ def _command(launch: Launch, start: Start) -> Command:
 
     words = handed_on(start)
     whole = all(_AS_MANY.isdisjoint(word.names) for word in words)
-    return Command(
-        tuple(word.only for word in words), whole, Place(launch.path, start.span, "started with these arguments")
-    )
+    return Command(tuple(word.only for word in words), whole, Place(launch.path, start.span))
 
 
 def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from validate_ddp.catalogue import BrokenRule, Stub, every, load, trigger
@@ -15,7 +15,7 @@ from validate_ddp.source.text import Problem
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.fact import Fact
-    from validate_ddp.interpreter.started import Command
+    from validate_ddp.interpreter.started import Started
     from validate_ddp.interpreter.trace import Program
 
 _BETWEEN_COLLECTIONS = 20
@@ -244,25 +244,34 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     return found, files
 
 
-def _walked(script: str, summaries: Summaries, commands: Sequence[Command] = ()) -> Program:
+def _walked(script: str, summaries: Summaries, started: Started | None = None) -> Program:
     from validate_ddp.interpreter.trace import trace  # a script that starts nothing needs no interpreter
     from validate_ddp.models.known import registry
 
-    return trace(summaries, script, registry(), commands)
+    return trace(summaries, script, registry(), started)
 
 
 def _found_as_started(
     script: str, summaries: Summaries, enabled: frozenset[str], found: list[Proposal]
 ) -> list[Proposal]:
     """What is found of a script whose options are what the launch files give, beside what is whatever starts it."""
-    from validate_ddp.interpreter.started import joined
+    from validate_ddp.interpreter.started import Started, joined, missing, without
 
     commands = summaries.launched[script].commands
-    program = _walked(script, summaries, commands)
-    try:
-        return joined(found, _found(program, enabled), program, commands)
-    finally:
+    gone = found
+    for with_defaults in (True, False):  # a default shows what happens, and not that the option is never given
+        program = _walked(script, summaries, Started(commands, with_defaults))
+        proposals = _found(program, enabled) if program.is_distributed else []
+        if program.is_distributed:
+            gone = missing(gone, proposals, program)
         program.let_go()
+        if not program.is_distributed:
+            return found  # of one process, of which nothing is asked
+        if with_defaults:
+            found = joined(found, proposals, commands)
+        if not gone:
+            break
+    return without(found, gone, commands)
 
 
 def _found(program: Program, enabled: frozenset[str]) -> list[Proposal]:

@@ -92,18 +92,21 @@ def _found(folder: Path, code: str, script: str, *commands: str) -> list[Finding
 @pytest.mark.parametrize(
     ("code", "body", "commands", "without", "severities"),
     [
-        ("DDP306", TURNS, ["torchrun train.py"], ["error"], ["info"]),
-        ("DDP304", TURNS.replace("optimizer.zero_grad()", "pass"), ["torchrun train.py"], ["info"], []),
+        ("DDP306", TURNS, ["torchrun train.py"], ["error"], ["error"]),
+        ("DDP306", TURNS, ["torchrun train.py -a 1"], ["error"], ["info"]),
+        ("DDP304", TURNS.replace("optimizer.zero_grad()", "pass"), ["torchrun train.py"], ["info"], ["info"]),
+        ("DDP304", TURNS.replace("optimizer.zero_grad()", "pass"), ["torchrun train.py -a 1"], ["info"], []),
         ("DDP304", TURNS.replace("optimizer.zero_grad()", "pass"), ["torchrun train.py -a 2"], ["info"], ["info"]),
         ("DDP306", TURNS, ["torchrun train.py --accum=4"], ["error"], ["error"]),
         ("DDP306", TURNS, ["torchrun train.py", "torchrun train.py -a4"], ["error"], ["error"]),
         ("DDP306", TURNS, ["torchrun train.py -a $A"], ["error"], ["error"]),
         ("DDP306", TURNS, ['torchrun train.py "$@"'], ["error"], ["error"]),
         ("DDP306", TURNS, ["torchrun train.py $MORE"], ["error"], ["error"]),
-        ("DDP306", TURNS, ["torchrun train.py --kind $KIND --unknown $X"], ["error"], ["info"]),
-        ("DDP306", TURNS, ["torchrun train.py", "python train.py -a 4"], ["error"], ["info"]),
+        ("DDP306", TURNS, ["torchrun train.py --kind $KIND --unknown $X -a 1"], ["error"], ["info"]),
+        ("DDP306", TURNS, ["torchrun train.py -a 1", "python train.py -a 4"], ["error"], ["info"]),
         ("DDP203", SHUFFLED, ["torchrun train.py --shuffle"], [], ["error"]),
         ("DDP203", SHUFFLED, ["torchrun train.py --shuffle", "accelerate launch train.py"], [], []),
+        ("DDP203", SHUFFLED.replace("args.shuffle", "args.shard"), ["torchrun train.py"], [], ["error"]),
         ("DDP203", SHUFFLED, ["srun python train.py --shuffle"], [], ["error"]),
         ("DDP202", SHARED, ["torchrun train.py --no-shard"], [], ["error"]),
         ("DDP202", SHARED, ["torchrun train.py --name=--no-shard"], [], []),
@@ -132,14 +135,13 @@ def test_what_every_command_gives_is_the_value_of_an_option(
 @pytest.mark.parametrize(
     ("parsed", "command", "severity"),
     [
-        ("options().parse_args(sys.argv[1:])", "torchrun train.py", "info"),
-        ("options().parse_args([])", "torchrun train.py", "error"),
-        ("options().parse_args(['-a', '4'])", "torchrun train.py", "error"),
+        ("options().parse_args(sys.argv[1:])", "torchrun train.py -a 1", "info"),
+        ("options().parse_args([])", "torchrun train.py -a 1", "error"),
+        ("options().parse_args(['-a', '4'])", "torchrun train.py -a 1", "error"),
         ("merged(options().parse_args())", "torchrun train.py -a 1", "error"),
         ("updated(options().parse_args())", "torchrun train.py -a 1", "error"),
-        ("preset(options())", "torchrun train.py", "error"),
         ("preset(options())", "torchrun train.py -a 1", "info"),
-        ("first(options())", "torchrun train.py", "info"),
+        ("first(options())", "torchrun train.py -a 1", "info"),
         ("argparse.Namespace(accum_steps=2)", "torchrun train.py -a 1", "error"),
     ],
 )
@@ -149,3 +151,10 @@ def test_what_a_file_may_replace_is_not_what_the_command_gives(
     monkeypatch.chdir(tmp_path)
     script = HEAD + SET_BY_FILE + PLAIN.format(parsed) + TURNS + END
     assert [each.severity for each in _found(tmp_path, "DDP306", script, command)] == [severity]
+
+
+def test_a_default_that_a_file_may_replace_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = SHUFFLED.replace("args.shuffle", "args.shard") + END
+    script = HEAD + SET_BY_FILE + PLAIN.format("preset(options())") + body
+    assert _found(tmp_path, "DDP203", script, "torchrun train.py") == []

@@ -1,7 +1,7 @@
 """What the commands that start a script hand to its options, as argparse reads them, and what becomes of its findings.
 
 A value that every known start gives, or leaves at its default, is the option's value. What only that shows names the
-commands; what a script does for other values stays, unless it was looked at with these.
+commands; what a script does for other values stays, unless every command gives one by which it does not.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Started:
 
     __slots__ = ("asked", "commands", "options", "reset", "switches")
 
-    def __init__(self, commands: Sequence[Command]) -> None:
+    def __init__(self, commands: Sequence[Command], with_defaults: bool = True) -> None:
         self.commands = commands
         self.options: dict[tuple[Site, tuple[str, ...]], Option] = {}
-        self.reset: set[str] = set()
+        self.reset: set[str] = set() if with_defaults else {ALL}
         self.switches: dict[str, Value] = {}
         self.asked = False
 
@@ -184,19 +184,11 @@ def default_of(read: str, default: Value) -> Value:
     return _made(Option("", (), ONE, read, (), ()), text)
 
 
-def joined(
-    plain: list[Proposal], started: list[Proposal], program: Program, commands: Sequence[Command]
-) -> list[Proposal]:
-    """What is proposed of a script: ``plain`` whatever starts it, ``started`` where these commands do.
-
-    What only these commands show names them. What none of them does is an advice, and no advice any more, if the walk
-    with what they give, ``program``, has looked at it.
-    """
-    if not program.is_distributed:
-        return plain  # a start of one process, of which nothing is asked
+def joined(plain: list[Proposal], started: list[Proposal], commands: Sequence[Command]) -> list[Proposal]:
+    """What is proposed of a script, ``plain`` whatever starts it, and ``started`` where these commands do: what only
+    they show names them."""
     before = {_key(proposal): proposal for proposal in plain}
-    looked_at = {(fact.site.path, fact.site.span) for fact in program.facts(*program.kinds)}
-    places = tuple(command.place for command in commands[:_MOST_PLACES])
+    places = _places(commands, "started with these arguments")
     found = []
     for proposal in started:
         known = before.pop(_key(proposal), None)
@@ -204,14 +196,29 @@ def joined(
             found.append(known)
         elif proposal.code != incomplete.CODE:
             found.append(proposal._replace(evidence=(*proposal.evidence, *places)))
-    others = tuple(place._replace(note="not as it is started here") for place in places)
-    for proposal in before.values():
-        if (proposal.path, proposal.span) not in looked_at:
-            found.append(proposal)
-        elif proposal.severity != INFO:
-            found.append(proposal._replace(severity=INFO, evidence=(*proposal.evidence, *others)))
-    return found
+    return [*found, *before.values()]
+
+
+def missing(plain: list[Proposal], started: list[Proposal], program: Program) -> list[Proposal]:
+    """What is not proposed any more where the walk with known values, ``program``, has looked at it all the same."""
+    again = set(map(_key, started))
+    looked_at = {(fact.site.path, fact.site.span) for fact in program.facts(*program.kinds)}
+    return [each for each in plain if _key(each) not in again and (each.path, each.span) in looked_at]
+
+
+def without(found: list[Proposal], gone: list[Proposal], commands: Sequence[Command]) -> list[Proposal]:
+    """The proposals where what is gone is an advice that names the commands, and what was one is left out."""
+    keys, places = set(map(_key, gone)), _places(commands, "not as it is started here")
+    return [
+        each if _key(each) not in keys else each._replace(severity=INFO, evidence=(*each.evidence, *places))
+        for each in found
+        if _key(each) not in keys or each.severity != INFO
+    ]
 
 
 def _key(proposal: Proposal) -> tuple[object, ...]:
     return proposal.code, proposal.path, proposal.span
+
+
+def _places(commands: Sequence[Command], note: str) -> list[Place]:
+    return [command.place._replace(note=note) for command in commands[:_MOST_PLACES]]

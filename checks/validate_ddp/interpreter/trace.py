@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import MethodType
 from typing import Any, TypeVar, overload
 
@@ -19,7 +19,7 @@ from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
-from validate_ddp.interpreter.started import Command, Started
+from validate_ddp.interpreter.started import Started
 from validate_ddp.interpreter.values import Class, Const, Instance, Site, constant
 from validate_ddp.source.syntax import Statement
 from validate_ddp.source.traversal import walk, words_of
@@ -319,14 +319,14 @@ class Program:
 
 
 @roomy
-def trace(summaries: Any, entry: str, registry: Registry, commands: Sequence[Command] = ()) -> Program:
+def trace(summaries: Any, entry: str, registry: Registry, started: Started | None = None) -> Program:
     """Walk the script at the absolute path ``entry``, with what the registry knows of libraries.
 
-    commands: those that start it, where its options are to be what they give.
+    started: by which commands, where its options are to be what they give.
     """
     library = Library(summaries, entry, registry.words)
     machine = Machine(library, registry)
-    machine.started = Started(commands)
+    machine.started = started or Started(())
     machine.evaluate = MethodType(expressions.evaluate, machine)
     machine.walk = MethodType(statements.walk, machine)
     machine.call = MethodType(calls.call_values, machine)
