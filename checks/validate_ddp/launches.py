@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from validate_ddp.catalogue import BrokenRule, Stub, every, launch_trigger, load
 from validate_ddp.console import UsageError
 from validate_ddp.findings import Finding, Place, Proposal
 from validate_ddp.launch import kinds
-from validate_ddp.launch.project import root_of, started
+from validate_ddp.launch.project import candidates, handed_on, root_of, started
 from validate_ddp.source.discovery import DEFAULT_EXCLUDES, SUFFIXES, near
 from validate_ddp.source.summaries import Summaries
 from validate_ddp.source.text import FOREIGN, UNREADABLE, Problem
 
 if TYPE_CHECKING:
-    import re
-
     from validate_ddp.config import Settings
-    from validate_ddp.launch.records import Launch
+    from validate_ddp.interpreter.started import Command, Launched
+    from validate_ddp.launch.records import Launch, Start
 
 _MOST_NAMES = 2000
 _MOST_BESIDE = 300
 """Names of files and folders, and launch files, that are looked at round a script: what takes some ms."""
+_JSON = re.compile(rb"[\"']([\w./-]{1,200}\.json)[\"']")
+_AS_MANY = frozenset("@*")
+"""The parameters of a shell that are any number of words."""
 _NOT_ALL = "launch files of what is named: of a large project only the nearest files were looked at; `.` reads them all"
 
 
@@ -116,31 +119,72 @@ def beside(
             kind = kinds.kind(file, (summaries.data(file) or b"")[:200])
             naming.update({file: kind} if kind else {})
     found = read_all(naming, set(), summaries)
+    configurations = set(_named_by_scripts(scripts, summaries))
     if found:
+        from validate_ddp.launch.deepspeed import file_of
         from validate_ddp.launch.records import Start
 
         wanted = set(scripts)
         for file, launch in list(found.items()):
-            if all(wanted.isdisjoint(started(file, start)) for start in launch.facts(Start)):
+            starts = [start for start in launch.facts(Start) if not wanted.isdisjoint(started(file, start))]
+            configurations |= {named[0] for start in starts if (named := file_of(file, start)) is not None}
+            if not starts:
                 del found[file]
+    found.update(read_all(dict.fromkeys(sorted(configurations - others), kinds.JSON), set(), summaries))
     return found, () if is_all and len(nearest) <= _MOST_BESIDE else (_NOT_ALL,)
 
 
-def started_on_several_nodes(launches: dict[str, Launch]) -> dict[str, Place]:
-    """The scripts that a launch file surely starts on several nodes, with the word that says so."""
-    from validate_ddp.launch.meaning import nodes
-    from validate_ddp.launch.records import Start
+def _named_by_scripts(scripts: Sequence[str], summaries: Summaries) -> Iterator[str]:
+    """The configurations of DeepSpeed that scripts name in a string, as absolute paths."""
+    for script in scripts:
+        data = summaries.data(script) or b""
+        for name in _JSON.findall(data) if b"deepspeed" in data else ():
+            path = next(filter(os.path.isfile, candidates(script, os.fsdecode(name))), None)
+            if path is not None and kinds.may_be_deepspeed(summaries.data(path) or b""):
+                yield path
 
-    found: dict[str, Place] = {}
+
+def launched_by(launches: dict[str, Launch], scripts: Collection[str]) -> dict[str, Launched]:
+    """How the launch files start these scripts.
+
+    Commands that start several ranks count; those of plain `python` only where no other starts the script.
+    """
+    found: dict[str, Launched] = {}
+    if not launches or not scripts:
+        return found
+    from validate_ddp.launch import records
+
+    starts: dict[str, list[tuple[Launch, Start]]] = {}
     for file, launch in launches.items():
-        for start in launch.facts(Start):
-            count = nodes(start, launch.job)
-            if count is None or count.least < 2 or start.script is None or start.script.only is None:
-                continue
-            place = Place(launch.path, count.word.span, f"started on {count.least} nodes")
+        for start in launch.facts(records.Start):
             for script in started(file, start):
-                found.setdefault(script, place)
+                starts.setdefault(script, []).append((launch, start))
+    for script in starts.keys() & scripts:
+        from validate_ddp.interpreter.started import Launched
+
+        rows = starts[script]
+        of_several = [row for row in rows if row[1].launcher != "python" or row[1].srun is not None]
+        nodes = (place for launch, start in rows if (place := _several_nodes(launch, start)) is not None)
+        found[script] = Launched(next(nodes, None), tuple(_command(*row) for row in of_several or rows))
     return found
+
+
+def _several_nodes(launch: Launch, start: Start) -> Place | None:
+    """The word by which a command surely starts its script on several nodes."""
+    from validate_ddp.launch.meaning import nodes
+
+    count = nodes(start, launch.job)
+    if count is None or count.least < 2 or start.script is None or start.script.only is None:
+        return None
+    return Place(launch.path, count.word.span, f"started on {count.least} nodes")
+
+
+def _command(launch: Launch, start: Start) -> Command:
+    from validate_ddp.interpreter.started import Command
+
+    words = handed_on(start)
+    whole = all(_AS_MANY.isdisjoint(word.names) for word in words)
+    return Command(tuple(word.only for word in words), whole, Place(launch.path, start.span))
 
 
 def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:

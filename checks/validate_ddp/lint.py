@@ -67,7 +67,7 @@ def check(
     beside, notes = launches.beside(scripts, found, settings, summaries)
     launched.update(beside)
     considered = {*found, *beside}
-    summaries.on_several_nodes = launches.started_on_several_nodes(launched)
+    summaries.launched = launches.launched_by(launched, files)
 
     survivors = kept(files, summaries)
     scripts = entries(survivors, summaries)

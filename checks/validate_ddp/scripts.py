@@ -15,6 +15,7 @@ from validate_ddp.source.text import Problem
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.fact import Fact
+    from validate_ddp.interpreter.started import Started
     from validate_ddp.interpreter.trace import Program
 
 _BETWEEN_COLLECTIONS = 20
@@ -228,11 +229,11 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)
-        if program is not None:
-            found = _proposals(program, enabled)
-        if program is not None and program.stop is not None:
-            found = _of_part(program, found, enabled)
-        if program is not None:
+        else:
+            found = _found(program, enabled)
+            launched = summaries.launched.get(script)
+            if launched is not None and launched.commands and program.asks:
+                found = _found_as_started(script, summaries, enabled, found)
             program.let_go()
     except UsageError:  # of a rule or a row of ours that cannot be as it is written
         raise
@@ -243,11 +244,40 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
     return found, files
 
 
-def _walked(script: str, summaries: Summaries) -> Program:
+def _walked(script: str, summaries: Summaries, started: Started | None = None) -> Program:
     from validate_ddp.interpreter.trace import trace  # a script that starts nothing needs no interpreter
     from validate_ddp.models.known import registry
 
-    return trace(summaries, script, registry())
+    return trace(summaries, script, registry(), started)
+
+
+def _found_as_started(
+    script: str, summaries: Summaries, enabled: frozenset[str], found: list[Proposal]
+) -> list[Proposal]:
+    """What is found of a script whose options are what the launch files give, beside what is whatever starts it."""
+    from validate_ddp.interpreter.started import Started, joined, missing, without
+
+    commands = summaries.launched[script].commands
+    gone = found
+    for with_defaults in (True, False):  # a default shows what happens, and not that the option is never given
+        program = _walked(script, summaries, Started(commands, with_defaults))
+        proposals = _found(program, enabled) if program.is_distributed else []
+        if program.is_distributed:
+            gone = missing(gone, proposals, program)
+        program.let_go()
+        if not program.is_distributed:
+            return found  # of one process, of which nothing is asked
+        if with_defaults:
+            found = joined(found, proposals, commands)
+        if not gone:
+            break
+    return without(found, gone, commands)
+
+
+def _found(program: Program, enabled: frozenset[str]) -> list[Proposal]:
+    """What the rules propose, and of a program of which not all was looked at, that it was not."""
+    found = _proposals(program, enabled)
+    return _of_part(program, found, enabled) if program.stop is not None else found
 
 
 def _proposals(program: Program, enabled: frozenset[str]) -> list[Proposal]:
@@ -301,7 +331,7 @@ def _triggered(enabled: frozenset[str]) -> Iterator[tuple[Stub, type[Fact]]]:
 def _key(script: str, summaries: Summaries, enabled: frozenset[str]) -> str:
     from validate_ddp.source.cache import digest
 
-    launched = summaries.on_several_nodes.get(script)
+    launched = summaries.launched.get(script)
     more = (*([str(launched)] if launched is not None else ()), *(["named"] if script in summaries.named else ()))
     return digest(script, os.getcwd(), ",".join(sorted(enabled)), *more)
 

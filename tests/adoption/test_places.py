@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,26 @@ def test_what_github_reads_follows_its_schemas(schema: str, files: list[Path], t
     broken = tmp_path / "broken.yml"
     broken.write_text(files[0].read_text().replace("runs-on", "runs").replace("using", "use"))
     assert run(*check, broken, folder=tmp_path).returncode == 1
+
+
+@pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
+def test_actionlint_has_nothing_to_say_of_the_workflows_to_copy(tmp_path: Path) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    release = re.findall("```yaml\n(.*?)```", (ROOT / "docs" / "releasing.md").read_text(), re.DOTALL)
+    # It reads workflows alone: the action's steps as those of one that is given the same inputs.
+    inputs = {name: {"type": "string", "default": each["default"]} for name, each in action["inputs"].items()}
+    job = {"runs-on": "ubuntu-latest", "steps": action["runs"]["steps"]}
+    called = yaml.safe_dump({"on": {"workflow_call": {"inputs": inputs}}, "jobs": {"action": job}})
+    files = sorted(ROOT.glob("docs/workflows/*.yml"))
+    for number, text in enumerate([*release, called]):
+        files.append(tmp_path / f"{number}.yml")
+        files[-1].write_text(text)
+    assert len(files) == 4
+    done = run("actionlint", *files, folder=tmp_path)
+    assert done.returncode == 0 and done.stdout == "", done.stdout + done.stderr
+    files[0] = tmp_path / "broken.yml"
+    files[0].write_text(called.replace("inputs.arguments", "inputs.argument"))
+    assert run("actionlint", *files, folder=tmp_path).returncode == 1
 
 
 def test_the_action_annotates_and_the_words_that_it_is_given_come_last(tmp_path: Path) -> None:

@@ -134,3 +134,26 @@ def test_a_large_project_is_looked_through_in_part_and_that_is_said(
     outcome = check(["code/train.py"], Settings())
     assert [each.path for each in outcome.findings if each.code == "DDP802"] == ["run.sh"]
     assert len(outcome.notes) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"cd ../code && torchrun {NODES} train.py\n",
+        f"cd ../code\ntorchrun {NODES} train.py\n",
+        f"(cd elsewhere && ls)\n(cd ../code && torchrun {NODES} train.py)\n",
+        f'torchrun {NODES} $(dirname "$0")/../code/train.py\n',
+        f'cd "$(dirname "${{BASH_SOURCE[0]}}")/.."\ntorchrun {NODES} code/train.py\n',
+        'HERE=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &> /dev/null && pwd)\n'
+        f'torchrun {NODES} "$HERE"/../code/train.py\n',
+        f'TOP="$(cd "$(dirname "$0")/.." && pwd)"\ncd $TOP/code && torchrun {NODES} train.py\n',
+        f'DIR=$(dirname "$(readlink -f "$0")")\ntorchrun {NODES} ${{DIR}}/../code/train.py\n',
+    ],
+)
+def test_a_script_is_found_from_the_folder_to_which_the_launch_file_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    _project(tmp_path, {"pyproject.toml": "", "code/train.py": SCRIPT, "jobs/run.sh": text, "train.py": ""})
+    monkeypatch.chdir(tmp_path)
+    found = check(["code/train.py"], Settings()).findings
+    assert [each.severity for each in found if each.code == "DDP103"] == ["error"]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,3 +91,82 @@ def test_the_server_ends_with_an_editor_that_is_gone(tmp_path: Path) -> None:
         await server.wait()
 
     asyncio.run(asyncio.wait_for(whole(), 60))
+
+
+AS_VS_CODE = {
+    "workspace": {
+        "applyEdit": True,
+        "workspaceEdit": {"documentChanges": True, "changeAnnotationSupport": {"groupsOnLabel": True}},
+        "configuration": True,
+        "didChangeWatchedFiles": {"dynamicRegistration": True, "relativePatternSupport": True},
+        "diagnostics": {"refreshSupport": True},
+    },
+    "textDocument": {
+        "publishDiagnostics": {"relatedInformation": True, "versionSupport": False, "codeDescriptionSupport": True},
+        "synchronization": {"dynamicRegistration": True, "willSave": True, "willSaveWaitUntil": True, "didSave": True},
+        "codeAction": {
+            "dynamicRegistration": True,
+            "isPreferredSupport": True,
+            "resolveSupport": {"properties": ["edit"]},
+        },
+        "hover": {"dynamicRegistration": True, "contentFormat": ["markdown", "plaintext"]},
+        "diagnostic": {"dynamicRegistration": True, "relatedDocumentSupport": False},
+    },
+    "window": {"workDoneProgress": True, "showDocument": {"support": True}},
+    "general": {"staleRequestSupport": {"cancel": True, "retryOnContentModified": []}, "positionEncodings": ["utf-16"]},
+    "notebookDocument": {"synchronization": {"dynamicRegistration": True, "executionSummarySupport": True}},
+}
+"""Of what the language client of VS Code says that it can, the parts that have to do with us, and new ones."""
+
+
+def test_a_session_message_by_message_as_the_language_client_of_vs_code_has_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WRONG)
+    uri = (tmp_path / "train.py").as_uri()
+    command = (sys.executable, "-m", "validate_ddp", "server")
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None and server.stdout is not None
+        sent = itertools.count()
+
+        def send(method: str, params: Any, **more: int) -> None:
+            data = json.dumps({"jsonrpc": "2.0", **more, "method": method, "params": params}).encode()
+            server.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+            server.stdin.flush()
+
+        def received(key: str, value: object) -> Any:
+            while True:
+                head = itertools.takewhile(bytes.strip, server.stdout)
+                length = dict(line.lower().split(b":") for line in head)[b"content-length"]
+                message = json.loads(server.stdout.read(int(length)))
+                if message.get(key) == value:
+                    return message
+
+        def ask(method: str, params: Any) -> Any:
+            number = next(sent)
+            send(method, params, id=number)
+            return received("id", number)["result"]
+
+        folder = {"rootPath": str(tmp_path), "rootUri": tmp_path.as_uri(), "workspaceFolders": None}
+        client = {"processId": os.getpid(), "clientInfo": {"name": "Visual Studio Code"}, "locale": "en"}
+        able = ask("initialize", {**client, **folder, "capabilities": AS_VS_CODE, "trace": "verbose"})["capabilities"]
+        assert able["hoverProvider"] and able["textDocumentSync"]["change"] == 2
+        send("initialized", {})
+        document = {"uri": uri, "languageId": "python", "version": 1, "text": WRONG}
+        send("textDocument/didOpen", {"textDocument": document})
+        (one,) = received("method", "textDocument/publishDiagnostics")["params"]["diagnostics"]
+        where = {"textDocument": {"uri": uri}}
+        hover = ask("textDocument/hover", {**where, "position": one["range"]["start"]})
+        assert hover["contents"]["value"].startswith("# DDP502")
+        context = {"diagnostics": [one], "triggerKind": 1}
+        (fix,) = ask("textDocument/codeAction", {**where, "range": one["range"], "context": context})
+        changes = [
+            {"range": each["range"], "text": each["newText"]} for each in fix["edit"]["documentChanges"][0]["edits"]
+        ]
+        changed = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": changes}
+        send("textDocument/didChange", changed)
+        assert received("method", "textDocument/publishDiagnostics")["params"]["diagnostics"] == []
+        send("textDocument/didSave", where)
+        send("textDocument/didClose", where)
+        assert ask("shutdown", None) is None
+        send("exit", None)
+        server.stdin.close()
+        assert server.wait(60) == 0

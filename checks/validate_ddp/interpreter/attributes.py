@@ -13,6 +13,7 @@ from validate_ddp.interpreter import (
     names,
     records,
     roles,
+    started,
     vocabulary,
 )
 from validate_ddp.interpreter.callables import Choice
@@ -221,6 +222,8 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
         return _dimension_of(atom, key)
     if isinstance(atom, Symbol) and names.MESH.matches(atom.last):
         return (Opaque(atom.name),)
+    if isinstance(atom, Symbol) and atom.name == started.REST and key is None and machine.started.commands:
+        return (atom,)  # `sys.argv[1:]`
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
     return roles.suggested(key or "", carried_by((atom,)))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from validate_ddp.findings import INFO, Place, Proposal
-from validate_ddp.interpreter.trace import Program
+
+if TYPE_CHECKING:
+    from validate_ddp.interpreter.trace import Program
 
 CODE = "DDP004"
 

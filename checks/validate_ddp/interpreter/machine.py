@@ -26,6 +26,7 @@ from validate_ddp.source.syntax import Assign, Expression, Extent, Statement
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.registry import Registry
+    from validate_ddp.interpreter.started import Started
 
 MISSING: Value = (Const("missing"),)
 BIRTH = ""
@@ -167,7 +168,6 @@ class Machine:
         self._opened = 0
         self._met: set[int] = set()
         self.environment: dict[str, Value] = {}
-        self.switches: dict[str, Value] = {}
         self.settings: dict[str, Value] = {}
         """What the program has put into configurations it was given that ranks may differ about, by the field."""
         self.starts = 0
@@ -185,6 +185,7 @@ class Machine:
         self.unbound: dict[tuple[int, str], dict[str, Value]] = {}
         self.evaluate: Callable[[Expression], Value]
         self.walk: Callable[[list[Statement]], Outcome]
+        self.started: Started
         self.call: Callable[..., Value]
         self.activations = 0
         self.gathers: list[Any] = []

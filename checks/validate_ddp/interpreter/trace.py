@@ -19,6 +19,7 @@ from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
+from validate_ddp.interpreter.started import Started
 from validate_ddp.interpreter.values import Class, Const, Instance, Site, constant
 from validate_ddp.source.syntax import Statement
 from validate_ddp.source.traversal import walk, words_of
@@ -41,7 +42,8 @@ class Program:
 
     entry: path of the script. recorded: the facts, in the order of the walk. stop: where something was not looked at,
     if anything was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left
-    open. assumed: nothing in sight calls what was walked (``interpreter/uncalled.py``), so nothing is certain.
+    open. assumed: nothing in sight calls what was walked (``interpreter/uncalled.py``), so nothing is certain. asks: it
+    reads its command line.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Program:
         unseen: frozenset[tuple[str, str]] = frozenset(),
         made: list[Scope | Class | Instance] | None = None,
         assumed: bool = False,
+        asks: bool = False,
     ) -> None:
         self.entry = entry
         self.assumed = assumed
+        self.asks = asks
         self.stop = stop
         self.closed = closed
         self.files = files
@@ -95,8 +99,8 @@ class Program:
     @property
     def several_nodes(self) -> Place | None:
         """What starts the script on several nodes: a word of a launch file that was read with it; None without one."""
-        held: Place | None = self._summaries.on_several_nodes.get(os.path.abspath(self.entry))
-        return held
+        launched = self._summaries.launched.get(os.path.abspath(self.entry))
+        return None if launched is None else launched.several_nodes
 
     @property
     def kinds(self) -> frozenset[type[Fact]]:
@@ -315,10 +319,14 @@ class Program:
 
 
 @roomy
-def trace(summaries: Any, entry: str, registry: Registry) -> Program:
-    """Walk the script at the absolute path ``entry``, with what the registry knows of libraries."""
+def trace(summaries: Any, entry: str, registry: Registry, started: Started | None = None) -> Program:
+    """Walk the script at the absolute path ``entry``, with what the registry knows of libraries.
+
+    started: by which commands, where its options are to be what they give.
+    """
     library = Library(summaries, entry, registry.words)
     machine = Machine(library, registry)
+    machine.started = started or Started(())
     machine.evaluate = MethodType(expressions.evaluate, machine)
     machine.walk = MethodType(statements.walk, machine)
     machine.call = MethodType(calls.call_values, machine)
@@ -353,4 +361,5 @@ def trace(summaries: Any, entry: str, registry: Registry) -> Program:
         unseen=unseen,
         made=made,
         assumed=assumed,
+        asks=machine.started.asked,
     )

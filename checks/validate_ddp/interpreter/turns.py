@@ -7,7 +7,7 @@ from typing import Any
 from validate_ddp.interpreter.names_of_training import TURNS
 from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import Const, Opaque, Value, bare, constant
-from validate_ddp.source.syntax import BinOp, BoolOp, Compare, Constant, Expression, Name, Not
+from validate_ddp.source.syntax import Attribute, BinOp, BoolOp, Compare, Constant, Expression, Name, Not
 from validate_ddp.source.traversal import last_name
 
 ONCE, OTHERS = "%once", "%others"
@@ -21,7 +21,7 @@ _FLIPPED = ("NotEq", "Lt", "LtE", "IsNot", "NotIn")
 def turn(machine: Any, node: Expression) -> str:
     """When the condition ``node``, of unknown truth, holds: ONCE, OTHERS, or empty where nothing is known."""
     if isinstance(node, Compare):
-        sides = (node.left, node.comparators[0])
+        sides = [side for side in (node.left, node.comparators[0]) if not _is_by_one(machine, side)]
         if len(node.ops) == 1 and any(_cycles(machine, side) or _counts(side) for side in sides):
             return OTHERS if node.ops[0] in _FLIPPED else ONCE
         return ""
@@ -44,12 +44,17 @@ def turn(machine: Any, node: Expression) -> str:
 
 
 def _cycles(machine: Any, node: Expression) -> bool:
-    """``step % several``, or a name for it: not by one."""
+    """``step % several``, or a name for it."""
     if isinstance(node, Name):
         return any(isinstance(atom, Opaque) and atom.name == REMAINDER for atom in bare(machine.evaluate(node)))
-    if not isinstance(node, BinOp) or node.op != "Mod":
+    return isinstance(node, BinOp) and node.op == "Mod" and not _is_by_one(machine, node)
+
+
+def _is_by_one(machine: Any, node: Expression) -> bool:
+    """``step % 1``, which comes round in every turn."""
+    if not isinstance(node, BinOp) or node.op != "Mod" or not isinstance(node.right, (Name, Attribute, Constant)):
         return False
-    return not (isinstance(node.right, Constant) and node.right.value == 1)
+    return bool(constant(machine.evaluate(node.right)) == 1)
 
 
 def leaves_over(count: Value, several: Value) -> bool:

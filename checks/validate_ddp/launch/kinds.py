@@ -12,7 +12,14 @@ LARGEST = 1024 * 1024
 """Bytes of a file that a walk takes for a launch file; above that YAML and JSON are data."""
 
 _LAUNCHERS = (b"torchrun", b"torch.distributed.", b"accelerate", b"deepspeed", b"DeepSpeed")
-_SIGNS = (*_LAUNCHERS, b"num_processes", b"NCCL_", b"TORCH_DISTRIBUTED_", b"srun ", b"MASTER_PORT")
+DEEPSPEED = ("zero_optimization", "train_micro_batch_size_per_gpu")
+"""Keys that only DeepSpeed's own configuration has."""
+_DEEPSPEED = tuple(key.encode() for key in DEEPSPEED)
+_SIGNS = (
+    *_LAUNCHERS,
+    *_DEEPSPEED,
+    *(b"num_processes", b"NCCL_", b"TORCH_DISTRIBUTED_", b"srun ", b"MASTER_PORT"),
+)
 _STARTS_PROCESSES = (b"subprocess", b"os.system", b"Popen", b"os.popen")
 _TELLING = {
     "a shell script": SHELL,
@@ -47,6 +54,11 @@ def kind(path: str, head: bytes) -> str:
 def may_launch(data: bytes) -> bool:
     """Whether the bytes can be about starting training."""
     return any(sign in data for sign in _SIGNS)
+
+
+def may_be_deepspeed(data: bytes) -> bool:
+    """Whether the bytes can be a configuration of DeepSpeed."""
+    return any(key in data for key in _DEEPSPEED)
 
 
 def naming(scripts: Iterable[str]) -> re.Pattern[bytes]:

@@ -1,12 +1,14 @@
-"""YAML and JSON: Accelerate's configuration, jobs of SkyPilot and Kubernetes, and the commands in any other."""
+"""YAML and JSON: Accelerate's and DeepSpeed's configuration, jobs of SkyPilot and Kubernetes, commands in any other."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
+from validate_ddp.launch.kinds import DEEPSPEED
 from validate_ddp.launch.origin import Origin, Segment, Spot
-from validate_ddp.launch.records import Config, Given, Job, Launch, Setting, Word
+from validate_ddp.launch.records import Config, DeepSpeed, Given, Job, Launch, Setting, Word
 from validate_ddp.launch.shell import Script, starts_in
 from validate_ddp.source.text import FOREIGN, UNREADABLE, Problem
 
@@ -81,11 +83,20 @@ class _Markup:
             )
             self.script.records.append(Config(given, self._span(root)))
             return
+        if not keys.keys().isdisjoint(DEEPSPEED):
+            self.script.records.append(DeepSpeed(tuple(self._inner(root, "")), self._span(root)))
+            return
         if "run" in keys and keys["run"][1].id == "scalar" and ("resources" in keys or "num_nodes" in keys):
             nodes = keys.get("num_nodes")
             given = (Given("nodes", self._word(nodes[1]), self._word(nodes[0])),) if nodes else ()
             self.script.records.append(Job(given, self._span(root)))
         self._walk(root, ())
+
+    def _inner(self, node: Any, before: str) -> Iterator[Given]:
+        """The settings of a mapping and of those in it."""
+        for name, (key, value) in _keys(node).items():
+            yield Given(before + name, self._word(value) if value.id == "scalar" else None, self._word(key))
+            yield from self._inner(value, f"{before}{name}.")
 
     def _walk(self, node: Any, settings: tuple[Setting, ...]) -> None:
         self.count += 1

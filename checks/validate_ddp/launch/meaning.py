@@ -193,3 +193,15 @@ def ports(launch: Launch) -> list[tuple[Word, Span]]:
         if word is not None:
             found.setdefault(word.span, (word, word.span))
     return list(found.values())
+
+
+def ranks(start: Start, job: Job | None) -> int | None:
+    """How many ranks a command surely starts on all of its nodes together; None where nothing surely tells."""
+    each, of_nodes = processes(start, job), nodes(start, job)
+    if each is None or not start.complete:
+        return None
+    if of_nodes is not None:
+        return each[0] * of_nodes.least if of_nodes.least == of_nodes.most else None
+    others = ("include", "hostfile", "exclude", NODES[start.launcher])
+    is_one = start.srun is None and start.has(*others) is None and start.setting("PET_NNODES") is None
+    return each[0] if is_one else None

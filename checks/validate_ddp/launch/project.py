@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from validate_ddp.launch.records import Start
+    from validate_ddp.launch.records import Start, Word
 
 _MOST_FILES = 5000
 _LARGEST = 1024 * 1024
@@ -46,25 +47,38 @@ def reads_variable(path: str, name: str) -> bool:
 
 
 def started(path: str, start: Start) -> list[str]:
-    """The scripts that a command of the launch file at ``path`` starts, or by default does, as absolute paths.
+    """The scripts that a command of the launch file at ``path`` starts, or by default does, as absolute paths."""
+    words, is_module = _program(start)
+    found = []
+    for text in words[0].texts if words else ():
+        names = files_of_module(text) if is_module else (text,)
+        found += [each for each in candidates(path, *names, folder=start.folder) if os.path.isfile(each)][:1]
+    return found
 
-    Of a name that leads to files from several folders, the one from the launch file's own, else from the working
-    directory, else from the top of the project.
-    """
+
+def candidates(path: str, *names: str, folder: str = "") -> Iterator[str]:
+    """Where files may lie that the launch file at ``path`` names: as seen from its own folder, else from the working
+    directory, else from the top of the project; first from the ``folder`` there to which it has gone."""
+    tops = dict.fromkeys((os.path.dirname(os.path.abspath(path)), os.getcwd(), root_of(path)))
+    for inner in dict.fromkeys((folder, "")):
+        for top in tops:
+            for name in names:
+                yield os.path.abspath(os.path.join(top, inner, name))
+
+
+def handed_on(start: Start) -> Sequence[Word]:
+    """The words that a command hands to the script it starts."""
+    return _program(start)[0][1:]
+
+
+def _program(start: Start) -> tuple[Sequence[Word], bool]:
+    """The script with its arguments, none where it is not told; and whether it is a module's name."""
     words = [start.script, *start.arguments] if start.script is not None else []
     is_module = start.has("module") is not None or (start.launcher == "python" and start.head[-1].only == "-m")
     if words and _PYTHON.match(os.path.basename(words[0].only or "")):  # the launcher would run Python as the script
         options = list(takewhile(lambda word: word.raw.startswith("-"), words[1:]))
         is_module, words = any(word.only == "-m" for word in options), words[1 + len(options) :]
-    if not words:
-        return []
-    folders = dict.fromkeys((os.path.dirname(os.path.abspath(path)), os.getcwd(), root_of(path)))
-    found = []
-    for text in words[0].texts:
-        names = files_of_module(text) if is_module else (text,)
-        paths = (os.path.abspath(os.path.join(folder, name)) for folder in folders for name in names)
-        found += [each for each in paths if os.path.isfile(each)][:1]
-    return found
+    return words, is_module
 
 
 def files_of_module(dotted: str) -> tuple[str, ...]:

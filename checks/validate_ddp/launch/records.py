@@ -83,7 +83,8 @@ class Start(NamedTuple):
     launcher: "torchrun", "launch" (``python -m torch.distributed.launch``), "accelerate", "deepspeed" or "python".
     options: the launcher's own. script: what it runs, None where that is not told. arguments: the script's.
     complete: no word before the script hides options. srun: what runs it on the nodes. settings: what the command finds
-    in its environment, the last one first. head: the words that name the launcher.
+    in its environment, the last one first. head: the words that name the launcher. folder: the one that the script has
+    gone to, as seen from where it was started; empty where it has not, or that is not known.
     """
 
     launcher: str
@@ -96,6 +97,7 @@ class Start(NamedTuple):
     settings: tuple[Setting, ...]
     span: Span
     statement: Span
+    folder: str = ""
 
     def option(self, *names: str) -> Word | None:
         """The value of the option that is given last under one of these names; None where none is."""
@@ -162,14 +164,24 @@ class Config(NamedTuple):
         return _last(self.options, names)
 
 
+class DeepSpeed(NamedTuple):
+    """DeepSpeed's own configuration. options: named as in the file, inner ones behind a dot."""
+
+    options: tuple[Given, ...]
+    span: Span
+
+    def option(self, *names: str) -> Word | None:
+        return _last(self.options, names)
+
+
 def _last(options: tuple[Given, ...], names: tuple[str, ...]) -> Word | None:
     return next((given.value for given in reversed(options) if given.name in names and given.value is not None), None)
 
 
-Record = Start | Setting | Job | Positional | Misquoted | Unheard | Config
-R = TypeVar("R", Start, Setting, Job, Positional, Misquoted, Unheard, Config)
+Record = Start | Setting | Job | Positional | Misquoted | Unheard | Config | DeepSpeed
+R = TypeVar("R", Start, Setting, Job, Positional, Misquoted, Unheard, Config, DeepSpeed)
 
-KINDS: tuple[type[Record], ...] = (Start, Setting, Job, Positional, Misquoted, Unheard, Config)
+KINDS: tuple[type[Record], ...] = (Start, Setting, Job, Positional, Misquoted, Unheard, Config, DeepSpeed)
 BY_NAME: dict[str, tuple[type[Record], ...]] = {
     "records.Record": KINDS,
     **{f"records.{kind.__name__}": (kind,) for kind in KINDS},

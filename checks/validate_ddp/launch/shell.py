@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ class Script:
         self.positionals = Positionals(origin, self.records)
         self.allexport = False
         self.srun = srun
+        self.folder: str = outer.folder if outer else ""
         self.started: list[tuple[Node, Start]] = []
         self.depth: int = outer.depth + 1 if outer else 0
 
@@ -114,7 +116,10 @@ class Script:
         elif kind in _PLAIN:
             if kind == "redirected_statement":
                 self._used_in_redirects(node)
+            folder = self.folder
             self._children(node, surely and kind != "ERROR", level)
+            if kind == "subshell":
+                self.folder = folder
 
     def _children(self, node: Node, surely: bool, level: int) -> None:
         for child in node.named_children:
@@ -237,6 +242,9 @@ class Script:
             self.allexport = self.allexport or any(word.only in ("-a", "-o allexport") for word in words)
             if _sets_parameters(words[1:]):
                 self.positionals.reset()
+        elif name in ("cd", "pushd", "popd"):
+            to = words[1].only if len(words) == 2 else None
+            self.folder = "" if to is None or to == "-" else os.path.join(self.folder, to)
         elif name == "shift":
             self.positionals.shifted(words, surely)
         elif name == "eval" and len(words) > 1 and "'" not in words[1].raw[:1] + '"' and not words[1].many:
@@ -248,6 +256,7 @@ class Script:
         context = Context(tuple(self.exported), self.srun)
         start = commands.start(words, tuple(prefix), context, statement)
         if start is not None:
+            start = start._replace(folder=self.folder)
             self.records += prefix
             self.records.append(start)
             self.started.append((node, start))

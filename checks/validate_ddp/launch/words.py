@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 _ESCAPED = re.compile(rb"\\(\r?\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(rb"\\(\r?\n|[\"\\$`])")
 _FALLBACK = re.compile(rb"\|\|\s*echo\s+[\"']?([\w.:-]+)[\"']?\s*\)?\s*$")
+_THIS_FILE = rb"""["']?(?:\$0|\$\{0\}|\$\{?BASH_SOURCE(?:\[0\])?\}?)["']?"""
+_OWN_FOLDER = re.compile(
+    rb"""\$\(\s*(?:cd\s+(?:--\s+)?["']?\$\(\s*)?dirname\s+(?:--\s+)?(?:%b|["']?\$\(\s*(?:readlink\s+-f|realpath)\s+%b\s*\)["']?)\s*\)"""
+    rb"""(?P<behind>(?:/[\w./-]*)?)(?:["']?\s*(?:&?>[^&]*(?:2>&1\s*)?)?&&\s*pwd(?:\s+-P)?\s*\))?$"""
+    % (_THIS_FILE, _THIS_FILE)
+)
+"""The folder of the script itself, as scripts ask for it."""
 _SUM = re.compile(r"(\d{1,9})\s*([-+*/%])\s*(\d{1,9})$")
 _DEFAULTS = (":-", "-", ":=", "=")
 
@@ -115,6 +122,9 @@ class Words:
         if kind == "expansion":
             return self._expansion(node, quoted)
         if kind == "command_substitution":
+            own = _OWN_FOLDER.match(node.text)
+            if own:
+                return [Atom((_plain(b"." + own.group("behind")),), False, start, end)]
             found = _FALLBACK.search(node.text)
             texts = (_plain(found.group(1)),) if found else ()
             return [Atom(texts, True, start, end, many=not quoted, fallback=bool(found))]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import facts, roles
+from validate_ddp.interpreter import facts, roles, started
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import Namespace, Tuple
 from validate_ddp.interpreter.rows import method
-from validate_ddp.interpreter.values import UNKNOWN, Const, Opaque, Rank, Value, bare, constant
+from validate_ddp.interpreter.started import ACTION, ONE, PERHAPS_ONE, REST, SEVERAL
+from validate_ddp.interpreter.values import NONE, UNKNOWN, Const, Opaque, Rank, Symbol, Value, bare, constant, is_none
 from validate_ddp.source.syntax import Attribute, Name
 
 _DESTINATIONS = {
@@ -23,7 +24,9 @@ _DESTINATIONS = {
 
 
 def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
-    """``parser.add_argument("--local_rank", ...)``: an option fact; all other options are of no interest."""
+    """``parser.add_argument("--local_rank", ...)``: an option fact; others count where commands are known."""
+    if machine.started.commands:
+        _note_option(machine, call)
     _note_switch(machine, call)
     _note_rank(machine, call)
     for value in call.args:
@@ -47,13 +50,80 @@ def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
     return None
 
 
+_SWITCHES = {"store_true": (True, False), "store_false": (False, True)}
+"""What they are where they are given, and where not."""
+_BOTH = "BooleanOptionalAction"
+_WORDS = {"store": ONE, "append": SEVERAL, "extend": SEVERAL, "count": 0, "store_const": 0}
+_FROM_ELSEWHERE = frozenset(("is_config_file", "env_var", "is_config_file_arg"))
+"""Keywords of configargparse: files and the environment replace defaults."""
+
+
+def _note_option(machine: Machine, call: Call) -> None:
+    """Keep an option as it is declared; nothing of one that is made of what is not known."""
+    names = [constant(value) for value in call.args]
+    long = next((name for name in names if isinstance(name, str) and name.startswith("--")), names[0] if names else "")
+    name = constant(call.keywords["dest"]) if "dest" in call.keywords else long
+    if call.open or not isinstance(name, str) or not all(isinstance(each, str) for each in names):
+        return
+    flags = tuple(each for each in names if each.startswith("-"))
+    held: Value
+    action = _action(call)
+    default = call.keywords.get("default", NONE)
+    if action == _BOTH:
+        takes, read, held = 0, "", (Const(True),)
+    elif action in _SWITCHES:
+        present, absent = _SWITCHES[action]
+        takes, read = 0, ""
+        held = (Const(present),)
+        default = call.keywords.get("default", (Const(absent),))
+    else:
+        takes = _words_taken(action, call)
+        read = _reader(call.keywords.get("type"))
+        held = call.keywords.get("const", NONE) if action != "count" else ()
+        default = started.default_of(read, default)
+    option = started.Option(name.lstrip("-").replace("-", "_"), flags, takes, read, default, held)
+    machine.started.options[call.site, flags] = option
+    if action == _BOTH:
+        off = tuple("--no-" + flag[2:] for flag in flags if flag.startswith("--"))
+        machine.started.options[call.site, off] = option._replace(flags=off, present=(Const(False),))
+    if not _FROM_ELSEWHERE.isdisjoint(call.keywords):
+        machine.started.reset.add(started.ALL)
+
+
+def _action(call: Call) -> str:
+    """What an option does, by name; empty for what only the program knows."""
+    value = call.keywords.get("action", (Const("store"),))
+    named = value[0].last if len(value) == 1 and isinstance(value[0], Symbol) else constant(value)
+    return named if isinstance(named, str) else ""
+
+
+def _words_taken(action: str, call: Call) -> int:
+    if action != "store" or "nargs" not in call.keywords:
+        return _WORDS.get(action, ACTION)
+    return PERHAPS_ONE if constant(call.keywords["nargs"]) == "?" else SEVERAL
+
+
+def _reader(value: Value | None) -> str:
+    """The builtin that makes a value of an option's text; empty where it is something else."""
+    if value is None:
+        return "str"
+    made_by = value[0] if len(value) == 1 else None
+    return made_by.name.removeprefix("builtins.") if isinstance(made_by, Symbol) else ""
+
+
+def _defaults_set(machine: Machine, atom: Any, call: Call) -> Value | None:
+    """``parser.set_defaults(lr=1e-4, **configuration)``."""
+    machine.started.reset.update((started.ALL,) if call.open else call.keywords)
+    return None
+
+
 def _note_rank(machine: Machine, call: Call) -> None:
     """Remember an option that is the launcher's rank by default: that is more than its name."""
     ranks = tuple(atom for atom in bare(call.value("default")) if isinstance(atom, Rank) and not atom.named)
     names = [constant(call.value("dest")), *(constant(value) for value in call.args)]
     long = [name for name in names if isinstance(name, str) and not (name.startswith("-") and name[1:2] != "-")]
     if ranks and long:
-        machine.switches[long[0].lstrip("-").replace("-", "_")] = ranks
+        machine.started.switches[long[0].lstrip("-").replace("-", "_")] = ranks
 
 
 def _note_switch(machine: Machine, call: Call) -> None:
@@ -65,22 +135,36 @@ def _note_switch(machine: Machine, call: Call) -> None:
     name = option.lstrip("-").replace("-", "_")
     fixed = action == "store_true"
     if "default" in call.keywords and constant(call.keywords["default"]) is fixed:
-        machine.switches[name] = (Const(fixed),)
+        machine.started.switches[name] = (Const(fixed),)
     elif not isinstance(roles.suggested(name)[0], Opaque):
-        machine.switches[name] = (Const(True), Const(False))
+        machine.started.switches[name] = (Const(True), Const(False))
 
 
 def parsed(machine: Machine, atom: Any, call: Call) -> Value:
     """The namespace of ``parse_args``: what launchers fill in is there, the rest is unknown."""
-    fields: dict[str, Value] = dict(machine.switches)
+    fields: dict[str, Value] = dict(machine.started.switches)
     for fact in machine.facts:
         if isinstance(fact, facts.Option):
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
             fields[fact.name] = (asked,)
+    machine.started.asked = True
+    if call.argument(1, "namespace"):
+        machine.started.reset.add(started.ALL)
+    if _is_of_command(call):
+        fields.update(machine.started.values())
     namespace: Value = (Namespace(call.site, fields),)
     if call.name == "parse_known_args":
-        return (Tuple(call.site, {"0": namespace, "1": UNKNOWN}),)
+        return (Tuple(call.site, {"0": namespace, "1": (Symbol(REST),) if machine.started.commands else UNKNOWN}),)
     return namespace
 
 
-DECLARED = (method("add_argument", _declared, parameters="* default required dest", fact=facts.Option),)
+def _is_of_command(call: Call) -> bool:
+    """Whether the words that are parsed are those of the command."""
+    words = call.argument(0, "args")
+    return not words or all(is_none(atom) or (isinstance(atom, Symbol) and atom.name == REST) for atom in bare(words))
+
+
+DECLARED = (
+    method("add_argument", _declared, parameters="* default required dest", fact=facts.Option),
+    method("set_defaults", _defaults_set),
+)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from validate_ddp.findings import Place
     from validate_ddp.source.syntax import Statement
 
 _ACTS = (
@@ -105,8 +104,8 @@ class Summaries:
         self._found: dict[Any, tuple[Any, set[str], set[str]]] = {}
         self._starts: dict[str, bool] = {}
         self.roots: dict[str, list[str]] = {}
-        self.on_several_nodes: dict[str, Place] = {}
-        """Scripts that a launch file surely starts on several nodes, with the word that says so."""
+        self.launched: dict[str, Any] = {}
+        """Of scripts that launch files start, how: see ``interpreter.started.Launched``."""
         self.named: set[str] = set()
         """What the user names, as absolute paths: of such a file, what nobody in sight calls is looked at too."""
         self._cwd = os.getcwd()
