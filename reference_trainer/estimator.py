@@ -10,12 +10,9 @@ In a loop of your own, in which DDP averages gradients:
 With gradient accumulation, exactly: ``begin_step``, ``begin`` with the features of all micro-batches (encoded without
 gradient, with the randomness that they will have later), then ``weighted_part`` for each, times W / N.
 
-Fit first, take the loss after: the loss is better for it. But the value that is logged is from before the fit: on
-independent features, whose CLUB is 0, it reads 0.5 after 5 inner steps on the same batch.
-
-Which ranks it runs on (an Accelerator has them, or torch.distributed, or this process alone) is looked up at the first
-use, said, and then stays. It is never a fallback: a rank that met an error and went on alone would leave the others in
-their collective.
+Fit first, take the loss after. But the value that is logged is from before the fit: on independent features, whose CLUB
+is 0, it reads 0.5 after 5 inner steps. Which ranks it runs on (an Accelerator has them, or torch.distributed, or this
+process alone) is looked up at the first use, said, and then stays; it is never a fallback.
 """
 
 from __future__ import annotations
@@ -63,53 +60,6 @@ class Rung:
         return "this process alone" if alone else f"{self.size} rank{'s' * (self.size > 1)}, as {self.name} has it"
 
 
-class Ladder:
-    """Finds the rung at first use.
-
-    group: WORLD looks for it; a process group, or None for this process alone, is taken as it is.
-    """
-
-    def __init__(self, group: Group = WORLD) -> None:
-        self.group = group
-        self.accelerator: Any = None
-        self._rung: Rung | None = None
-
-    def set_accelerator(self, accelerator: Any) -> None:
-        """Has the Accelerator's ranks taken. Before the first use; raises ``ClubError`` after it. Local."""
-        if self._rung is not None and self._rung.name != "accelerator":
-            raise ClubError(f"set_accelerator came too late: CLUB runs on {self._rung}; call it before the first use")
-        if self.group != WORLD:
-            raise ClubError("set_accelerator cannot replace the `group` that CLUBLoss was made with; give one of them")
-        kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
-        if kind != "NO" and not kind.startswith("MULTI_"):
-            raise ClubError(
-                f"the Accelerator runs {kind}; CLUB knows only how DDP averages gradients (MULTI_GPU, MULTI_CPU)"
-            )
-        self.accelerator = accelerator
-
-    def rung(self) -> Rung:
-        """Where CLUB runs. Raises ``ClubError`` if what was found at the first use no longer holds. Local."""
-        if self._rung is None:
-            group = process_group(self.group)
-            rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
-            if self.accelerator is not None and self.accelerator.num_processes != size:
-                raise ClubError(
-                    f"the Accelerator has {self.accelerator.num_processes} processes and torch.distributed {size}; "
-                    "CLUB needs the group over which DDP averages"
-                )
-            found: Literal["torch.distributed", "local"] = "local" if group is None else "torch.distributed"
-            self._rung = Rung(found if self.accelerator is None else "accelerator", rank, size, group)
-            searched = self._rung.name == "local" and self.group == WORLD
-            why = " (no Accelerator given, torch.distributed not initialised)" if searched else ""
-            self._rung.say(f"runs on {self._rung}{why}")
-        elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
-            raise ClubError(
-                "torch.distributed was initialised after CLUB had begun in this process alone; "
-                "make the process group (or the Accelerator) before the first use of CLUBLoss"
-            )
-        return self._rung
-
-
 AT_FLOOR = 0.01
 """Nats a dimension above its floor at which q's NLL counts as being there: a residual of 7 % of q's least spread."""
 STALE = -0.1  # Nats a dimension below which CLUB counts as strongly negative: chance gives about -1 / sqrt(N d).
@@ -130,7 +80,9 @@ class CLUBLoss:
         if self.config.symmetric:
             self.estimators.append(Estimator(y_dim, x_dim, self.config))
         self.step = 0
-        self._ladder = Ladder(group)
+        self.group = group
+        self.accelerator: Any = None
+        self._rung: Rung | None = None
         self._placed = self._synchronised = False
         self._said: set[str] = set()
         # Of the step that has begun.
@@ -150,16 +102,44 @@ class CLUBLoss:
         """
         steps = accelerator.gradient_accumulation_steps
         if steps > 1 and self.config.accumulation != "micro":
+            told = 'CLUB of their union is out of reach; use ClubConfig(accumulation="micro"), the mean of their CLUBs'
             raise ClubError(
-                f"the Accelerator accumulates {steps} micro-batches and divides each loss by {steps}, so CLUB of their "
-                'union is out of reach; use ClubConfig(accumulation="micro"), the mean of their CLUBs'
+                f"the Accelerator accumulates {steps} micro-batches and divides each loss by {steps}: {told}"
             )
-        self._ladder.set_accelerator(accelerator)
+        if self._rung is not None and self._rung.name != "accelerator":
+            raise ClubError(f"set_accelerator came too late: CLUB runs on {self._rung}; call it before the first use")
+        if self.group != WORLD:
+            raise ClubError("set_accelerator cannot replace the `group` that CLUBLoss was made with; give one of them")
+        kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
+        if kind != "NO" and not kind.startswith("MULTI_"):
+            told = "CLUB knows only how DDP averages gradients (MULTI_GPU, MULTI_CPU)"
+            raise ClubError(f"the Accelerator runs {kind}; {told}")
+        self.accelerator = accelerator
 
     @property
     def rung(self) -> Rung:
-        """The ranks that CLUB runs on. Local."""
-        return self._ladder.rung()
+        """The ranks that CLUB runs on, found at the first use. ``ClubError`` where that no longer holds. Local."""
+        if self._rung is None:
+            group = process_group(self.group)
+            rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+            if self.accelerator is not None and self.accelerator.num_processes != size:
+                told = f"{self.accelerator.num_processes} processes and torch.distributed {size}"
+                raise ClubError(f"the Accelerator has {told}; CLUB needs the group over which DDP averages")
+            found: Literal["torch.distributed", "local"] = "local" if group is None else "torch.distributed"
+            self._rung = Rung(found if self.accelerator is None else "accelerator", rank, size, group)
+            searched = self._rung.name == "local" and self.group == WORLD
+            why = " (no Accelerator given, torch.distributed not initialised)" if searched else ""
+            config = self.config
+            settings = (
+                f"lambda {config.weight:g}, lr {config.lr:g}, {config.inner_steps} steps every {config.update_every}"
+            )
+            self._rung.say(f"runs on {self._rung}{why}; {settings}")
+        elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
+            raise ClubError(
+                "torch.distributed was initialised after CLUB had begun in this process alone; "
+                "make the process group (or the Accelerator) before the first use of CLUBLoss"
+            )
+        return self._rung
 
     @property
     def due(self) -> bool:
@@ -227,11 +207,9 @@ class CLUBLoss:
         Raises ``ClubError`` where the union cannot be had: with accumulation="micro", path="gather", or inside an
         Accelerate loop.
         """
-        if self.config.accumulation == "micro" or self.config.path == "gather" or self._ladder.accelerator is not None:
-            raise ClubError(
-                'CLUB of the union of micro-batches needs accumulation="union", path="covariance" and no Accelerator, '
-                "whose backward divides by the number of micro-batches; without `begin` each stands for itself"
-            )
+        if self.config.accumulation == "micro" or self.config.path == "gather" or self.accelerator is not None:
+            told = 'accumulation="union", path="covariance" and no Accelerator; without `begin` each stands for itself'
+            raise ClubError(f"CLUB of the union of micro-batches needs {told}")
         features = [self._features(x.detach(), y.detach()) for x, y in batches]
         x, y = (torch.cat(each) for each in zip(*features, strict=True))
         if self.due:
@@ -298,10 +276,8 @@ class CLUBLoss:
         """(n, d) each, in q's type; at the first use q is placed, and broadcast from rank zero."""
         shapes = (tuple(x.shape), tuple(y.shape))
         if x.dim() < 2 or y.dim() < 2 or (x.shape[-1], y.shape[-1]) != self.dims or len(x) != len(y):
-            raise ClubError(
-                f"features are {shapes[0]} and {shapes[1]}; expected (n, ..., {self.dims[0]}) and (n, ..., "
-                f"{self.dims[1]}) with the same n, as CLUBLoss was made"
-            )
+            wanted = f"(n, ..., {self.dims[0]}) and (n, ..., {self.dims[1]}) with the same n, as CLUBLoss was made"
+            raise ClubError(f"features are {shapes[0]} and {shapes[1]}; expected {wanted}")
         for shape in shapes:
             if len(shape) > 2:
                 self._say_once(f"features (N, {str(shape[1:])[1:]} are averaged to (N, {shape[-1]})", repr(shape[1:]))
@@ -327,10 +303,8 @@ class CLUBLoss:
 
     def _load(self, state: dict[str, Any]) -> None:
         if len(state["estimators"]) != len(self.estimators):
-            raise ClubError(
-                f"the checkpoint has {len(state['estimators'])} estimator(s) of CLUB, this run {len(self.estimators)}; "
-                "set `symmetric` as it was"
-            )
+            told = f"{len(state['estimators'])} estimator(s) of CLUB, this run {len(self.estimators)}"
+            raise ClubError(f"the checkpoint has {told}; set `symmetric` as it was")
         for estimator, each in zip(self.estimators, state["estimators"], strict=True):
             estimator.load_state_dict(each)
         self.step = state["step"]
@@ -349,10 +323,8 @@ class CLUBLoss:
         sums = torch.stack([each.checksum() for each in self.estimators])
         least, greatest = extremes(sums, self.rung.group)
         if not torch.equal(least, greatest):
-            raise ClubError(
-                f"the estimator of CLUB differs between ranks after step {self.step}; "
-                "every rank must call CLUBLoss in every step, and nothing else may change q"
-            )
+            told = "every rank must call CLUBLoss in every step, and nothing else may change q"
+            raise ClubError(f"the estimator of CLUB differs between ranks after step {self.step}; {told}")
         for message in self.diagnose():
             self._say_once(message, message.partition(":")[0])
 
@@ -361,15 +333,11 @@ class CLUBLoss:
         found = []
         for estimator, nll in zip(self.estimators, self._nll, strict=False):
             if float(nll) < estimator.floor + AT_FLOOR * estimator.y_dim:
-                found.append(
-                    f"NLL at its floor: {float(nll):.4g} of at least {estimator.floor:.4g}, so the estimator predicts "
-                    "the features exactly; they have collapsed to a constant, or are a copy of the others"
-                )
+                told = "the features have collapsed to a constant, or are a copy of the others"
+                found.append(f"NLL at its floor: {float(nll):.4g} of at least {estimator.floor:.4g}; {told}")
         if self._values and float(self.value) < STALE * min(self.dims):
-            found.append(
-                f"value strongly negative: {float(self.value):.4g} nats, so the estimator knows less than chance about "
-                "these features; it is stale: raise inner_steps or lr, or lower update_every or the encoders' lr"
-            )
+            told = "the estimator is stale: raise inner_steps or lr, or lower update_every or the encoders' lr"
+            found.append(f"value strongly negative: {float(self.value):.4g} nats; {told}")
         return found
 
     def _say_once(self, message: str, about: str) -> None:

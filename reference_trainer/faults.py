@@ -3,20 +3,14 @@
     with World.from_env(dist=config.dist) as world, Watch(world):
         Trainer(config, world).run()
 
-Without it the others sit in a collective until it times out, or die of "connection closed by peer" before the rank
-that matters has printed its traceback.
-
 A failing rank claims to be the first (one compare-and-set in the group's store), prints its traceback, and writes the
 abort key. A thread on each rank reads that key through a connection of its own, because the rank may sit in a blocking
-wait, prints one line, and ends the process: nothing else ends a thread in a collective. A rank that dies without a word
-is seen by its connection (`lifelines`). A rank that hangs is seen by its peers, when their collective times out; the
-line that it then prints says where it was. Nothing here is a collective: in an exception handler it would wait for
-ranks that never come.
+wait, prints one line, and ends the process. A rank that dies without a word is seen by its connection (`lifelines`),
+one that hangs by its peers, when their collective times out. Nothing here is a collective.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import re
@@ -27,6 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +50,9 @@ _LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages|lib[/\\]python3[^/\
 class Watch:
     """Context manager on every rank, around everything that may fail. Entering and leaving it is collective.
 
-    folder: where each failing or leaving rank writes its whole stack, as rank00000.txt; None for nowhere.
-    brief: errors that are told in one line, without a traceback, each with its exit code. Where all ranks have the same
-    one, it is told once.
-
-    An exception does not come out of it where there are several ranks: the process ends here, because what would run
-    afterwards (the end of the group, of loaders, of the interpreter) may wait for peers. Exit codes: that of a
-    SystemExit if not 0; 130 for KeyboardInterrupt; that of ``brief``; else 1, also for a rank that leaves because of
-    another.
+    folder: where each failing or leaving rank writes its whole stack. brief: errors that are told in one line, each
+    with its exit code. Where there are several ranks no exception comes out of it: the process ends here, because
+    what would run afterwards may wait for peers.
     """
 
     def __init__(
@@ -97,8 +87,7 @@ class Watch:
         if self.world.group is None:
             return
         if error is None:
-            # The watch is over when all are done: one may still be saving.
-            try:
+            try:  # the watch is over when all are done: one may still be saving
                 float(sum_count(1, self.world.group, self.world.device))
             except RuntimeError as lost:
                 error = lost
@@ -130,19 +119,17 @@ class Watch:
         """Why the job is to end, if it is. dead: ranks whose lines have ended; told on behalf of them."""
         if 0 in dead and not self._store_outlives_rank_zero:
             return "rank 0 died, and the store with it"
-        abort = f"{self._key}/abort"
         try:
-            if self._store.check([abort]):
-                return str(self._store.get(abort).decode())
+            if self._store.check([f"{self._key}/abort"]):
+                return str(self._store.get(f"{self._key}/abort").decode())
             if not dead:
                 return None
             cause = f"rank {dead[0]} died without a word"
             if self._claim():
                 self._print(
-                    f"{cause}: killed by a signal (out of memory?), ended by os._exit, or its machine no longer "
-                    "answers; its launcher knows the exit code"
+                    f"{cause}: killed by a signal (out of memory?), or its machine; its launcher knows the code"
                 )
-            self._store.set(abort, cause)
+            self._store.set(f"{self._key}/abort", cause)
             return cause
         except RuntimeError:  # the store has gone, and with it the process that had it
             dead = dead or self._lines.wait(POLL)
@@ -163,7 +150,6 @@ class Watch:
                 self._write_down("".join(traceback.format_list(stack)))
                 last_words(cause)
                 self._print(f"leaving, because {cause}; it was at {_place(stack)}")
-                self._tell_torchrun(f"leaving, because {cause}", first=False)
                 self._exit(1)
 
     # The main thread.
@@ -174,16 +160,15 @@ class Watch:
         with self._leaving:
             self._failing_since = time.monotonic()
         self._failing.set()
-        text, first = "".join(traceback.format_exception(error)), str(error).strip().splitlines()[:1]
+        text = "".join(traceback.format_exception(error))
         self._write_down(text)
-        line = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+        line = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
         code, brief = _exit_code(error, self.brief), isinstance(error, tuple(self.brief))
         try:
             cause = self._wait_for_cause(HOLD_BACK) if _is_lost_connection(error) else None
             if cause is None and self._claim():
                 self._print(line if brief else f"failed first:\n{text}")
                 cause = f"rank {self.world.rank} failed with {line if brief else type(error).__name__}"
-                self._tell_torchrun(f"{line}\n{text}", first=True)
                 self._store.set(f"{self._key}/abort", cause)
                 self._exit(code)
             cause = cause or self._wait_for_cause(LAST_WORDS) or "another rank failed first"
@@ -194,14 +179,12 @@ class Watch:
         if not (brief and cause.endswith(line)):
             place = _place(traceback.extract_tb(error.__traceback__))
             self._print(f"leaving, because {cause}; its own error, at {place}: {line}")
-        self._tell_torchrun(f"leaving, because {cause}", first=False)
         self._exit(code)
 
     def _wait_for_cause(self, seconds: float) -> str | None:
-        try:
+        with suppress(queue.Empty):
             return self._known.get(timeout=seconds)
-        except queue.Empty:
-            return None
+        return None
 
     # Both.
 
@@ -218,24 +201,11 @@ class Watch:
         os.write(2, f"{self._name()}{between}{text.rstrip()}\n".encode())
 
     def _write_down(self, text: str) -> None:
-        if self.folder is None:
-            return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with open(self.folder / f"rank{self.world.rank:05d}.txt", "a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name()}\n{text}\n")
-        except OSError as error:
-            self._print(f"the stack could not be written to {self.folder}: {error}")
-
-    def _tell_torchrun(self, message: str, *, first: bool) -> None:
-        """Writes what torchrun's summary shows of this rank; the earliest it takes for the cause, by whole seconds."""
-        if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-            extra = {"py_callstack": message, "timestamp": str(int(time.time()) + (not first))}
-            told = json.dumps({"message": {"message": message, "extraInfo": extra}})
-            try:
-                Path(path).write_text(told, encoding="utf-8")
-            except OSError as error:
-                self._print(f"torchrun's summary will lack this rank: {error}")
+        if self.folder is not None:
+            with suppress(OSError):  # what was printed has to do
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with open(self.folder / f"rank{self.world.rank:05d}.txt", "a", encoding="utf-8") as file:
+                    file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name()}\n{text}\n")
 
     def _exit(self, code: int) -> None:
         flushing = threading.Thread(target=lambda: [each.flush() for each in (sys.stdout, sys.stderr)], daemon=True)
@@ -251,17 +221,15 @@ class Watch:
 def _hear_no_more_of_workers() -> None:
     """Takes off torch's handler, which raises, wherever this process is, when a worker of a loader has died."""
     if threading.current_thread() is threading.main_thread():
-        try:
+        with suppress(RuntimeError):  # that very exception
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        except RuntimeError:  # that very exception: now it has been raised
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _own_store(world: World) -> tuple[Any, str, str]:
     """A connection to the group's store that no other thread waits on, the prefix of this watch's keys, the host.
 
-    Collective: every rank. Prefixes come from a counter in the group's own store, so that neither a restarted job nor a
-    second watch in one process finds the keys of the one before.
+    Collective: every rank. Neither a restarted job nor a second watch in one process finds the keys of the one before.
     """
     from torch.distributed.distributed_c10d import _get_default_store
 
@@ -270,15 +238,13 @@ def _own_store(world: World) -> tuple[Any, str, str]:
         server = server.underlying_store
     if not isinstance(server, dist.TCPStore):
         raise RuntimeError(f"the group's store is a {type(server).__name__}; start it with init_method='env://'")
-    number = shared.add(f"watch/{world.rank}", 1)
-    token = f"watch/{number}/token"
+    token = f"watch/{shared.add(f'watch/{world.rank}', 1)}/token"
     if world.rank == 0:
         shared.set(token, os.urandom(16).hex())
     secret = shared.get(token).decode()
     own = dist.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False, timeout=shared.timeout)
-    key = f"reference_trainer/{secret}"
-    own.set(f"{key}/token", secret)
-    return own, key, server.host
+    own.set(f"reference_trainer/{secret}/token", secret)
+    return own, f"reference_trainer/{secret}", server.host
 
 
 def _is_lost_connection(error: BaseException | None) -> bool:

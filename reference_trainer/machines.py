@@ -1,7 +1,4 @@
-"""What ranks run on: host, device and memory of each, as one table; and variables of NCCL's that nobody reads.
-
-NCCL and torch read what they know, and say nothing of the rest: `NCCL_SOKET_IFNAME` changes nothing, silently.
-"""
+"""What ranks run on: host, device and memory of each, as one table; and variables of NCCL's that nobody reads."""
 
 from __future__ import annotations
 
@@ -33,40 +30,28 @@ class Place:
     device: str  # Such as "cuda:0" or "cpu".
     device_name: str  # Such as "NVIDIA H100 80GB HBM3" or "x86_64, 16 cores".
     memory_bytes: int  # Of the device; of the machine where it is the CPU.
-    torch: str
-    device_id: str = ""  # What tells this GPU from all others; "" where torch does not tell, and for CPUs.
 
 
 def place(world: World) -> Place:
     """Where this rank is. Local."""
-    device, unit = world.device, ""
-    if device.type == "cuda":
-        found = torch.cuda.get_device_properties(device)
-        name, memory, unit = found.name, int(found.total_memory), str(getattr(found, "uuid", ""))
+    if world.device.type == "cuda":
+        found = torch.cuda.get_device_properties(world.device)
+        name, memory = found.name, int(found.total_memory)
     else:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         name = f"{platform.machine()}, {cores} core{'s' * (cores > 1)}"
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Place(world.rank, socket.gethostname(), str(device), name, memory, torch.__version__, unit)
+    return Place(world.rank, socket.gethostname(), str(world.device), name, memory)
 
 
 def mismatches(places: Sequence[Place]) -> Iterator[str]:
-    """A line for each thing in which ranks differ and should not. places: one a rank, in order. Local."""
-    for what, field, end in (
-        ("devices", "device_name", "each step waits for the slowest"),
-        ("versions of torch", "torch", "results may differ from run to run"),
-    ):
-        having: dict[str, list[int]] = {}
-        for each in places:
-            having.setdefault(getattr(each, field), []).append(each.rank)
-        if len(having) > 1:
-            told = "; ".join(f"{value} on {_ranks(ranks)}" for value, ranks in having.items())
-            yield f"ranks have different {what}: {told}; {end}"
-    for unit in dict.fromkeys(each.device_id for each in places if each.device_id):
-        shared = [each for each in places if each.device_id == unit]
-        if len(shared) > 1:
-            where = f"{shared[0].host} ({shared[0].device_name})"
-            yield f"{_ranks([each.rank for each in shared])} share one GPU of {where}"
+    """A line where ranks have different kinds of devices. places: one a rank, in order. Local."""
+    having: dict[str, list[int]] = {}
+    for each in places:
+        having.setdefault(each.device_name, []).append(each.rank)
+    if len(having) > 1:
+        told = "; ".join(f"{value} on {_ranks(ranks)}" for value, ranks in having.items())
+        yield f"ranks have different devices: {told}; each step waits for the slowest"
 
 
 def table(places: Sequence[Place]) -> Table:
@@ -82,11 +67,8 @@ def table(places: Sequence[Place]) -> Table:
 
 def _ranks(ranks: Sequence[int]) -> str:
     """Such as "rank 3", "ranks 0 to 7", "ranks 0, 2"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
-        return f"ranks {ranks[0]} to {ranks[-1]}"
-    return f"ranks {', '.join(map(str, ranks))}"
+    row = len(ranks) > 1 and list(ranks) == list(range(ranks[0], ranks[-1] + 1))
+    return f"rank{'s' * (len(ranks) > 1)} " + (f"{ranks[0]} to {ranks[-1]}" if row else ", ".join(map(str, ranks)))
 
 
 def nccl_names(section: str) -> frozenset[str]:
@@ -102,14 +84,14 @@ def suspects(environ: Mapping[str, str], backend: str) -> Iterator[str]:
 
     backend: that of the process group, "nccl" or "gloo", which reads none of them.
     """
-    names = [name for name in sorted(environ) if name.startswith(("NCCL_", "TORCH_NCCL_"))]
-    if not names:
-        return
-    known, idle, renamed = nccl_names("NCCL") | nccl_names("TORCH_NCCL"), [], nccl_names("RENAMED")
-    ignored, plugins = nccl_names("IGNORED"), tuple(nccl_names("PLUGINS"))
-    for name in names:
-        if name in ignored or name.startswith(plugins):
-            continue
+    known, renamed, ignored = (
+        nccl_names("NCCL") | nccl_names("TORCH_NCCL"),
+        nccl_names("RENAMED"),
+        nccl_names("IGNORED"),
+    )
+    names = [name for name in sorted(environ) if name.startswith(("NCCL_", "TORCH_NCCL_")) and name not in ignored]
+    idle = []
+    for name in (each for each in names if not each.startswith(tuple(nccl_names("PLUGINS")))):
         if name in renamed:
             yield f"{name} is called TORCH_{name} since torch 2.2; set that one"
         elif name not in known:

@@ -1,8 +1,7 @@
 """Random values that belong to a sample: functions of (seed, tag, step or epoch, sample index) and of nothing else.
 
-Noise from the global generator depends on which rank and worker meets a sample, and in which order. Keyed noise does
-not: the same run on 1 or 4 ranks, with or without accumulation, resumed or not, sees the same values; and a forward
-pass can be repeated. Dropout and other code draw from the global generators, whose state is saved and put back.
+So the same run on 1 or 4 ranks, with or without accumulation, resumed or not, sees the same values. Dropout and other
+code draw from the global generators, whose state is saved and put back.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from .config import Config, ConfigError, DataConfig
-from .config.section import call
 from .core.data import Source
 from .randomness import keyed_order, keyed_uniform
+from .settings import call
 
 SIDE, CLASSES, RENDERINGS = 8, 10, 4
 PIXELS = SIDE * SIDE
@@ -174,7 +174,7 @@ def build_data(config: Config) -> Data:
     """The sources that the configuration names. Local."""
     if not config.data.source:
         return Data(*Digits.split(config.data, seed=config.seed))
-    made = call(config.data.source, "data.source", config.own_data, {"config": config, "seed": config.seed})
+    made = call(config.data.source, "data.source", "own_data", config.own_data, {"config": config, "seed": config.seed})
     if isinstance(made, Data):
         return made
     if not (hasattr(made, "__len__") and (hasattr(made, "fetch") or hasattr(made, "__getitem__"))):

@@ -1,9 +1,7 @@
 """q(y|x), the Gaussian that CLUB reads information with: the network, its fit on local shards, its frozen use.
 
-The fit is exact for any split of samples over ranks: each rank's loss is the sum over its own samples divided by N, the
-gradients are summed (one flattened message an inner step), and Adam does the same on every rank. DDP has no part in it:
-it averages, which is another thing where ranks are uneven, and it does not expect a module that is used several times a
-step, with and without gradient.
+The fit is exact for any split of samples over ranks: each rank's loss is its own sum divided by N, the gradients are
+summed in one message, and Adam does the same on every rank. DDP has no part in it: it averages.
 """
 
 from __future__ import annotations

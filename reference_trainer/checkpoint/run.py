@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 class RunCheckpoints:
     """RUN/checkpoints, locked for this job while the context lasts. Every method is collective: every rank.
 
-    folder: the run directory, the same on all ranks, on a file system that all of them see. Raises ``CheckpointError``
-    where another job holds it.
+    folder: the run directory, the same on all ranks, on a file system that all of them see.
     """
 
     def __init__(self, folder: Path, config: Config, plan: Plan, world: World) -> None:
@@ -60,9 +59,9 @@ class RunCheckpoints:
         """Puts the run where it is to begin; returns the checkpoint it goes on from, None for a new run.
 
         Takes the latest checkpoint that is whole, and names those that are not; with `init_from` and none to go on
-        from, the weights of that file, on every rank; the average begins with them.
+        from, the weights of that file; the average begins with them.
         """
-        path = self._choose()
+        path = from_rank_zero(self._choose, self.world, CheckpointError)
         if path is None and self.config.checkpoint.init_from:
             source = Path(self.config.checkpoint.init_from)
             with alike(self.world, CheckpointError):
@@ -77,9 +76,13 @@ class RunCheckpoints:
             refuse_another_run(snapshot.training["run"], described(self.config, self.plan, state.objective), path)
         self._restore(state, snapshot)
         self._say(f"resumed from {path}, after step {state.step} of {self.plan.optimizer_steps}")
-        with alike(self.world, CheckpointError):
+        with alike(self.world, CheckpointError), told(self.directory.folder, "cannot be tidied"):
             if self.world.is_main:
-                self._tidy(state, path)
+                for name in self.directory.set_aside(state.step):
+                    self._say(f"{name} is what was saved after that; it is kept and no longer counts")
+                if path.parent.resolve() == self.directory.folder.resolve():
+                    self.directory.point("latest", state.step)
+                    self.directory.point("best", state.best.step if state.best else None)
         return path
 
     def save(self, state: TrainState, *, wait: bool = True) -> None:
@@ -107,16 +110,14 @@ class RunCheckpoints:
     def is_best(self, state: TrainState, metrics: dict[str, float]) -> bool:
         """Whether these metrics are the best so far; then the state remembers them. Equal on all ranks."""
         name, sign = self.config.checkpoint.best, -1 if self.config.checkpoint.best_mode == "max" else 1
-        if not name:
-            return False
-        if name not in metrics:
+        if name and name not in metrics:
             raise CheckpointError(f"checkpoint.best is {name!r}; the evaluation has {', '.join(sorted(metrics))}")
-        value, best = metrics[name], state.best
+        value, best = metrics.get(name, math.nan), state.best
         # A NaN is better than nothing only, and never keeps a number out.
         better = best is None or sign * value < sign * best.value or (math.isnan(best.value) and not math.isnan(value))
-        if better:
+        if name and better:
             state.best = Best(value, state.step)
-        return better
+        return bool(name) and better
 
     def _prepared(self, state: TrainState, rng: list[dict[str, object]], *, copied: bool) -> Callable[[], None]:
         """What writes the files, the pointers, and the end of what is too old. Rank zero only.
@@ -127,9 +128,7 @@ class RunCheckpoints:
         # This run's own, of this step, if it is there: `begin` has set all others aside.
         written = any(path.name == f"step-{step:08}" for path in self.directory.all())
         if not written:
-            training = state.state_dict()
-            training |= {"rng": rng, "threads": torch.get_num_threads()}
-            training["position"] = step * self.plan.effective_batch_size
+            training = state.state_dict() | {"rng": rng, "threads": torch.get_num_threads()}
             training["run"] = described(self.config, self.plan, state.objective)
         if copied:  # on the CPU
             training = tree_map(lambda each: each.to("cpu", copy=True) if isinstance(each, Tensor) else each, training)
@@ -146,34 +145,20 @@ class RunCheckpoints:
         return write
 
     def _choose(self) -> Path | None:
-        """The checkpoint to go on from, the same on all ranks: the first that can be read."""
-
-        def first_whole() -> Path | None:
-            candidates = self.directory.candidates(self.config.checkpoint.resume)
-            for path in candidates:
-                try:
-                    Snapshot.read(path)
-                    return path
-                except CheckpointError as error:
-                    if self.config.checkpoint.resume != "auto" and len(candidates) == 1:
-                        raise  # this one was asked for
-                    self._say(f"{error}; the checkpoint before it is taken")
-            if candidates:
-                hint = "has no checkpoint that is whole; begin anew in another run_dir"
-                raise CheckpointError(f"{self.directory.folder} {hint}")
-            return None
-
-        return from_rank_zero(first_whole, self.world, CheckpointError)
-
-    def _tidy(self, state: TrainState, path: Path) -> None:
-        """Moves out of the way what the run will save again, and has `latest` and `best` tell what holds now."""
-        with told(self.directory.folder, "cannot be tidied"):
-            for name in self.directory.set_aside(state.step):
-                self._say(f"{name} is what was saved after that; it is kept and no longer counts")
-        if path.parent.resolve() == self.directory.folder.resolve():
-            self.directory.point("latest", state.step)
-        if self.config.checkpoint.best:
-            self.directory.point("best", state.best.step if state.best else None)
+        """The checkpoint to go on from: the first that can be read. Rank zero only."""
+        candidates = self.directory.candidates(self.config.checkpoint.resume)
+        for path in candidates:
+            try:
+                Snapshot.read(path)
+                return path
+            except CheckpointError as error:
+                if self.config.checkpoint.resume != "auto" and len(candidates) == 1:
+                    raise  # this one was asked for
+                self._say(f"{error}; the checkpoint before it is taken")
+        if candidates:
+            hint = "has no checkpoint that is whole; begin anew in another run_dir"
+            raise CheckpointError(f"{self.directory.folder} {hint}")
+        return None
 
     def _restore(self, state: TrainState, snapshot: Snapshot) -> None:
         training, rank, size = snapshot.training, self.world.rank, self.world.size

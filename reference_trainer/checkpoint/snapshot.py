@@ -1,8 +1,4 @@
-"""What a checkpoint holds, to and from its files; whether a run may go on from it; and LoRA out of it. Local.
-
-An adapter is a folder: adapter_model.safetensors, whose names are those of peft's PeftModel around the bare module, and
-adapter_config.json. `PeftModel.from_pretrained(module, folder)` takes it.
-"""
+"""What a checkpoint holds, to and from its files; whether a run may go on from it; what is exported of it. Local."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ..config import Config, LoraConfig
-from ..config.section import flat
-from ..core.save import load, sync, write_pickle
-from ..lora import is_adapter, merged
+from ..core.save import load, write_pickle
+from ..lora import adapter_settings, is_adapter, layers_of, merged
+from ..settings import flat
 from . import weights
-from .directory import NAME, CheckpointError, Manifest
+from .directory import NAME, CheckpointError, verified
 
 if TYPE_CHECKING:
     from ..core.plan import Plan
@@ -35,7 +31,6 @@ _MAY_CHANGE = set(
 """Settings that, as those of ``_SECTIONS``, leave a run what it was. Of batches and steps the plan counts; the hash of
 the teacher is in the checkpoint, and so is the backbone."""
 _SECTIONS = ("dist.", "checkpoint.", "log.", "profile.")
-"""They say how a run is carried out and watched, not what it computes."""
 _PLANNED = {"samples": "data: samples", "effective_batch_size": "global_batch", "repeat": "repeat"}
 _PLANNED |= {"drop_last": "drop_last"}
 
@@ -62,14 +57,12 @@ class Snapshot:
     @classmethod
     def read(cls, folder: Path) -> Snapshot:
         """The checkpoint, verified; ``CheckpointError`` names the file that is not what was written."""
-        manifest = Manifest.read(folder)
-        for name in (weights.MODEL, _TRAINING):
-            if name not in manifest.files:
-                raise CheckpointError(f"{folder}: the manifest has no {name}; this is no checkpoint of a run")
-        manifest.verify(folder)
-        ema = weights.read(folder / weights.EMA) if weights.EMA in manifest.files else None
+        manifest = verified(folder)
+        if not {weights.MODEL, _TRAINING} <= set(manifest["files"]):
+            raise CheckpointError(f"{folder}: the manifest has no {weights.MODEL} or no {_TRAINING}")
+        ema = weights.read(folder / weights.EMA) if weights.EMA in manifest["files"] else None
         training = load(folder / _TRAINING)
-        if not isinstance(training, dict) or training.get("step") != manifest.step:
+        if not isinstance(training, dict) or training.get("step") != manifest["step"]:
             raise CheckpointError(f"{folder / _TRAINING} does not belong to the manifest: another step")
         return cls(weights.read(folder / weights.MODEL), ema, training)
 
@@ -93,7 +86,7 @@ def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: P
     """
     before, after = flat(_plain(Config())) | flat(saved["config"]), flat(now["config"])
     names = [name for name in after if name not in _MAY_CHANGE and not name.startswith(_SECTIONS)]
-    pairs = {name: (before[name], after[name]) for name in names}
+    pairs = {name: (before.get(name), after[name]) for name in names}
     pairs |= {shown: (saved["plan"][name], now["plan"][name]) for name, shown in _PLANNED.items()}
     # Under a schedule that ends at zero, another length is another learning rate from here on.
     if (schedule := after["optim.schedule"]) not in ("constant", "step"):
@@ -103,68 +96,37 @@ def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: P
         pairs["objective"] = (saved["objective"], now["objective"])
     changed = "; ".join(f"{name} was {old!r} and is {new!r}" for name, (old, new) in pairs.items() if old != new)
     if changed:
-        raise CheckpointError(
-            f"{path} is of another run: {changed}; set it as it was, or begin anew in another run_dir (with these "
-            "weights: checkpoint.init_from)"
-        )
+        hint = "set it as it was, or begin anew in another run_dir (with these weights: checkpoint.init_from)"
+        raise CheckpointError(f"{path} is of another run: {changed}; {hint}")
 
 
-def export_merged(source: Path, out: Path, *, ema: bool = False) -> Path:
-    """Writes weights without LoRA, which compute the same, to one .safetensors file; returns the checkpoint. Local.
+def export(source: Path, out: Path, *, ema: bool = False, lora: str | None = None) -> Path:
+    """Writes the weights of a run or checkpoint to one .safetensors file; returns the checkpoint. Local.
 
-    Arguments and errors as ``weights.export``.
+    ema: the averaged weights. lora: "merged" adds LoRA to the weights; "adapter" writes it alone, to a folder that
+    `PeftModel.from_pretrained` takes. ``CheckpointError`` where there is nothing to write, or something in its place.
     """
-    folder, tensors, config = _lora_of(source, ema)
-    found = {name: each for name, each in tensors.items() if not is_adapter(name)}
-    for layer in _layers(tensors):
-        first, second = (tensors[f"{layer}.lora_{which}.weight"] for which in "AB")
-        found[f"{layer}.weight"] = merged(found[f"{layer}.weight"], first, second, config.scale)
-    weights.place(out, lambda beside: weights.write(found, beside))
-    return folder
-
-
-def export_adapter(source: Path, out: Path, *, ema: bool = False) -> Path:
-    """Writes the folder of an adapter; returns the checkpoint. Local. Arguments and errors as ``weights.export``."""
-    folder, tensors, config = _lora_of(source, ema)
-    adapter = {f"base_model.model.{name}": each for name, each in tensors.items() if is_adapter(name)}
-    # As peft's LoraConfig: what it cannot know by itself. Layers by their whole names.
-    settings = {
-        "peft_type": "LORA",
-        "task_type": None,
-        "base_model_name_or_path": None,
-        "r": config.rank,
-        "lora_alpha": config.scale * config.rank,
-        "lora_dropout": config.dropout,
-        "target_modules": _layers(tensors),
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "inference_mode": True,
-    }
+    found = weights.find(source)
+    found, folder = found.with_name(weights.EMA) if ema else found, found.parent
+    if not found.is_file():
+        raise CheckpointError(f"{found} is not there: the run has no moving average (ema.decay)")
+    tensors = weights.foreign(found, {})
+    if lora is not None and not (folder / NAME).is_file():
+        raise CheckpointError(f"{source} is no run and no checkpoint: how LoRA is scaled stands in their settings")
+    config = LoraConfig(**Snapshot.read(folder).training["run"]["config"]["lora"]) if lora else LoraConfig()
+    if lora is not None and not config.rank:
+        raise CheckpointError(f"{folder} was trained without LoRA (lora.rank is 0); export it without --lora")
 
     def fill(beside: Path) -> None:
         beside.mkdir()
+        adapter = {f"base_model.model.{name}": each for name, each in tensors.items() if is_adapter(name)}
         weights.write(adapter, beside / "adapter_model.safetensors")
-        (beside / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        for path in beside.iterdir():
-            sync(path)
+        settings = json.dumps(adapter_settings(config, layers_of(tensors)), indent=2)
+        (beside / "adapter_config.json").write_text(settings + "\n", encoding="utf-8")
 
-    weights.place(out, fill)
+    if lora == "merged":
+        for layer in layers_of(tensors):
+            first, second = (tensors.pop(f"{layer}.lora_{which}.weight") for which in "AB")
+            tensors[f"{layer}.weight"] = merged(tensors[f"{layer}.weight"], first, second, config.scale)
+    weights.place(out, fill if lora == "adapter" else lambda beside: weights.write(tensors, beside))
     return folder
-
-
-def _lora_of(source: Path, ema: bool) -> tuple[Path, dict[str, Tensor], LoraConfig]:
-    folder = weights.find(source).parent
-    if not (folder / NAME).is_file():
-        raise CheckpointError(f"{source} is no run and no checkpoint: how LoRA is scaled stands in their settings")
-    snapshot = Snapshot.read(folder)
-    config = LoraConfig(**snapshot.training["run"]["config"].get("lora", {}))
-    if not config.rank:
-        raise CheckpointError(f"{folder} was trained without LoRA (lora.rank is 0); export it without --lora")
-    tensors = snapshot.ema if ema else snapshot.model
-    if tensors is None:
-        raise CheckpointError(f"{folder / weights.EMA} is not there: the run has no moving average (ema.decay)")
-    return folder, tensors, config
-
-
-def _layers(tensors: Mapping[str, Tensor]) -> list[str]:
-    return sorted(name.removesuffix(".lora_A.weight") for name in tensors if name.endswith(".lora_A.weight"))

@@ -1,10 +1,8 @@
 """Distillation: a small classifier learns from the labels and from a large, frozen one, the teacher.
 
-From its softened answers (Hinton et al. 2015, arXiv:1503.02531), and from its features, which the student's are to
-match through a projection (FitNets, Romero et al. 2015, arXiv:1412.6550).
-
-The projection is trained, so it is inside the module that DDP wraps, with the student. The teacher is not: it has no
-gradient, no optimizer state and no place among the saved weights, only its hash, so that a run goes on with no other.
+From its softened answers (Hinton et al. 2015, arXiv:1503.02531), and from its features, through a projection (FitNets,
+Romero et al. 2015, arXiv:1412.6550), which is trained, so inside the module that DDP wraps. Of the teacher a checkpoint
+has the hash alone, so that a run goes on with no other.
 """
 
 from __future__ import annotations
@@ -20,13 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checkpoint.directory import CheckpointError, told
+from ..checkpoint.weights import fingerprint
 from ..config import Config, ConfigError, DistillationConfig
 from ..core.objective import Batch, Forward, Loss, Objective
 from ..launch import World
 from ..randomness import keyed_uniform
 from ..rendezvous import from_rank_zero
 from ..sources import CLASSES, PIXELS, RENDERINGS, build_data
-from .classifier import Classifier, Read, Recipe, digest
+from .classifier import Classifier, Read, Recipe
 
 
 def build(config: Config, world: World) -> Distillation:
@@ -44,9 +43,9 @@ def build(config: Config, world: World) -> Distillation:
         batch = Batch(index, 0, 0, source.fetch(index, 0))
         return inputs(batch), batch.data["digit"]
 
-    recipe = Recipe("teacher", section.teacher, section.teacher_hidden, section.teacher_steps, section.data)
+    recipe = Recipe("teacher", section.teacher, section.teacher_hidden, section.teacher_steps)
     teacher = recipe.frozen(config, world, samples)
-    return Distillation(section, student, teacher, inputs=inputs, keep=lambda to: recipe.leave(teacher, config, to))
+    return Distillation(section, student, teacher, inputs=inputs, keep=lambda to: recipe.leave(teacher, to))
 
 
 class Outputs(NamedTuple):
@@ -91,7 +90,7 @@ class Distillation(Objective):
         keep: Callable[[Path], None] = lambda folder: None,
     ) -> None:
         self.config, self.module, self.teacher, self.inputs, self.keep = config, student, teacher, inputs, keep
-        self.teacher_digest = None if teacher is None else digest(teacher)
+        self.teacher_digest = None if teacher is None else fingerprint(teacher.state_dict())
 
     def loss(self, forward: Forward, batch: Batch) -> Loss:
         losses, hits, _ = self.compared(forward, batch)
@@ -136,10 +135,8 @@ class Distillation(Objective):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes in nothing: refuses to go on with another teacher."""
         if state["teacher_sha256"] != self.teacher_digest:
-            raise CheckpointError(
-                "the teacher is not the one that this run began with: its weights have another hash; give the old one "
-                "as distillation.teacher, or begin anew in another run_dir"
-            )
+            hint = "give the old one as distillation.teacher, or begin anew in another run_dir"
+            raise CheckpointError(f"the teacher is not the one that this run began with: another hash; {hint}")
 
 
 def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -158,15 +155,12 @@ def read_student(path: Path) -> tuple[int, ...]:
     shown = f"distillation.student: {path}"
     try:
         with told(shown):
-            found = yaml.safe_load(path.read_text(encoding="utf-8"))
+            settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown} is no YAML: {' '.join(str(error).split())}") from error
-    settings = found if isinstance(found, dict) else {}
-    if unknown := sorted(str(name) for name in set(settings) - {"hidden"}):
-        raise ConfigError(f"{shown} has {', '.join(unknown)}; it may have hidden, a list of widths")
-    hidden = settings.get("hidden")
+    hidden = settings.get("hidden") if isinstance(settings, dict) and set(settings) == {"hidden"} else None
     if not (isinstance(hidden, list) and hidden and all(type(width) is int and width > 0 for width in hidden)):
-        raise ConfigError(f"{shown} must have hidden, a list of widths above 0 such as [24], not {hidden!r}")
+        raise ConfigError(f"{shown} must have hidden alone, a list of widths above 0 such as [24], not {settings!r}")
     return tuple(hidden)
 
 
