@@ -1,7 +1,4 @@
-"""The command `reference-trainer`: its words, its options, its exit codes. Imports torch only to train or to examine.
-
-Exit codes: 0 done; 1 a check of `doctor` failed, or training broke off (`status`: a run did); 2 bad input, in one line.
-"""
+"""The command `reference-trainer`. Exit codes: 0 done; 1 a check failed, or training broke off; 2 bad input."""
 
 from __future__ import annotations
 
@@ -254,9 +251,8 @@ def serve(words: list[str]) -> int:
     try:
         server = MonitorServer(Path(options.run), host=options.host, port=options.port, allow_hosts=options.allow_host)
     except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"{options.host}:{options.port} cannot be listened at: {error}; give another --port"
-        ) from error
+        told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
+        raise UsageError(f"{options.host}:{options.port} {told}") from error
     with server:
         print(f"{options.run} is shown at {server.url} until Ctrl-C", flush=True)
         try:

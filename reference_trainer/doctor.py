@@ -1,8 +1,4 @@
-"""`reference-trainer doctor`: the user's own machines, tried out with the trainer's own parts.
-
-Each check compares what the ranks did together with what one process knows must come out. All ranks first do everything
-that is collective and then judge; the judgements are exchanged, so that all ranks return the same verdict.
-"""
+"""`reference-trainer doctor`: what ranks do together, compared with what one process knows must come out."""
 
 from __future__ import annotations
 
@@ -43,11 +39,7 @@ class Verdict:
 
 
 def diagnose(world: World, check: str, *, folder: str, max_latency: float, timeout: float) -> list[Verdict]:
-    """Runs one check, or "all". Collective: every rank.
-
-    folder: where runs are written. max_latency: milliseconds. timeout: seconds that ranks wait for each other. A check
-    in which torch raises is the last one.
-    """
+    """Runs one check, or "all", until torch raises in one. max_latency: milliseconds; timeout: seconds. Collective."""
     set_timeout(world, timeout)
     checks: dict[str, Callable[[], Verdict]] = {
         "gathering": lambda: check_gathering(world),
@@ -67,10 +59,7 @@ def diagnose(world: World, check: str, *, folder: str, max_latency: float, timeo
 
 
 def check_gathering(world: World, gather: Callable[[Tensor, Any], Tensor] = all_gather_with_grad) -> Verdict:
-    """Rows of all ranks arrive in order; their gradient is what all ranks ask of them. Collective.
-
-    gather: (rows, group) -> all rows.
-    """
+    """Rows of all ranks arrive in order; their gradient is what all ranks ask of them. Collective."""
     sizes = _sizes(world.size)
     whole = torch.arange(2.0 * sum(sizes), dtype=torch.float64, device=world.device).view(-1, 2) + 1
     mine = whole[_share(sizes, world.rank)].clone().requires_grad_()
@@ -121,8 +110,7 @@ def check_club(world: World, club: Callable[..., Any] = club_gaussian) -> Verdic
 
 
 def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> Verdict:
-    """Shares of an epoch are disjoint, cover the data, change from epoch to epoch, and resume where they stopped.
-    Collective."""
+    """Shares of an epoch are disjoint, cover the data, change from epoch to epoch, and resume. Collective."""
     plan, none = Plan.make(samples=103, world_size=world.size, batch_size=4, accumulation=2, epochs=3), torch.empty(0)
     requests = list(sampler(plan, world.rank, seed=1))
     epochs = [torch.cat([none.long(), *(each.index for each in requests if each.epoch == epoch)]) for epoch in range(3)]
@@ -149,12 +137,9 @@ def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> Ve
 def check_checkpoint(
     world: World, folder: Path, save: Callable[[dict[str, Any], Path], object] = checkpoint.save
 ) -> Verdict:
-    """What rank zero writes is read by all ranks, whole: a file, and the checkpoint of a run. Collective.
-
-    save: as ``checkpoint.save``. The files are removed again.
-    """
+    """What rank zero writes is read by all ranks, whole: a file, and the checkpoint of a run. Collective."""
     weights = torch.arange(100_000, dtype=torch.float32).sin()
-    trial, problem, start = "", "", time.perf_counter()
+    trial, problem, made, start = "", "", not folder.exists(), time.perf_counter()
     if world.is_main:
         trial = f".doctor-{secrets.token_hex(4)}"
         try:
@@ -178,7 +163,7 @@ def check_checkpoint(
             problem = f"{error}; this machine may have another file system there"
     verdict = _agreed(world, "checkpoint", problem, f"{folder}: written in {seconds * 1e3:.0f} ms, read by all ranks")
     if world.is_main:  # all ranks have read: the verdict was agreed upon
-        shutil.rmtree(folder / trial, ignore_errors=True)
+        shutil.rmtree(folder if made else folder / trial, ignore_errors=True)
     return verdict
 
 

@@ -1,18 +1,10 @@
 """CLUBLoss: CLUB between two sets of learned features, with the estimator q that it needs. For our loop and any other.
 
-In a loop of your own, in which DDP averages gradients:
-
     club = CLUBLoss(x_dim, y_dim)                  # before training: q belongs to the checkpoint
     result = club(x, y)                            # fits q, then takes the loss; every rank, every step
-    (task_loss + result.loss).backward()           # the weight is in it
-    log("club", result.value)                      # the same on every rank
+    (task_loss + result.loss).backward()           # the weight is in it; log result.value, which is from before the fit
 
-With gradient accumulation, exactly: ``begin_step``, ``begin`` with the features of all micro-batches (encoded without
-gradient, with the randomness that they will have later), then ``weighted_part`` for each, times W / N.
-
-Fit first, take the loss after. But the value that is logged is from before the fit: on independent features, whose CLUB
-is 0, it reads 0.5 after 5 inner steps. Which ranks it runs on (an Accelerator has them, or torch.distributed, or this
-process alone) is looked up at the first use, said, and then stays; it is never a fallback.
+With accumulation, exactly: ``begin_step``, ``begin`` with all micro-batches' features, ``weighted_part`` times W / N.
 """
 
 from __future__ import annotations
@@ -69,8 +61,7 @@ class CLUBLoss:
     """CLUB(x; y) with its estimator. Not a module: neither DDP nor the main optimizer may get q.
 
     group: the ranks over which DDP averages; WORLD looks for them at the first use, None is this process alone.
-    Features are (n_r, ..., d), averaged over the dimensions between; n_r may differ between ranks and be 0. q takes the
-    device and the type (at least float32) of the features that it sees first.
+    Features are (n_r, ..., d), averaged over the dimensions between; n_r may differ between ranks and be 0.
     """
 
     def __init__(self, x_dim: int, y_dim: int, config: ClubConfig | None = None, *, group: Group = WORLD) -> None:
@@ -96,9 +87,7 @@ class CLUBLoss:
     def set_accelerator(self, accelerator: Any) -> None:
         """For somebody else's Accelerate loop, before training. Local; every rank.
 
-        Accelerate's backward divides the loss by its gradient_accumulation_steps, so the mean of the micro-batches'
-        CLUBs is all that can be had there: with several steps, accumulation="union" is refused by ``ClubError``. A step
-        is a call then: `update_every`, `warmup_steps` and `check_every` count micro-steps.
+        Its backward divides the loss by its gradient_accumulation_steps: with several, CLUB of the union is refused.
         """
         steps = accelerator.gradient_accumulation_steps
         if steps > 1 and self.config.accumulation != "micro":
@@ -129,11 +118,7 @@ class CLUBLoss:
             self._rung = Rung(found if self.accelerator is None else "accelerator", rank, size, group)
             searched = self._rung.name == "local" and self.group == WORLD
             why = " (no Accelerator given, torch.distributed not initialised)" if searched else ""
-            config = self.config
-            settings = (
-                f"lambda {config.weight:g}, lr {config.lr:g}, {config.inner_steps} steps every {config.update_every}"
-            )
-            self._rung.say(f"runs on {self._rung}{why}; {settings}")
+            self._rung.say(f"runs on {self._rung}{why}")
         elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
             raise ClubError(
                 "torch.distributed was initialised after CLUB had begun in this process alone; "
@@ -180,33 +165,21 @@ class CLUBLoss:
         self._before_fit = _total(self._sum(pairs, moments), reduce_sum) / moments[0].count
 
     def loss(self, x: Tensor, y: Tensor) -> ClubResult:
-        """Weight times CLUB, to be averaged by DDP; its ``value`` has no weight. Collective: every rank.
-
-        For a step that ``begin_step`` began; ``value`` is from before this step's fit, if there was one.
-        """
+        """Weight times CLUB, to be averaged by DDP; its ``value`` has no weight. Collective: every rank."""
         part, count = self._part(x, y)
         return ClubResult(self.weight * part * (self.rung.size / count), self.value)
 
     # Several micro-batches a step: sums, which the caller multiplies by W / N.
 
     def begin_step(self, total: float | Tensor | None = None) -> None:
-        """Counts an optimizer step. Collective: every rank (now and then it compares q between ranks).
-
-        total: what the sums will be divided by, if that is not the number of samples in the step (but tokens, say);
-        accumulation="micro" has no use for it: it weighs each micro-batch by its samples.
-        """
+        """Counts an optimizer step. total: what sums will be divided by, if not the samples of the step. Collective."""
         if self.config.check_every and self.step and self.step % self.config.check_every == 0:
             self.check()
         self.step += 1
         self._total, self._union, self._values, self._before_fit = total, [], [], None
 
     def begin(self, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Looks at the union of the step's micro-batches: fits q on it, if due, and takes its means.
-
-        batches: x and y of each of this rank's micro-batches, as they will come to ``part``. Collective: every rank.
-        Raises ``ClubError`` where the union cannot be had: with accumulation="micro", path="gather", or inside an
-        Accelerate loop.
-        """
+        """Looks at the union of this rank's micro-batches: fits q on it, if due, and takes its means. Collective."""
         if self.config.accumulation == "micro" or self.config.path == "gather" or self.accelerator is not None:
             told = 'accumulation="union", path="covariance" and no Accelerator; without `begin` each stands for itself'
             raise ClubError(f"CLUB of the union of micro-batches needs {told}")
@@ -220,11 +193,7 @@ class CLUBLoss:
             self._record(self._sum(pairs, self._union), self._union, self.rung.reduce_sum)
 
     def part(self, x: Tensor, y: Tensor) -> Tensor:
-        """This rank's sum over a micro-batch, with graph: CLUB is the total over ranks and ``begin``'s batches, over N.
-
-        Without ``begin`` the micro-batch stands for itself, and q is fitted on it if that is due. Collective: every
-        rank; after ``begin`` local.
-        """
+        """This rank's sum over a micro-batch, with graph; without ``begin`` it stands for itself. Collective."""
         return self._part(x, y, fit=True)[0]
 
     def weighted_part(self, x: Tensor, y: Tensor) -> Tensor:

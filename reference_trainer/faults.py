@@ -1,12 +1,7 @@
 """When one rank fails, all leave at once, and the first thing printed is what went wrong on that rank.
 
-    with World.from_env(dist=config.dist) as world, Watch(world):
-        Trainer(config, world).run()
-
-A failing rank claims to be the first (one compare-and-set in the group's store), prints its traceback, and writes the
-abort key. A thread on each rank reads that key through a connection of its own, because the rank may sit in a blocking
-wait, prints one line, and ends the process. A rank that dies without a word is seen by its connection (`lifelines`),
-one that hangs by its peers, when their collective times out. Nothing here is a collective.
+A failing rank claims to be the first in the group's store, prints its traceback and writes the abort key; a thread on
+each rank reads that, and ends the process. A death is seen by its connection (`lifelines`). No collective here.
 """
 
 from __future__ import annotations
@@ -50,9 +45,8 @@ _LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages|lib[/\\]python3[^/\
 class Watch:
     """Context manager on every rank, around everything that may fail. Entering and leaving it is collective.
 
-    folder: where each failing or leaving rank writes its whole stack. brief: errors that are told in one line, each
-    with its exit code. Where there are several ranks no exception comes out of it: the process ends here, because
-    what would run afterwards may wait for peers.
+    folder: for the stacks of leaving ranks. brief: errors told in one line, each with its exit code. Where there are
+    several ranks no exception comes out of it: the process ends, for what would run afterwards may wait for peers.
     """
 
     def __init__(
@@ -227,10 +221,7 @@ def _hear_no_more_of_workers() -> None:
 
 
 def _own_store(world: World) -> tuple[Any, str, str]:
-    """A connection to the group's store that no other thread waits on, the prefix of this watch's keys, the host.
-
-    Collective: every rank. Neither a restarted job nor a second watch in one process finds the keys of the one before.
-    """
+    """A connection to the group's store of our own, the prefix of this watch's keys, the host. Collective."""
     from torch.distributed.distributed_c10d import _get_default_store
 
     server = shared = _get_default_store()

@@ -1,11 +1,7 @@
-"""What happens when a loss or a gradient is not a finite number: the step is withheld, named, and the run stops or not.
+"""What happens when a loss or a gradient is not finite: the step is withheld, named, and the run stops or not.
 
-The averaged gradient is the same on all ranks, so all decide alike. Who caused it is looked up only then, by computing
-the step once more without the average. On a GPU the verdict is not waited for: a fused optimizer reads it on the
-device, as with a GradScaler, and the host reads it one step later, and does then what belongs to a step that was taken.
-
-With float16 a gradient that overflows is expected now and then: such a step is left out and told, whatever the policy,
-unless the loss itself is not finite, or it happens many times in a row.
+The averaged gradient is the same on all ranks, so all decide alike. On a GPU the verdict is not waited for: a fused
+optimizer reads it on the device, as with a GradScaler, and the host one step later. In float16 overflows are expected.
 """
 
 from __future__ import annotations
@@ -36,9 +32,8 @@ class NonFiniteError(ArithmeticError):
 class Gate(EachStep):
     """Around an optimizer: lets finite updates through to it.
 
-    policy: "stop" raises NonFiniteError on every rank, with the weights as they were before the step; "skip" goes on
-    with the next step, at most `MOST_IN_A_ROW` times in a row. tell: gets the line of each skipped step. lagging:
-    whether the verdict is read one step later; by default, on a GPU with a fused optimizer.
+    policy: "stop" raises NonFiniteError on every rank, with the weights of before the step; "skip" goes on, at most
+    `MOST_IN_A_ROW` times in a row. lagging: the verdict is read one step later; by default on a GPU, fused.
     """
 
     def __init__(
@@ -147,9 +142,9 @@ class Gate(EachStep):
         known = {id(parameter): name for name, parameter in objective.module.named_parameters()}
         names = [known.get(id(each), "a parameter that is not the module's") for each in trained]
         for rank, (value, place) in enumerate(row.tolist()):
-            if place >= 0:
-                where = f"on rank {rank} of {self.world.size}"
-                return f"the gradient of `{names[int(place)]}` {where} is not finite (its loss is {value:g})"
+            if place >= 0 or not abs(value) < float("inf"):
+                gradient = f", the gradient of `{names[int(place)]}` is not finite" if place >= 0 else ""
+                return f"on rank {rank} of {self.world.size} the loss is {value:g}{gradient}"
         place = int((~torch.isfinite(update.norms)).int().argmax())
         return f"the averaged gradient of `{names[place]}` is not finite, though each rank's own is"
 

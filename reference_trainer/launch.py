@@ -1,8 +1,4 @@
-"""Which rank this process is, whatever started it: torchrun, SLURM, Accelerate, or nobody. Torch-free at import.
-
-with World.from_env(dist=config.dist) as world:
-    train(world)
-"""
+"""Which rank this process is, whatever started it: torchrun, SLURM, Accelerate, or nobody. Torch-free at import."""
 
 from __future__ import annotations
 
@@ -49,10 +45,7 @@ class Launch:
 
 
 def detect(environ: Mapping[str, str]) -> Launch:
-    """The launch that ``environ`` describes; ``LaunchError`` where it describes half of one. Local.
-
-    torchrun's variables win over a SLURM step's, those over Accelerate's with mpirun's, those over none.
-    """
+    """The launch that ``environ`` describes: torchrun, else a SLURM step, else Accelerate, else one process. Local."""
     complete, accelerate = all(name in environ for name in _TORCHRUN), "ACCELERATE_MIXED_PRECISION" in environ
     if complete and not accelerate:
         return _by_variables(environ, "torchrun")
@@ -177,8 +170,7 @@ class World(core.World):
     ) -> World:
         """Starts the process group that the environment describes; none for one process. Collective: every rank.
 
-        device: "auto" (the GPU of this rank, where there is one), "cpu" or "cuda". ``LaunchError`` where the ranks
-        cannot meet. To be used in a ``with``, which ends the group.
+        device: "auto", "cpu" or "cuda". ``LaunchError`` where the ranks cannot meet. The ``with`` ends the group.
         """
         # What cannot be is refused before torch comes.
         launch = detect(os.environ if environ is None else environ)

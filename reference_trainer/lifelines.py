@@ -1,7 +1,6 @@
 """Which ranks have died, from the kernel: a connection between rank zero and each other rank, closed when either dies.
 
-Why not heartbeats: a rank that holds the GIL for a while sends none, and no margin tells it from a dead one. What a
-dead machine leaves is an open connection: the kernels ask each other (TCP keepalive), and give up after 30 s.
+Not heartbeats: a rank that holds the GIL sends none. After a dead machine TCP keepalive gives up in 30 s.
 """
 
 from __future__ import annotations

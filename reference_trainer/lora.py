@@ -1,9 +1,6 @@
-"""LoRA: linear layers stay as they are, and a product of two narrow matrices beside each of them is trained.
+"""LoRA (Hu et al. 2021): y = x W' + b + (alpha / rank) x A' B' beside frozen linear layers; B begins at zero.
 
-    y = x W' + b + (alpha / rank) x A' B'      A (rank, inputs), B (outputs, rank)
-
-B begins at zero, so the model begins as it was (Hu et al. 2021, https://arxiv.org/abs/2106.09685). The layers keep the
-names of what they replace, and `layer.lora_A.weight` is the name under which peft saves, but for its prefix.
+The layers keep the names of what they replace, and `layer.lora_A.weight` is peft's name but for its prefix.
 """
 
 from __future__ import annotations
@@ -45,10 +42,9 @@ class LoraLinear(nn.Linear):
 
 
 def inject_lora(module: nn.Module, config: LoraConfig = DEFAULT, *, seed: int = 0) -> list[str]:
-    """Puts LoRA into the module and freezes everything else of it; returns the names of the layers. Local; every rank.
+    """Puts LoRA into the module and freezes the rest; returns the names of the layers. Local; before it is wrapped.
 
-    Before the module is wrapped and before there is an optimizer. A depends on the seed and the layer's name: it is
-    the same on all ranks, and no global generator is moved. ``ConfigError`` where no layer is named by the targets.
+    A depends on the seed and the layer's name. ``ConfigError`` where no layer is named by the targets.
     """
     # No subclass: what is derived from Linear may be there for its weight alone (MultiheadAttention's).
     layers = {name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear and name}
@@ -64,10 +60,7 @@ def inject_lora(module: nn.Module, config: LoraConfig = DEFAULT, *, seed: int = 
 
 
 def merge_lora(module: nn.Module) -> list[str]:
-    """Adds LoRA to the weights and takes it out; returns the names of the layers. Local; not for a wrapped module.
-
-    The module computes what it did, but for rounding, as fast as without LoRA. Its parameters stay frozen.
-    """
+    """Adds LoRA to the weights and takes it out; returns the names of the layers. Local; not for a wrapped module."""
     found = {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLinear)}
     for layer in found.values():
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")

@@ -80,10 +80,7 @@ def nccl_names(section: str) -> frozenset[str]:
 
 
 def suspects(environ: Mapping[str, str], backend: str) -> Iterator[str]:
-    """A line for each variable of NCCL's that will not do what was meant by it. Local.
-
-    backend: that of the process group, "nccl" or "gloo", which reads none of them.
-    """
+    """A line for each variable of NCCL's that will not do what was meant by it. backend: "nccl" or "gloo". Local."""
     known, renamed, ignored = (
         nccl_names("NCCL") | nccl_names("TORCH_NCCL"),
         nccl_names("RENAMED"),

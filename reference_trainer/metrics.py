@@ -45,10 +45,9 @@ class Means:
 
 
 class Interval:
-    """Means over the steps of a logging interval: one all-reduce and one wait for the device, when it is closed.
+    """Means over the samples of all ranks and steps of a logging interval, but for steps that were not taken.
 
-    Steps that were not taken are left out; without metrics where none was. A mean is a sum over all samples of all
-    ranks and steps, divided by their count: a mean of ranks' means would weigh samples by their rank.
+    One all-reduce and one wait for the device, when it is closed.
     """
 
     def __init__(self, world: World) -> None:
@@ -138,10 +137,7 @@ class RunLog:
 
     @classmethod
     def start(cls, config: Config, plan: Plan, world: World, *, folder: Path | None = None, step: int = 0) -> RunLog:
-        """Writes the configuration and prints the plan, on rank zero. Collective: every rank.
-
-        folder: from ``run_folder``, which is called if it is not given. step: where the run begins.
-        """
+        """Writes the configuration and prints the plan, on rank zero. step: where it begins. Collective: every rank."""
         if config.log.tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise ConfigError("log.tensorboard needs the package: pip install 'validate-ddp[tensorboard]'")
         folder = folder or run_folder(config, world)

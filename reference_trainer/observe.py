@@ -36,11 +36,9 @@ def evaluate(
     step: int = 0,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
-    """Means of the objective's metrics over ``source``, the same on all ranks. Collective: every rank.
+    """Means of the objective's metrics over ``source``, the same on all ranks, each sample once. Collective.
 
-    interrupted: asked after each batch; a rank that is leaves out the rest of its share. Rank r takes samples r, r + W,
-    ...; nothing is synchronised until the sums at the end. A rank without samples evaluates an empty batch, so that it
-    knows the metrics' names.
+    interrupted: asked after each batch; a rank that is leaves out the rest of its share.
     """
     if not len(source):
         raise ValueError("nothing to evaluate on: the source has no samples")
@@ -66,10 +64,7 @@ def evaluate(
 
 
 def draw(objective: Objective, ema: Ema | None, folder: Path, step: int, device: torch.device) -> str:
-    """Has the objective draw, with the averaged weights where there are some; returns a line on what was drawn, or "".
-
-    A file system that refuses a picture is told in the line. Rank zero only, no collective.
-    """
+    """Has the objective draw, with the averaged weights; returns a line on what was drawn, or "". Rank zero only."""
     module, rng = objective.module, rng_state(device)
     was_training = module.training
     module.eval()
@@ -110,10 +105,9 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 class ProfileWindow:
-    """Profiles steps ``start`` to ``start + steps`` of a run, and what happens between them; a context around it.
+    """Profiles steps ``start`` to ``start + steps`` of a run, to FOLDER/rank00000.json (ui.perfetto.dev). Local.
 
-    Local: each rank writes FOLDER/rank00000.json, to be opened in ui.perfetto.dev or chrome://tracing. tell: gets the
-    table, on rank zero. done: optimizer steps that the run has behind it when it begins here.
+    tell: gets the table, on rank zero. done: optimizer steps that the run has behind it when it begins here.
     """
 
     def __init__(
@@ -137,12 +131,15 @@ class ProfileWindow:
             self._profile = profile()  # of the GPU too, where there is one
             self._profile.start()
         elif self._profile is not None and step not in self.window:
-            running, self._profile, device = self._profile, None, self.world.device.type
-            if device == "cuda":
-                torch.cuda.synchronize(self.world.device)  # what was queued within the window belongs to it
-            running.stop()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            running.export_chrome_trace(str(self.path))
-            if self.world.is_main:
-                dearest = running.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=10)
-                self.tell(f"profile of rank 0, all of it in {self.path}:\n{dearest}")
+            self._close(self._profile)
+
+    def _close(self, running: profile) -> None:
+        self._profile, device = None, self.world.device.type
+        if device == "cuda":
+            torch.cuda.synchronize(self.world.device)  # what was queued within the window belongs to it
+        running.stop()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        running.export_chrome_trace(str(self.path))
+        if self.world.is_main:
+            dearest = running.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=10)
+            self.tell(f"profile of rank 0, all of it in {self.path}:\n{dearest}")

@@ -1,8 +1,4 @@
-"""What `--precision` means: the type of the weights, what a forward pass computes in, whether the loss is scaled.
-
-bf16 and fp16 are autocast over float32 weights, around the module's forward pass and nothing else; what comes out is
-float32 again. And blocks whose insides are computed again in the backward pass in place of being kept.
-"""
+"""What `--precision` means: type of weights and forward pass (autocast), scale of the loss; and recomputed blocks."""
 
 from __future__ import annotations
 
@@ -39,10 +35,7 @@ class Precision:
         return cls(torch.float64 if setting == "float64" else torch.float32, half)
 
     def forward(self, module: nn.Module) -> Forward:
-        """The module as it is to be called; itself where nothing is cast. Local.
-
-        Half-width tensors in its output become float32, within tuples, lists, dicts and dataclasses.
-        """
+        """The module as it is to be called: under autocast, half-width output as float32. Local."""
         if self.autocast is None:
             return module
         device = next(module.parameters()).device.type
@@ -93,10 +86,7 @@ def _in_float32(value: Any) -> Any:
 
 
 def recompute_blocks(objective: Objective) -> None:
-    """Recomputes each of the objective's ``blocks``; ``ConfigError`` where it names none. Local; before it is wrapped.
-
-    A block must not move a buffer in its forward pass: it would be moved twice.
-    """
+    """Recomputes each of the objective's ``blocks``; ``ConfigError`` where it names none. Before it is wrapped."""
     blocks = objective.blocks()
     if not blocks:
         told = "names no blocks that could be recomputed; leave it off, or have its `blocks` return them"
@@ -106,10 +96,7 @@ def recompute_blocks(objective: Objective) -> None:
 
 
 def recompute(block: nn.Module) -> None:
-    """From now on the module's forward pass is made again in the backward pass. Local.
-
-    Its class becomes a subclass: a function in place of `forward` would be the same one on replicas of DataParallel.
-    """
+    """From now on the module's forward pass is made again in the backward pass: its class becomes a subclass. Local."""
     kind = type(block)
 
     def forward(self: nn.Module, *given: Any, **named: Any) -> Any:

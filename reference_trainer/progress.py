@@ -1,7 +1,4 @@
-"""What people see of a plan and of a run's progress: a table, a bar on a terminal, a line an interval elsewhere.
-
-Rich is imported here and not when something is shown: its import draws from Python's global generator. Torch-free.
-"""
+"""What people see of a plan and of progress. Rich is imported here, once: it draws from Python's global generator."""
 
 from __future__ import annotations
 

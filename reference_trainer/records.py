@@ -1,11 +1,5 @@
-"""The lines of a run's log, a JSONL file for each rank: written, and read back. Torch-free.
+"""The lines of a run's log, RUN/metrics/rank00000.jsonl, written and read back; docs/monitor.md has them. Torch-free.
 
-RUN/metrics/rank00000.jsonl has one JSON object a line, each with `version`, `rank`, `time`, `step` and `kind`:
-    interval      means over the steps since the last one: `metrics`, equal on all ranks; `lr`; `steps`, `seconds`,
-                  `samples_per_second` over all ranks; `memory_bytes`, the most that this rank has used so far
-    evaluation    `data` ("validation", "test") and `metrics`
-    event         `event` ("start", "plan", "note", "warning", "weights", "end", "error") and what belongs to it
-A run that goes on from a checkpoint goes on in these files: the steps after the checkpoint come again.
 Numbers that are not finite are the strings "nan", "inf" and "-inf", which JSON lacks; `read_log` turns them back.
 """
 
@@ -13,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -34,9 +29,8 @@ class RankLog:
     def __init__(self, folder: Path, rank: int) -> None:
         self.rank, self.path = rank, log_path(folder, rank)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        before = self.path.read_bytes() if self.path.exists() else b""
+        _drop_half_a_line(self.path)
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
-        self._file.truncate(before.rfind(b"\n") + 1)  # what a killed job has left without its end
 
     def write(self, kind: str, step: int, **fields: Any) -> None:
         """One line. fields: what JSON holds; numbers that are not finite included."""
@@ -50,6 +44,12 @@ class RankLog:
     def close(self) -> None:
         with suppress(OSError):
             self._file.close()
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """Cuts off what a killed job has left without its end: the next line would be joined to it."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
@@ -81,11 +81,7 @@ def numbers(value: Any) -> Any:
 
 
 def curves(folder: Path, most: int = 2000) -> dict[str, Any]:
-    """What rank zero logged, as columns of about ``most`` values: `intervals`, and `evaluations` by data. Local.
-
-    Each has `step` and `metrics` by name, the loss first; None where a value lacks. Of steps that came again after a
-    resume the last counts.
-    """
+    """What rank zero logged, as columns of about ``most`` values, `intervals` and `evaluations` by data. Local."""
     points: dict[str, list[dict[str, Any]]] = {"": []}
     for record in read_log(log_path(folder, 0)) if log_path(folder, 0).exists() else ():
         if record.get("kind") in ("interval", "evaluation"):

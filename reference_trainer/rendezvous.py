@@ -42,10 +42,7 @@ def pin_device(launch: Launch, wanted: str) -> torch.device:
 
 
 def start_group(launch: Launch, device: torch.device, config: DistConfig) -> ProcessGroup | None:
-    """The default process group of torch.distributed, over all ranks. Collective: every rank.
-
-    ``LaunchError`` where the ranks do not meet in ``config.start_timeout`` seconds.
-    """
+    """The default process group, over all ranks; ``LaunchError`` where they do not meet in time. Collective."""
     if dist.is_initialized():
         raise LaunchError("torch.distributed is initialised already; adopt its group with World.current()")
     backend = config.backend if config.backend != "auto" else ("nccl" if device.type == "cuda" else "gloo")
@@ -73,10 +70,7 @@ def start_group(launch: Launch, device: torch.device, config: DistConfig) -> Pro
 
 @contextmanager
 def alike(world: World, kind: type[ConfigError] = ConfigError) -> Iterator[None]:
-    """Raises ``kind`` on every rank if what is within raises it on one, with the first one's line. Collective.
-
-    A rank that gave up alone would leave the others in their next collective.
-    """
+    """Raises ``kind`` on every rank if what is within raises it on one, with the first one's line. Collective."""
     problem = ""
     try:
         yield

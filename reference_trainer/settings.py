@@ -1,7 +1,4 @@
-"""What settings are: fields of dataclasses, read from texts and checked by their types; and what is made of them.
-
-A text is read as what its field is, never as what it looks like: YAML takes `1e-4` for a string and `no` for False.
-"""
+"""Settings: fields of dataclasses, read from texts as what the field is, checked by its type; what is made of them."""
 
 from __future__ import annotations
 

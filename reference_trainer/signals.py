@@ -1,7 +1,6 @@
 """Stopping when asked: SIGTERM or SIGUSR1 ends the run at a step that all ranks agree on, after a checkpoint.
 
-The handler notes the signal, no more; each step begins an all-reduce of what was noted, in the background and on the
-CPU, and reads it at its end: all ranks have the same answer at the end of the same step.
+The handler notes the signal, no more; each step begins an all-reduce of it on the CPU and reads it at its end.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Stop:
-    """Context manager around training; within it the signals do not end the process. Making one is collective.
-
-    timeout: seconds for which a rank waits for the others' answer. One that is never entered never stops.
-    """
+    """Context manager around training; within it the signals do not end the process. Making one is collective."""
 
     def __init__(self, world: World, *, timeout: float) -> None:
         self.world = world

@@ -1,16 +1,6 @@
-"""What a run reads, in three parts, from its configuration: the digits, or what a function of one's own makes.
-
-Such a function returns `Data`, or one collection of samples: a `Source`, a torch data set, a Hugging Face data set, a
-list. Of one collection a tenth is kept for validation and a tenth for the report, keyed by the seed. Ready-made ones:
-
-    --data reference_trainer.sources:image_folder --own-data.path photos     a folder for each class
-    --data reference_trainer.sources:metadata     --own-data.path data.csv   the columns of a CSV, by its header
-    --data reference_trainer.sources:text_lines   --own-data.path prompts.txt   a sample a line, as bytes
-    --data reference_trainer.sources:hugging_face --own-data.name imdb       where `datasets` is installed
-
-The digits are the 1,797 scanned ones of 8x8 pixels that ship inside scikit-learn (Alpaydin and Kaynak 1998), in two
-factors: what is shown, and how it is rendered: as it is, inverted, turned by 90 degrees, or both. A user's own
-file of images and labels may take their place.
+"""What a run reads, in three parts: scikit-learn's 1,797 digits of 8x8 pixels, each in one of four renderings; or what
+a function of one's own makes, `Data` or one collection of samples, of which a tenth each is kept apart, by the seed.
+Ready-made: image_folder, metadata, text_lines, hugging_face: --data reference_trainer.sources:text_lines
 """
 
 from __future__ import annotations
@@ -41,11 +31,7 @@ IMAGE_NAMES, LABEL_NAMES = ("image", "x"), ("digit", "label", "y")  # Of the arr
 
 
 def read_images(path: Path, *, side: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Images (n, side, side) float32 in [0, 1] and labels (n,) int64 below ``classes``. Local; every rank.
-
-    path: .npz, .safetensors, or .pt with a dict of tensors. Images may be flat, (n, side * side), and bytes 0 to 255.
-    ``ConfigError`` says what does not fit.
-    """
+    """Images (n, side, side) in [0, 1] and labels (n,) of a .npz, .safetensors or .pt. ``ConfigError``. Local."""
     arrays, shown = _read(path), f"data.path {path}"
     images, labels = _named(arrays, IMAGE_NAMES, shown), _named(arrays, LABEL_NAMES, shown)
     if images.dim() < 2 or images[0].numel() != side * side or images.dim() > 4:
@@ -100,11 +86,7 @@ def _named(arrays: Mapping[str, Any], names: tuple[str, ...], shown: str) -> Ten
 
 
 class Digits:
-    """A part of the digits, as a ``Source``.
-
-    images: (n, 64) in [0, 1], as rendered. digits: (n,) int64 in 0..9. renderings: (n,) int64 in 0..3: bit 0 is the
-    polarity, bit 1 the rotation.
-    """
+    """Images (n, 64) in [0, 1], as rendered; digits (n,) in 0..9; renderings (n,): bit 0 polarity, bit 1 rotation."""
 
     def __init__(self, images: Tensor, digits: Tensor, renderings: Tensor) -> None:
         self.images, self.digits, self.renderings = images, digits, renderings
@@ -118,10 +100,7 @@ class Digits:
 
     @classmethod
     def split(cls, config: DataConfig, *, seed: int) -> tuple[Digits, Digits, Digits]:
-        """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local.
-
-        Of scikit-learn's digits, or of the file ``config.path``.
-        """
+        """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local."""
         images, digits = load() if not config.path else read_images(Path(config.path), side=SIDE, classes=CLASSES)
         used = config.train_samples + config.validation_samples
         if used >= len(images):
@@ -188,10 +167,7 @@ def build_data(config: Config) -> Data:
 
 
 class Part:
-    """Some of the samples of a collection, as a ``Source``: what its items are called, and (n, ...) of each.
-
-    An item is a dict, a tuple (named x, y, then by number) or a tensor (x).
-    """
+    """Some of the samples of a collection, as a ``Source``. An item is a dict, a tuple (x, y, 2, ...) or a tensor (x)."""
 
     def __init__(self, samples: Any, index: Tensor) -> None:
         self.samples, self.index = samples, index

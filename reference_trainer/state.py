@@ -30,10 +30,7 @@ class Best(NamedTuple):
 
 @dataclass
 class TrainState:
-    """The state of a run on one rank; equal on all ranks.
-
-    A new field is saved without further ado if it has ``state_dict`` and ``load_state_dict``, or is plain data.
-    """
+    """The state of a run on one rank, equal on all. A new field is saved without further ado."""
 
     objective: Objective  # The unwrapped module, and the estimators beside it.
     optimizer: Optimizer
@@ -75,11 +72,7 @@ class TrainState:
 
 
 class Ema:
-    """average = decay * average + (1 - decay) * parameter, after every optimizer step.
-
-    Equal on all ranks because the parameters are: nothing is sent. In float32 at least: in bfloat16 an update of
-    0.1 % is below the last bit and the average would stand still.
-    """
+    """average = decay * average + (1 - decay) * parameter, after every optimizer step; in float32 at least."""
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -130,9 +123,7 @@ class Ema:
 def settle_buckets(model: nn.Module, objective: Objective, batch: Batch, precision: Precision = FLOAT32) -> None:
     """One forward and backward pass on ``batch`` that leaves nothing behind. Collective: every rank, after each wrap.
 
-    DDP forms its buckets anew after the first backward pass, and where an element lies decides in which order three or
-    more ranks are added up: the first step of a process would round otherwise than its others, and a resumed run not be
-    the uninterrupted one. That the objective's state is as before is up to its ``rehearse``, and checked.
+    DDP forms its buckets anew after the first backward pass: the first step of a process would round otherwise.
     """
     if not isinstance(model, DistributedDataParallel):
         return

@@ -1,8 +1,4 @@
-"""The trainer: builds a run from its configuration and executes exactly its plan.
-
-with World.from_env(dist=config.dist) as world, Watch(world):
-    Trainer(config, world).run()
-"""
+"""The trainer: builds a run from its configuration and executes exactly its plan."""
 
 from __future__ import annotations
 
@@ -57,10 +53,7 @@ class Summary:
 
 
 class Trainer:
-    """One run. Making one and every method that is not said to be local are collective: every rank.
-
-    data, objective: in place of those that the configuration names.
-    """
+    """One run. Making one and every method that is not said to be local are collective: every rank."""
 
     def __init__(
         self, config: Config, world: World, *, data: Data | None = None, objective: Objective | None = None
@@ -225,10 +218,7 @@ def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
 
 
 def wrap(module: nn.Module, world: World, strategy: str = "ddp") -> nn.Module:
-    """The module as it is trained: in DDP where there are several ranks, in DataParallel where that is the strategy.
-
-    Batch statistics are refused: they depend on which samples share a rank, so no number of ranks equals another.
-    """
+    """The module in DDP where there are several ranks, in DataParallel where asked; batch statistics are refused."""
     for name, part in module.named_modules():
         if isinstance(part, _BatchNorm):
             told = "batch statistics differ between ranks; use GroupNorm or LayerNorm"

@@ -1,8 +1,4 @@
-"""The words of a command as its options: files, `key=value`, `--name value`, and what their help says. Torch-free.
-
-defaults: [base.yaml, small.yaml]   # beside this file; the later one wins, and this file wins over all
-optim: {lr: 3e-4}                   # or optim.lr: 3e-4
-"""
+"""The words of a command as its options: files, `key=value`, `--name value`, and what their help says. Torch-free."""
 
 from __future__ import annotations
 
@@ -205,10 +201,7 @@ def options_of(kind: type[T], words: Sequence[str], command: str, positional: Se
 
 
 def read_config(words: Sequence[str], environ: Mapping[str, str] | None = None) -> Config:
-    """The configuration that files, `key=value` words and options describe; ``ConfigError`` where they describe none.
-
-    Older names are told by rank zero. Local; every rank.
-    """
+    """The configuration that words describe, or ``ConfigError``; rank zero tells older names. Local; every rank."""
     if {"-h", "--help"} & set(words):
         show_help(Config, "train", HELP)
     return config_of(parsed(words, types_of(Config), run=True), os.environ if environ is None else environ)

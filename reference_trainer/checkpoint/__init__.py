@@ -1,8 +1,4 @@
-"""Checkpoints: whole or not there, found again after any crash, and refused where they are not what was written.
-
-RUN/checkpoints/step-00000600/ holds model.safetensors, ema.safetensors, training.pt (all else) and manifest.json (size
-and SHA-256 of each file); RUN/checkpoints/{latest,best} name one of these folders; RUN/.lock keeps other jobs out.
-"""
+"""Checkpoints: whole or not there, found again after any crash, and refused where they are not what was written."""
 
 from __future__ import annotations
 

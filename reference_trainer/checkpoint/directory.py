@@ -1,7 +1,4 @@
-"""The folder of a run's checkpoints: what each must hold byte by byte, which counts, what is kept, one job at a time.
-
-Local: rank zero writes and holds the lock, all read.
-"""
+"""The folder of a run's checkpoints: what each holds byte by byte, which counts, what is kept, one job at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +129,10 @@ class Directory:
 
     def all(self) -> list[Path]:
         """The checkpoints, the latest first."""
-        found = [(step, path) for path in self.folder.glob("step-*") if (step := step_of(path)) is not None]
-        return [path for _, path in sorted(found, reverse=True)]
+        with told(self.folder), suppress(FileNotFoundError):
+            found = [(step, path) for path in self.folder.iterdir() if (step := step_of(path)) is not None]
+            return [path for _, path in sorted(found, reverse=True)]
+        return []
 
     def named(self, pointer: str) -> str | None:
         """What `latest` or `best` says; None where it is not there."""
@@ -141,11 +140,7 @@ class Directory:
         return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None
 
     def write(self, step: int, world_size: int, fill: Callable[[Path], None]) -> Path:
-        """A new checkpoint. fill: writes its files into an empty folder. Rank zero only.
-
-        Everything is on the disk before the folder gets its name. ``CheckpointError`` where that fails, and then what
-        was there is as it was.
-        """
+        """A new checkpoint, on the disk before it gets its name; ``CheckpointError`` where it fails. Rank zero only."""
         final = self.folder / f"step-{step:08}"
         beside = self.folder / f".{final.name}.{os.getpid()}"
         try:

@@ -1,7 +1,4 @@
-"""The checkpoints of one run, on all its ranks: where it begins, and what is saved of it.
-
-Rank zero holds the lock, decides and writes; all ranks read. What goes wrong on one rank is raised on all.
-"""
+"""The checkpoints of one run: rank zero holds the lock, decides and writes; all read; errors are raised on all."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ if TYPE_CHECKING:
 
 
 class RunCheckpoints:
-    """RUN/checkpoints, locked for this job while the context lasts. Every method is collective: every rank.
-
-    folder: the run directory, the same on all ranks, on a file system that all of them see.
-    """
+    """RUN/checkpoints, locked for this job while the context lasts. Every method is collective: every rank."""
 
     def __init__(self, folder: Path, config: Config, plan: Plan, world: World) -> None:
         self.config, self.plan, self.world = config, plan, world
@@ -56,12 +50,8 @@ class RunCheckpoints:
             self._lock.release()
 
     def begin(self, state: TrainState) -> Path | None:
-        """Puts the run where it is to begin; returns the checkpoint it goes on from, None for a new run.
-
-        Takes the latest checkpoint that is whole, and names those that are not; with `init_from` and none to go on
-        from, the weights of that file; the average begins with them.
-        """
-        path = from_rank_zero(self._choose, self.world, CheckpointError)
+        """Puts the run where it is to begin; returns the checkpoint it goes on from, the latest whole one, or None."""
+        path = self._choose()
         if path is None and self.config.checkpoint.init_from:
             source = Path(self.config.checkpoint.init_from)
             with alike(self.world, CheckpointError):
@@ -120,10 +110,7 @@ class RunCheckpoints:
         return bool(name) and better
 
     def _prepared(self, state: TrainState, rng: list[dict[str, object]], *, copied: bool) -> Callable[[], None]:
-        """What writes the files, the pointers, and the end of what is too old. Rank zero only.
-
-        copied: the state may move before it is called.
-        """
+        """What writes the files and pointers. copied: the state may move before it is called. Rank zero only."""
         best, step, training = state.best.step if state.best else None, state.step, dict[str, Any]()
         # This run's own, of this step, if it is there: `begin` has set all others aside.
         written = any(path.name == f"step-{step:08}" for path in self.directory.all())
@@ -145,7 +132,9 @@ class RunCheckpoints:
         return write
 
     def _choose(self) -> Path | None:
-        """The checkpoint to go on from: the first that can be read. Rank zero only."""
+        return from_rank_zero(self._first_whole, self.world, CheckpointError)
+
+    def _first_whole(self) -> Path | None:
         candidates = self.directory.candidates(self.config.checkpoint.resume)
         for path in candidates:
             try:

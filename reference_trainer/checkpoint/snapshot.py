@@ -80,10 +80,7 @@ def described(config: Config, plan: Plan, objective: object) -> dict[str, Any]:
 
 
 def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
-    """Raises ``CheckpointError`` with the names of the settings for which going on would be another run.
-
-    saved, now: from ``described``. A setting that the checkpoint does not know counts as its default.
-    """
+    """Raises ``CheckpointError`` with the settings (as ``described``) for which going on would be another run."""
     before, after = flat(_plain(Config())) | flat(saved["config"]), flat(now["config"])
     names = [name for name in after if name not in _MAY_CHANGE and not name.startswith(_SECTIONS)]
     pairs = {name: (before.get(name), after[name]) for name in names}
@@ -103,8 +100,7 @@ def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: P
 def export(source: Path, out: Path, *, ema: bool = False, lora: str | None = None) -> Path:
     """Writes the weights of a run or checkpoint to one .safetensors file; returns the checkpoint. Local.
 
-    ema: the averaged weights. lora: "merged" adds LoRA to the weights; "adapter" writes it alone, to a folder that
-    `PeftModel.from_pretrained` takes. ``CheckpointError`` where there is nothing to write, or something in its place.
+    ema: the averaged weights. lora: "merged" into the weights, or "adapter": alone, in a folder that peft takes.
     """
     found = weights.find(source)
     found, folder = found.with_name(weights.EMA) if ema else found, found.parent

@@ -24,10 +24,7 @@ _NESTED = ("model", "state_dict", "model_state_dict", "module", "ema")
 
 
 def write(tensors: Mapping[str, Any], path: Path) -> None:
-    """Writes tensors by name, not yet synced. ``OSError`` where the file system refuses. Local.
-
-    What shares memory (tied weights) is written once for each of its names.
-    """
+    """Writes tensors by name, not yet synced; tied weights once for each name. ``OSError``. Local."""
     plain: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, value in tensors.items():
@@ -69,10 +66,9 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> None:
-    """Gives an unwrapped module the weights of a file or checkpoint. Local; every rank.
+    """Gives an unwrapped module the weights of a file, a checkpoint or a run. Local; every rank.
 
-    path: .safetensors, a pickle of tensors, a checkpoint, or a run directory. parts: what the module may be called in a
-    larger one. ``CheckpointError`` names the weights that are missing, left over, or of another shape. LoRA in the
+    parts: what the module may be called in a larger one. ``CheckpointError`` names weights that do not fit. LoRA in the
     module stays as it is where the weights are those of a model without it.
     """
     path, expected = find(path), module.state_dict()
@@ -132,10 +128,7 @@ def foreign(path: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def place(out: Path, fill: Callable[[Path], None]) -> None:
-    """Writes a file or a folder that must not be there: it appears when it is whole. Local.
-
-    fill: makes it, at the path that it gets. ``CheckpointError`` where there is something, or it cannot be written.
-    """
+    """Writes a file or a folder that must not be there, by ``fill(path)``: it appears when it is whole. Local."""
     if out.exists():
         raise CheckpointError(f"{out} is there already; give another name, or remove it")
     beside = out.with_name(f".{out.name}.{os.getpid()}")

@@ -1,8 +1,4 @@
-"""What each rank says of itself while it runs: RUN/status/rank00000.json, written anew every few seconds by a thread.
-
-One JSON object, times in seconds, null for what is not known; see ``Heartbeat``. It is written beside and renamed: a
-reader finds a whole one. The thread takes no lock that training takes. Torch-free at import.
-"""
+"""What each rank says of itself: RUN/status/rank00000.json, written anew every few seconds by a thread. Torch-free."""
 
 from __future__ import annotations
 
@@ -117,11 +113,7 @@ def last_words(cause: str) -> None:
 
 
 class Heartbeat:
-    """The heartbeats of this rank, from ``start`` to ``end``. Local.
-
-    interval: seconds from one to the next; 0 for the first and the last alone. started: seconds since 1970, the same on
-    all ranks. total, step: of the run, and where it begins.
-    """
+    """The heartbeats of this rank. interval: seconds; 0: the first and the last alone. Local."""
 
     def __init__(
         self, folder: Path, world: World, *, interval: float, started: float, total: int, step: int = 0

@@ -1,7 +1,4 @@
-"""What the heartbeats of a run say, and how old they are. Torch-free.
-
-Nothing here knows more than the files in the run directory. A file that is missing or damaged is named in `problems`.
-"""
+"""What the heartbeats of a run say, and how old they are; what cannot be read is in `problems`. Torch-free."""
 
 from __future__ import annotations
 
@@ -127,10 +124,7 @@ def _rank(rank: int, said: dict[str, Any], now: float) -> RankStatus:
 
 
 def _state(ranks: Sequence[RankStatus]) -> tuple[str, str]:
-    """The state of a run, and why: a rank that failed or went stale counts for all, else rank zero's.
-
-    Ranks that left because of another tell what it was; they count themselves where none says more.
-    """
+    """The state of a run, and why: a rank that failed or went stale counts for all; who followed another, last."""
     failed = [each for each in ranks if each.state == "failed"]
     if failed and all(each.cause for each in failed):
         return "failed", failed[0].cause

@@ -1,7 +1,6 @@
 """The status API and the page of one run, read-only: three addresses, GET and HEAD, nothing else. Torch-free.
 
-GET / is page.html; /api/training/status `reading.RunStatus`, /api/training/metrics `records.curves`, as JSON. No part
-of an address is ever a file name, and the Host header must name this machine as the server was told (DNS rebinding).
+The Host header must name this machine as the server was told (DNS rebinding); no address is a file name.
 """
 
 from __future__ import annotations
@@ -54,11 +53,7 @@ class Kept:
 
 
 class MonitorServer(ThreadingHTTPServer):
-    """Serves the run in ``folder`` on ``host``:``port`` (0: a free one) until ``shutdown``; used as a context.
-
-    allow_hosts: names under which it may be asked, beside those of this machine alone. ``MonitorError`` where the
-    folder holds no run; ``OSError`` where the port cannot be had.
-    """
+    """Serves the run in ``folder`` until ``shutdown``; a context. port 0: a free one. ``MonitorError``, ``OSError``."""
 
     request_queue_size, daemon_threads = 1024, True
 

@@ -68,10 +68,9 @@ class Recipe:
     steps: int
 
     def frozen(self, config: Config, world: World, samples: Callable[[], tuple[Tensor, Tensor]]) -> Classifier:
-        """The classifier, on this rank's device, in evaluation mode, without gradients. Collective: every rank.
+        """The classifier on this rank's device, in evaluation mode. samples: inputs (n, 64), digits (n,). Collective.
 
-        samples: inputs (n, 64) and digits (n,) to train it on, if that is needed. Rank zero loads or trains, and sends
-        the weights to all: machines of different kinds would train different last bits.
+        Rank zero loads or trains, and sends the weights to all: other machines would train other last bits.
         """
         with torch.random.fork_rng([]):
             torch.manual_seed(seed_of(config.seed, self.name))

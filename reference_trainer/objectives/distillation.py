@@ -1,8 +1,5 @@
-"""Distillation: a small classifier learns from the labels and from a large, frozen one, the teacher.
-
-From its softened answers (Hinton et al. 2015, arXiv:1503.02531), and from its features, through a projection (FitNets,
-Romero et al. 2015, arXiv:1412.6550), which is trained, so inside the module that DDP wraps. Of the teacher a checkpoint
-has the hash alone, so that a run goes on with no other.
+"""Distillation: a small classifier learns from the labels and from a frozen teacher's answers (arXiv:1503.02531) and
+features, through a projection (arXiv:1412.6550) within the wrapped module. A checkpoint has the teacher's hash alone.
 """
 
 from __future__ import annotations
@@ -56,10 +53,7 @@ class Outputs(NamedTuple):
 
 
 class Student(nn.Module):
-    """The student and its projection to the teacher's features: one module, so that one wrapper averages both.
-
-    projection: width of the teacher's features; 0 for none.
-    """
+    """The student and its projection to the teacher's features, of width ``projection`` (0: none): one module."""
 
     def __init__(self, hidden: tuple[int, ...], projection: int) -> None:
         super().__init__()
@@ -76,8 +70,7 @@ class Student(nn.Module):
 class Distillation(Objective):
     """Cross entropy with the labels, divergence from the teacher's softened answers, distance from its features.
 
-    teacher: frozen, on this rank's device; None where no weight asks for one. inputs: what both read of a batch,
-    (n, 64). keep: writes the teacher to a run directory.
+    teacher: frozen, or None. inputs: what both read of a batch, (n, 64). keep: writes the teacher to a run directory.
     """
 
     def __init__(
@@ -140,10 +133,7 @@ class Distillation(Objective):
 
 
 def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(teacher || student) of softmax(logits / T), summed over samples; both (n, classes). Local.
-
-    T^2 because the gradient of the rest falls with 1/T^2 (Hinton et al. 2015, section 2).
-    """
+    """T^2 KL(teacher || student) of softmax(logits / T), summed over samples; both (n, classes). Local."""
     found, wanted = (F.log_softmax(each / temperature, 1) for each in (student, teacher))
     return temperature**2 * F.kl_div(found, wanted, reduction="sum", log_target=True)
 
@@ -170,10 +160,7 @@ _WORDINGS = len(_SIZES) * len(_VERBS)
 
 
 def prompt(digit: int, rendering: int, wording: int) -> str:
-    """Such as "a tiny turned seven, drawn in white". Local.
-
-    digit in 0..9, rendering in 0..3 (see `digits`), wording in 0..15.
-    """
+    """Such as "a tiny turned seven, drawn in white". wording: 0..15. Local."""
     size, verb = _SIZES[wording % len(_SIZES)], _VERBS[wording // len(_SIZES)]
     turned, color = "turned " * (rendering >> 1), "black" if rendering & 1 else "white"
     return f"a {size} {turned}{_DIGITS[digit]}, {verb} in {color}"

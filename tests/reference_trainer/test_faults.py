@@ -153,14 +153,6 @@ def test_a_rank_that_holds_the_gil_is_not_taken_for_dead(start_job):
 
 
 @pytest.mark.soak
-def test_under_torchrun_its_summary_names_the_cause_too(start_torchrun):
-    ended = start_torchrun(2, **settings("raise", "forward", 1)).end()
-    check(ended, "raise", "forward", 1, plain=False)
-    summary = ended.output[ended.output.index("Root Cause") :]
-    assert "rank      : 1 " in summary and "ZeroDivisionError: planted in forward" in summary
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["raise", "kill", "hang"])
 def test_in_processes_that_were_spawned_too(start_spawn, kind):
     ended = start_spawn(2, **settings(kind, "forward", 1)).end()
@@ -257,7 +249,7 @@ def test_the_end_of_a_rank_is_a_death_unless_it_said_goodbye(goodbye):
 def test_a_stranger_is_sent_away_and_no_rank():
     zero, others = lines_of(2)
     port = zero._listener.getsockname()[1]
-    for said in (b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n" * 3, b"x", b""):
+    for said in (b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n" * 3, b""):
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(said)
             assert zero.wait(0.1) == [] and zero.others() == [1]

@@ -20,7 +20,7 @@ WORLD = SimpleNamespace(rank=0, size=1, device=CPU, launcher="single")
 
 
 def beating(folder, *, interval=0.02, **changes):
-    options = {"started": 1.0, "total": 10, "tell": lambda line: None} | changes
+    options = {"started": 1.0, "total": 10} | changes
     return Heartbeat(folder, WORLD, interval=interval, **options)
 
 
@@ -142,6 +142,8 @@ def test_usage_of_a_gpu_is_asked_of_the_driver_where_it_can_be(monkeypatch, nvml
     pynvml.NVMLError = type("NVMLError", (Exception,), {})
 
     def utilization(device):
+        if nvml == "missing":
+            raise ModuleNotFoundError("pynvml")
         if nvml == "refuses":
             raise pynvml.NVMLError("not supported")
         return 37

@@ -89,7 +89,7 @@ def finished(jobs, folder, **options):
 
 def everything(folder):
     """What the run has come to: the whole last checkpoint, but for the settings of this machine and folder."""
-    last = Directory(folder / "run" / "checkpoints").pointed("latest")
+    last = next(iter(Directory(folder / "run" / "checkpoints").all()), None)
     snapshot = Snapshot.read(last)
     return last.name, {"model": snapshot.model, "ema": snapshot.ema, **snapshot.training, "run": None}
 
