@@ -19,12 +19,10 @@ from .config import Config, ConfigError
 from .core.collectives import broadcast_object, gather_objects, sum_reducer
 from .core.plan import Plan
 from .launch import World
-from .machines import mismatches, place
-from .machines import table as table_of_places
 from .monitor.heartbeat import Heartbeat, peak_memory
 from .progress import Progress, table
 from .records import RankLog
-from .rendezvous import from_rank_zero
+from .rendezvous import from_rank_zero, mismatches, place, table_of_places
 
 if TYPE_CHECKING:
     from .core.step import StepResult

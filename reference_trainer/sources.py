@@ -20,6 +20,7 @@ from torch.utils.data import default_collate
 
 from .config import Config, ConfigError, DataConfig
 from .core.data import Source
+from .core.save import load as read_pickle
 from .randomness import keyed_order, keyed_uniform
 from .settings import call
 
@@ -33,27 +34,33 @@ IMAGE_NAMES, LABEL_NAMES = ("image", "x"), ("digit", "label", "y")  # Of the arr
 def read_images(path: Path, *, side: int, classes: int) -> tuple[Tensor, Tensor]:
     """Images (n, side, side) in [0, 1] and labels (n,) of a .npz, .safetensors or .pt. ``ConfigError``. Local."""
     arrays, shown = _read(path), f"data.path {path}"
-    images, labels = _named(arrays, IMAGE_NAMES, shown), _named(arrays, LABEL_NAMES, shown)
-    if images.dim() < 2 or images[0].numel() != side * side or images.dim() > 4:
-        wanted = f"expected (n, {side}, {side}) or (n, {side * side})"
-        raise ConfigError(f"{shown}: images are {tuple(images.shape)}; {wanted}")
-    if labels.shape != images.shape[:1]:
-        raise ConfigError(f"{shown}: labels are {tuple(labels.shape)}; expected ({len(images)},), as images")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ConfigError(f"{shown}: labels are {labels.dtype}; expected whole numbers")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise ConfigError(f"{shown}: labels are from {labels.min()} to {labels.max()}; expected 0 to {classes - 1}")
+    images, labels = (
+        next((arrays[name] for name in names if isinstance(arrays.get(name), Tensor)), None)
+        for names in (IMAGE_NAMES, LABEL_NAMES)
+    )
+    if images is None or labels is None or not images.numel():
+        wanted = f"{' or '.join(IMAGE_NAMES)}, and {' or '.join(LABEL_NAMES)}"
+        raise ConfigError(f"{shown} has no array named {wanted}, or it is empty; it has {', '.join(map(str, arrays))}")
     images = images.float() / 255 if images.dtype == torch.uint8 else images.float()
-    least, most = images.aminmax()
-    if not (least >= 0 and most <= 1):  # false for NaN
-        raise ConfigError(f"{shown}: images are from {least:.4g} to {most:.4g}; expected 0 to 1, or bytes")
+    whole = not labels.is_floating_point() and labels.dtype != torch.bool
+    if images.dim() < 2 or images[0].numel() != side * side or labels.shape != images.shape[:1] or not whole:
+        told = f"images are {tuple(images.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
+        raise ConfigError(f"{shown}: {told}; expected (n, {side}, {side}) or (n, {side * side}), and n whole numbers")
+    (least, most), (first, last) = images.aminmax(), labels.aminmax()
+    if not (least >= 0 and most <= 1 and first >= 0 and last < classes):  # false for NaN
+        told = f"images are from {least:.4g} to {most:.4g}, labels from {first} to {last}"
+        raise ConfigError(f"{shown}: {told}; expected 0 to 1, or bytes, and 0 to {classes - 1}")
     return images.reshape(-1, side, side), labels.long()
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     """The arrays by name, as tensors. Those of numpy's that are pickled, which would run code, are refused."""
-    if not path.is_file():
-        raise ConfigError(f"data.path {path} is no file")
+    if not path.is_file() or path.suffix not in (".npz", ".safetensors", ".pt", ".pth"):
+        raise ConfigError(f"data.path {path} is no file whose name ends in .npz, .safetensors or .pt")
+    if path.suffix == ".safetensors":
+        from .checkpoint import weights
+
+        return weights.read(path)
     if path.suffix == ".npz":
         try:
             with numpy.load(path, allow_pickle=False) as file:
@@ -61,27 +68,9 @@ def _read(path: Path) -> Mapping[str, Any]:
                 return {name: torch.from_numpy(file[name]) for name in wanted} or dict.fromkeys(file.files)
         except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ConfigError(f"data.path {path} cannot be read: {error}") from error
-    if path.suffix == ".safetensors":
-        from .checkpoint import weights
-
-        return weights.read(path)
-    if path.suffix in (".pt", ".pth"):
-        from .core.save import load as read_pickle
-
-        found = read_pickle(path)
-        if isinstance(found, Mapping):
-            return found
+    found = read_pickle(path)
+    if not isinstance(found, Mapping):
         raise ConfigError(f"data.path {path} holds a {type(found).__name__}; expected tensors by name")
-    raise ConfigError(f"data.path {path}: its name must end in .npz, .safetensors or .pt")
-
-
-def _named(arrays: Mapping[str, Any], names: tuple[str, ...], shown: str) -> Tensor:
-    found = next((arrays[name] for name in names if isinstance(arrays.get(name), Tensor)), None)
-    if found is None:
-        there = ", ".join(map(str, arrays)) or "nothing"
-        raise ConfigError(f"{shown} has no array named {' or '.join(names)}; it has {there}")
-    if not found.numel():
-        raise ConfigError(f"{shown}: {names[0]} is empty")
     return found
 
 
@@ -104,10 +93,8 @@ class Digits:
         images, digits = load() if not config.path else read_images(Path(config.path), side=SIDE, classes=CLASSES)
         used = config.train_samples + config.validation_samples
         if used >= len(images):
-            raise ConfigError(
-                f"data.train_samples + data.validation_samples is {used}, but there are {len(images)} digits and some "
-                "must be left to report on"
-            )
+            told = f"{used}, but there are {len(images)} digits and some must be left to report on"
+            raise ConfigError(f"data.train_samples + data.validation_samples is {told}")
         renderings = (keyed_uniform(torch.arange(len(images)), seed=seed, tag="rendering") * RENDERINGS).long()
         order, rendered = keyed_order(len(images), seed=seed, tag="split"), render(images, renderings)
         parts = order.split([config.train_samples, config.validation_samples, len(images) - used])
@@ -121,13 +108,7 @@ def load() -> tuple[Tensor, Tensor]:
     if package is None or not package.submodule_search_locations:
         raise ConfigError("the digits ship inside scikit-learn: pip install 'validate-ddp[trainer]'")
     # Its file, read by ourselves: to import scikit-learn takes each rank a second, this takes some milliseconds.
-    file = Path(package.submodule_search_locations[0]) / FILE
-    if not file.is_file():
-        from sklearn.datasets import load_digits
-
-        found = load_digits()
-        return torch.from_numpy(found.images / 16.0).float(), torch.from_numpy(found.target).long()
-    with gzip.open(file, "rt") as text:
+    with gzip.open(Path(package.submodule_search_locations[0]) / FILE, "rt") as text:
         rows = torch.from_numpy(numpy.loadtxt(text, delimiter=","))
     return (rows[:, :PIXELS] / 16.0).float().reshape(-1, SIDE, SIDE), rows[:, PIXELS].long()
 
@@ -167,7 +148,7 @@ def build_data(config: Config) -> Data:
 
 
 class Part:
-    """Some of the samples of a collection, as a ``Source``. An item is a dict, a tuple (x, y, 2, ...) or a tensor (x)."""
+    """Some samples of a collection, as a ``Source``. An item is a dict, a tuple (x, y, 2, ...) or a tensor (x)."""
 
     def __init__(self, samples: Any, index: Tensor) -> None:
         self.samples, self.index = samples, index
@@ -193,11 +174,12 @@ def _by_name(item: Any) -> dict[str, Any]:
     return {("x", "y")[place] if place < 2 else str(place): each for place, each in enumerate(items)}
 
 
+@dataclass(frozen=True)
 class _Each:
     """Items that are made when they are asked for."""
 
-    def __init__(self, items: list[Any], make: Callable[[Any], Any]) -> None:
-        self.items, self.make = items, make
+    items: list[Any]
+    make: Callable[[Any], Any]
 
     def __len__(self) -> int:
         return len(self.items)

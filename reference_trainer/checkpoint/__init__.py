@@ -7,5 +7,5 @@ from ..core.save import save as save
 from .directory import CheckpointError as CheckpointError
 from .directory import latest as latest
 from .run import RunCheckpoints as RunCheckpoints
-from .snapshot import export as export
+from .run import export as export
 from .weights import initialise as initialise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -141,21 +142,18 @@ def shown(status: RunStatus) -> RenderableType:
 
 def _facts(status: RunStatus) -> Table:
     percentage = "" if status.percentage is None else f" ({status.percentage:.1f} %)"
-    seconds, more = status.step_seconds, {"gradient norm": status.metrics.get("grad_norm")}
-    more |= {name: value for name, value in status.metrics.items() if name not in ("loss", "grad_norm")}
-    pairs = [
-        ("step", _NONE if status.step is None else f"{status.step:,} of {status.total:,}{percentage}"),
-        ("time of a step", _NONE if seconds is None else f"{1000 * seconds:.3g} ms"),
-        ("elapsed", _NONE if status.elapsed is None else duration(status.elapsed)),
-        ("left", _NONE if status.eta is None else duration(status.eta)),
-        ("loss", _number(status.metrics.get("loss"))),
-        ("learning rate", _number(status.lr)),
-        ("samples/s", _number(status.samples_per_second)),
-        ("ranks", _NONE if status.world_size is None else f"{status.world_size}, {status.launcher}"),
-        *((name, _number(value)) for name, value in more.items()),
-    ]
-    rows = [[cell for pair in pairs[place : place + 2] for cell in pair] for place in range(0, len(pairs), 2)]
-    return grid(rows, styles=("dim", "bold", "dim", "bold"))
+    facts = {
+        "step": _NONE if status.step is None else f"{status.step:,} of {status.total:,}{percentage}",
+        "seconds a step": _number(status.step_seconds),
+        "elapsed": _NONE if status.elapsed is None else duration(status.elapsed),
+        "left": _NONE if status.eta is None else duration(status.eta),
+        "learning rate": _number(status.lr),
+        "samples/s": _number(status.samples_per_second),
+        "ranks": _NONE if status.world_size is None else f"{status.world_size}, {status.launcher}",
+        **{name.replace("_", " "): _number(value) for name, value in status.metrics.items()},
+    }
+    pairs = list(facts.items())
+    return grid([sum(pairs[at : at + 2], ()) for at in range(0, len(pairs), 2)], styles=("dim", "bold", "dim", "bold"))
 
 
 def _ranks(ranks: Sequence[RankStatus]) -> Table:
@@ -164,12 +162,14 @@ def _ranks(ranks: Sequence[RankStatus]) -> Table:
     rows = []
     for each in ranks:
         memory = [_bytes(value) for value in (each.device_memory_bytes, each.device_total_bytes) if value is not None]
-        state = Text(each.state, _STYLES.get(each.state, "cyan"))
-        age = _NONE if each.age is None else f"{each.age:.0f} s ago"
+        state, age = (
+            Text(each.state, _STYLES.get(each.state, "cyan")),
+            _NONE if each.age is None else f"{each.age:.0f} s ago",
+        )
         where = _NONE if each.host is None else f"{each.host} ({each.pid})"
-        step, device = _NONE if each.step is None else f"{each.step:,}", each.device or _NONE
-        used = [_percent(each.cpu_percent), _bytes(each.memory_bytes), _percent(each.device_percent)]
-        rows.append([f"{each.rank}", state, step, age, where, device, *used, " of ".join(memory) or _NONE])
+        used = [_number(each.cpu_percent, " %"), _bytes(each.memory_bytes), _number(each.device_percent, " %")]
+        row = [f"{each.rank}", state, _number(each.step), age, where, each.device or _NONE, *used]
+        rows.append([*row, " of ".join(memory) or _NONE])
     return _table("rank,state,step,heartbeat,host,device,CPU,memory,busy,GPU memory", rows, "state host device")
 
 
@@ -177,17 +177,16 @@ def _scaling_table(runs: Sequence[Scaling]) -> Table:
     rows = []
     for each in runs:
         rate, fast = each.rate, each.rate.samples_per_second
-        speedup = _NONE if each.speedup is None else f"{each.speedup:.2f}"
-        efficiency = each.unknown if each.efficiency is None else f"{100 * each.efficiency:.1f} %"
-        steps = f"{rate.steps:,}{', with its start' * rate.with_start}"
-        head = [
+        row = [
             rate.name,
             f"{rate.world_size}",
             f"{rate.global_batch:,}",
             f"{fast:,.0f}",
             f"{fast / rate.world_size:,.1f}",
         ]
-        rows.append([*head, speedup, efficiency, steps])
+        row.append(_NONE if each.speedup is None else f"{each.speedup:.2f}")
+        row.append(each.unknown if each.efficiency is None else f"{100 * each.efficiency:.1f} %")
+        rows.append([*row, f"{rate.steps:,}{', with its start' * rate.with_start}"])
     return _table("run,ranks,global batch,samples/s,a rank,speed-up,efficiency,steps", rows, "run")
 
 
@@ -202,18 +201,10 @@ def _table(names: str, rows: Sequence[Sequence[Any]], left: str) -> Table:
     return table
 
 
-def _number(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.4g}"
-
-
-def _percent(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.0f} %"
+def _number(value: float | None, unit: str = "") -> str:
+    return _NONE if value is None else f"{value:.4g}{unit}"
 
 
 def _bytes(value: float | None) -> str:
-    if value is None:
-        return _NONE
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value, units = value / 1024, units[1:]
-    return f"{value:.3g} {units[0]}"
+    power = 0 if not value else min(4, int(math.log2(max(value, 1)) / 10))
+    return _NONE if value is None else f"{value / 1024**power:.3g} {['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}"

@@ -14,7 +14,7 @@ from trainer_runs import one_line, opened, resumed_step  # noqa: E402
 
 from reference_trainer.checkpoint import CheckpointError, load  # noqa: E402
 from reference_trainer.checkpoint.directory import Directory, seal  # noqa: E402
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     CheckpointConfig,
     Config,

@@ -15,10 +15,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
-from reference_trainer.faults import Watch, _hear_no_more_of_workers, _is_lost_connection  # noqa: E402
+from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
+from reference_trainer.faults import (  # noqa: E402
+    Lifelines,
+    Watch,
+    _hear_no_more_of_workers,
+    _is_lost_connection,
+)
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.lifelines import Lifelines  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.timeout(600)]
 

@@ -12,10 +12,10 @@ from reference_trainer import metrics  # noqa: E402
 from reference_trainer.config import Config  # noqa: E402
 from reference_trainer.core.plan import Plan  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.machines import Place, mismatches, place, table  # noqa: E402
 from reference_trainer.metrics import RunLog  # noqa: E402
 from reference_trainer.progress import console  # noqa: E402
 from reference_trainer.records import log_path, read_log  # noqa: E402
+from reference_trainer.rendezvous import Place, mismatches, place, table_of_places  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 
@@ -28,7 +28,7 @@ def gpu(rank, host="a", name="H100"):
 
 def shown(places):
     out = io.StringIO()
-    console(out).print(table(places))
+    console(out).print(table_of_places(places))
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.timeout(1800)]
 

@@ -14,8 +14,7 @@ from trainer_runs import same, trained  # noqa: E402
 
 from reference_trainer.checkpoint import CheckpointError, latest  # noqa: E402
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import RunCheckpoints, Snapshot  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     CheckpointConfig,
     EmaConfig,

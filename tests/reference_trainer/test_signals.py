@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.signals import Stop  # noqa: E402
 
