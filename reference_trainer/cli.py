@@ -103,9 +103,8 @@ def train(words: list[str]) -> int:
         from .faults import Watch
         from .finite import NonFiniteError
 
-        folder = Path(config.run_dir) / "faults" if config.run_dir else None
         try:
-            with Watch(world, folder=folder, brief={ConfigError: BAD_INPUT, NonFiniteError: FAILED}):
+            with Watch(world, brief={ConfigError: BAD_INPUT, NonFiniteError: FAILED}):
                 _run_trainer(config, world)
         except NonFiniteError as error:  # of a process alone; where there are several, the watch has told it
             print(f"reference-trainer: error: {error}", file=sys.stderr)

@@ -19,7 +19,6 @@ import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -46,14 +45,12 @@ _LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages|lib[/\\]python3[^/\
 class Watch:
     """Context manager on every rank, around everything that may fail. Entering and leaving it is collective.
 
-    folder: for the stacks of leaving ranks. brief: errors told in one line, each with its exit code. Where there are
-    several ranks no exception comes out of it: the process ends, for what would run afterwards may wait for peers.
+    brief: errors told in one line, each with its exit code. Where there are several ranks no exception comes out of it:
+    the process ends, for what would run afterwards may wait for peers.
     """
 
-    def __init__(
-        self, world: World, *, folder: Path | None = None, brief: Mapping[type[Exception], int] | None = None
-    ) -> None:
-        self.world, self.folder, self.brief = world, folder, dict(brief or {})
+    def __init__(self, world: World, *, brief: Mapping[type[Exception], int] | None = None) -> None:
+        self.world, self.brief = world, dict(brief or {})
         # torchrun's agent has the store; elsewhere it may be in rank zero's process.
         self._store_outlives_rank_zero = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
         self._leaving = threading.Lock()
@@ -142,7 +139,6 @@ class Watch:
         self._failing.wait(UNWINDING)
         with self._leaving:
             if self._failing_since is None:
-                self._write_down("".join(traceback.format_list(stack)))
                 last_words(cause)
                 self._print(f"leaving, because {cause}; it was at {_place(stack)}")
                 self._exit(1)
@@ -156,7 +152,6 @@ class Watch:
             self._failing_since = time.monotonic()
         self._failing.set()
         text = "".join(traceback.format_exception(error))
-        self._write_down(text)
         line = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
         code, brief = _exit_code(error, self.brief), isinstance(error, tuple(self.brief))
         try:
@@ -194,13 +189,6 @@ class Watch:
         """One write, past the lock of `sys.stderr`, which the main thread may have."""
         between = " " if text.startswith("failed first:") else ": "
         os.write(2, f"{self._name()}{between}{text.rstrip()}\n".encode())
-
-    def _write_down(self, text: str) -> None:
-        if self.folder is not None:
-            with suppress(OSError):  # what was printed has to do
-                self.folder.mkdir(parents=True, exist_ok=True)
-                with open(self.folder / f"rank{self.world.rank:05d}.txt", "a", encoding="utf-8") as file:
-                    file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name()}\n{text}\n")
 
     def _exit(self, code: int) -> None:
         flushing = threading.Thread(target=lambda: [each.flush() for each in (sys.stdout, sys.stderr)], daemon=True)
