@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Sequence
@@ -70,12 +71,17 @@ def run() -> NoReturn:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         code = main()
-        sys.stdout.flush()
-    except BrokenPipeError:  # `train --help | head -5`
-        os._exit(FAILED)
-    except Exception:  # noqa: BLE001 - it is told, and the process ends
+        if sys.stdout is not None:  # closed, as a daemon's
+            sys.stdout.flush()
+    except Exception as error:  # noqa: BLE001 - it is told, and the process ends
         import traceback
 
+        poll = select.poll()
+        poll.register(1, 0)  # what has gone wrong is told without being asked for
+        if isinstance(error, BrokenPipeError) and any(
+            events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
+        ):
+            os._exit(FAILED)  # nobody reads: `train --help | head -5`
         traceback.print_exc()
         code = FAILED
     if code != OK:

@@ -7,6 +7,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,7 +164,9 @@ def check_checkpoint(
             problem = f"{error}; this machine may have another file system there"
     verdict = _agreed(world, "checkpoint", problem, f"{folder}: written in {seconds * 1e3:.0f} ms, read by all ranks")
     if world.is_main:  # all ranks have read: the verdict was agreed upon
-        shutil.rmtree(folder if made else folder / trial, ignore_errors=True)
+        shutil.rmtree(folder / trial, ignore_errors=True)
+        with suppress(OSError):  # somebody else may have written there meanwhile
+            folder.rmdir() if made else None
     return verdict
 
 

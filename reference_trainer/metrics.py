@@ -260,17 +260,20 @@ def run_folder(config: Config, world: World) -> Path:
     """
 
     def make() -> Path:
-        folder = Path(config.run_dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}")
+        stem, number = config.run_dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}", 1
+        folder = Path(stem)
         if config.run_dir and config.checkpoint.resume == "none" and (folder / "metrics").exists():
             raise ConfigError(f'run_dir {folder} holds a run already and checkpoint.resume is "none"; give another one')
-        number = 1
-        while not config.run_dir and folder.exists():
-            folder, number = folder.with_name(f"{folder.name.partition('_')[0]}_{number + 1}"), number + 1
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            told = f"the run directory {error.filename or folder} cannot be made: {error.strerror or error}"
-            raise ConfigError(f"{told}; give another one as run_dir") from error
-        return folder
+        while True:
+            try:
+                folder.mkdir(parents=True, exist_ok=bool(config.run_dir))
+                return folder
+            except OSError as error:
+                if isinstance(error, FileExistsError) and not config.run_dir:  # another run of this second
+                    number += 1
+                    folder = Path(f"{stem}-{number}")
+                    continue
+                told = f"the run directory {error.filename or folder} cannot be made: {error.strerror or error}"
+                raise ConfigError(f"{told}; give another one as run_dir") from error
 
     return from_rank_zero(make, world)

@@ -147,7 +147,7 @@ def in_new_form(layer: Layer, place: str, *, launched: Callable[[], bool]) -> tu
     """
     found: Layer = {}
     for older, value in layer.items():
-        if older in ("multi_gpu", "distributed") and (value != "true" or launched()):
+        if older in ("multi_gpu", "distributed") and (not _is_on(older, value, place) or launched()):
             continue
         if older == "distributed":
             told = "asks for several processes, and no launcher has started them: torchrun --nproc-per-node GPUS"
@@ -157,14 +157,19 @@ def in_new_form(layer: Layer, place: str, *, launched: Callable[[], bool]) -> tu
         elif not older.startswith(_MIXED):
             found[OLDER_NAMES.get(older, older)] = value
     if f"{_MIXED}.enabled" in layer or f"{_MIXED}.dtype" in layer:
-        on, dtype = layer.get(f"{_MIXED}.enabled"), layer.get(f"{_MIXED}.dtype")
-        if on != "false" and (on != "true" or dtype not in _PRECISIONS):
-            raise ConfigError(f"{place}: {_MIXED} is enabled {on} and dtype {dtype}; it must be bf16 or fp16, or off")
-        found["precision"] = _PRECISIONS[str(dtype)] if on == "true" else "float32"
+        on = _is_on(f"{_MIXED}.enabled", layer.get(f"{_MIXED}.enabled"), place)
+        dtype = layer.get(f"{_MIXED}.dtype")
+        if on and dtype not in _PRECISIONS:
+            raise ConfigError(f"{place}: {_MIXED}.dtype is {dtype}; it must be bf16 or fp16 where it is enabled")
+        found["precision"] = _PRECISIONS[str(dtype)] if on else "float32"
     new = [f"{name} -> {OLDER_NAMES[name]}={layer[name]}" for name in layer if name in OLDER_NAMES]
     new += [f"{name} -> {told}" for name in SWITCHES[1:] if name in layer for told in [found.get("dist.strategy", "-")]]
     new += [f"{_MIXED} -> precision={found['precision']}"] if f"{_MIXED}.enabled" in layer else []
     return found, new
+
+
+def _is_on(name: str, value: Any, place: str) -> bool:
+    return bool(typed({name: value}, {name: bool}, place)[name])
 
 
 def typed(layer: Layer, kinds: Mapping[str, Any], place: str = "command line") -> Layer:

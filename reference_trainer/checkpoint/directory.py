@@ -87,6 +87,8 @@ class RunLock:
                 os.close(self._descriptor)
                 hint = "wait for that job, or give another run_dir"
                 raise CheckpointError(f"the run directory {folder} is in use by {holder}; {hint}") from None
+            except OSError as error:
+                print(f"{folder} is on a file system without locks ({error}): let one job use it", file=sys.stderr)
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         _held.add(self._descriptor)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checkpoint import weights
-from ..checkpoint.directory import CheckpointError, told
+from ..checkpoint.directory import CheckpointError, latest, told
 from ..config import Config
 from ..core.save import replace
 from ..launch import World
@@ -78,7 +78,8 @@ class Recipe:
 
         def make() -> dict[str, Tensor]:
             kept, setting = Path(config.run_dir, f"{self.name}.safetensors"), f"{config.objective}.{self.name}"
-            if self.path or (config.run_dir and kept.is_file()):
+            # What is kept counts for a run that goes on: one that begins anew may be another.
+            if self.path or (config.run_dir and kept.is_file() and latest(Path(config.run_dir))):
                 try:  # also out of a run of `distillation` or `lens`
                     weights.initialise(model, Path(self.path) if self.path else kept, parts=("student", "backbone"))
                 except CheckpointError as error:

@@ -120,10 +120,10 @@ def test_distributed_under_a_launcher_is_nothing_to_set_and_without_one_refused(
     [
         ("--club_lambda", "--club_lambda: its value is missing"),
         ("--club_lambda much", "command line: club.weight is 'much'; it must be a number"),
-        ("distributed.mixed_precision.dtype=bf16", "enabled None and dtype bf16"),
-        ("distributed.mixed_precision.enabled=true", "dtype None; it must be bf16 or fp16"),
+        ("distributed.mixed_precision.dtype=bf16", "enabled is None; it must be true or false"),
+        ("distributed.mixed_precision.enabled=true", "dtype is None; it must be bf16 or fp16"),
         ("distributed.mixed_precision.enabled=true distributed.mixed_precision.dtype=int8", "it must be bf16 or fp16"),
-        ("distributed.mixed_precision.enabled=2", "is enabled 2"),
+        ("distributed.mixed_precision.enabled=2", "it must be true or false"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(words, told, capsys):
