@@ -1,19 +1,6 @@
-"""A DDP trainer to copy from: every claim of it is held by equality with a single process.
+"""A DDP trainer to copy from: every claim of it is held by equality with a single process. core/ is the part to copy.
 
-core/ is the part to copy, and imports nothing else of ours: a step of 20 lines is shown at its beginning. Around it:
-    trainer.py       a run: what is built, and what happens when
-    objectives/      what is trained: disentangle.py, flow_matching.py, distillation.py, lens.py; and your own, in 40
-                     lines: examples/own_objective.py, or by name from the command line
-    launch.py        the other launchers, with rendezvous.py;  sources.py  what a run reads
-    estimator.py     CLUB with its estimator, with variational.py
-    state.py         everything that training moves, the average too;  checkpoint/  how it is saved, and found again
-    precision.py     bf16 and fp16;  finite.py  steps that are not taken, a wrapper around the optimizer
-    randomness.py    values that belong to a sample;  observe.py  evaluation, pictures, profile;  lora.py
-    config/          every setting;  cli.py with words.py  the command line
-Operations, of which the core knows nothing: monitor/, metrics.py, records.py and progress.py, faults.py with
-lifelines.py, signals.py, doctor.py, machines.py, scripts/.
-
-Names are imported when they are asked for, so that `plan` and `--help` import no torch.
+trainer.py is a run: what is built, and what happens when. Names are imported when asked for: `plan` needs no torch.
 """
 
 from __future__ import annotations

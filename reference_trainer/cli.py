@@ -1,7 +1,4 @@
-"""The command `reference-trainer`: its words, its options, its exit codes. Imports torch only to train or to examine.
-
-Exit codes: 0 done; 1 a check of `doctor` failed, or training broke off (`status`: a run did); 2 bad input, in one line.
-"""
+"""The command `reference-trainer`. Exit codes: 0 done; 1 a check failed, or training broke off; 2 bad input."""
 
 from __future__ import annotations
 
@@ -15,17 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from .config import Config, ConfigError, DistConfig, OptimConfig
-from .config.reading import Setting, typed
-from .config.section import made, types_of
+from .config import Config, ConfigError, DistConfig
 from .core.plan import PlanError, rows_per_rank
 from .launch import LaunchError, World, alone_by_mistake, detect, with_accelerate
-from .words import HelpShown, UsageError, Words, config_of, needs, options_of, read_config, reasons, show_help
+from .settings import made, types_of
+from .words import HELP, HelpShown, UsageError, config_of, needs, options_of, parsed, read_config, show_help, typed
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 STAND_BACK = 5.0
 """Seconds for which a rank that says nothing stays: torchrun ends all ranks when the first has ended, which must not be
-before the one that speaks has spoken. It seldom lasts that long: that one's end is the end of all."""
+before the one that speaks has spoken."""
 _HELP = """\
 usage: reference-trainer COMMAND [OPTIONS]
 
@@ -37,14 +33,9 @@ usage: reference-trainer COMMAND [OPTIONS]
   export    the weights of a run as one .safetensors file
 
 reference-trainer COMMAND --help shows the options of a command.
-  reference-trainer train
-  reference-trainer train --config base.yaml optim.lr=3e-4 --steps 100
-  torchrun --nproc-per-node 2 -m reference_trainer train --steps 100
+  torchrun --nproc-per-node 2 -m reference_trainer train --config base.yaml optim.lr=3e-4 --steps 100
   reference-trainer plan --samples 170180 --gpus 2 --epochs 5
-  torchrun --nproc-per-node 2 -m reference_trainer doctor
-  reference-trainer status runs/20260101-120000 --watch
   reference-trainer serve runs/20260101-120000
-  reference-trainer export runs/20260101-120000 weights.safetensors
 """
 
 
@@ -57,8 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(_HELP, end="")
             return OK if words else BAD_INPUT
         if words[0] not in commands:
-            there = ", ".join(commands)
-            raise UsageError(f"unknown command {words[0]!r}; there are {there} (reference-trainer --help)")
+            raise UsageError(f"unknown command {words[0]!r}; there are {', '.join(commands)}")
         return commands[words[0]](words[1:])
     except HelpShown:
         return OK
@@ -75,36 +65,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """The command as a process.
-
-    Where it failed the process ends at once: peers may sit in a collective that this rank will not join, and to take a
-    group apart in that state can wait for them until the time-out.
-    """
+    """The command as a process. Where it failed it ends at once: peers may sit in a collective, and to take a group
+    apart in that state can wait for them until the time-out."""
     # Where ranks do not meet, torch warns with pages of its own frames around our one line.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         code = main()
+        if sys.stdout is not None:  # closed, as a daemon's
+            sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - it is told, and the process ends
-        if isinstance(error, BrokenPipeError) and not _is_read():
-            os._exit(FAILED)
         import traceback
 
+        poll = select.poll()
+        poll.register(1, 0)  # what has gone wrong is told without being asked for
+        if isinstance(error, BrokenPipeError) and any(
+            events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
+        ):
+            os._exit(FAILED)  # nobody reads: `train --help | head -5`
         traceback.print_exc()
         code = FAILED
-    read = _is_read()
-    for stream in (sys.__stdout__, sys.__stderr__) if read else ():
-        if stream is not None:  # closed, as a daemon's
-            stream.flush()
-    if code != OK or not read:
+    if code != OK:
+        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
-
-
-def _is_read() -> bool:
-    """Whether standard output still has a reader: `train --help | head -5` leaves none."""
-    poll = select.poll()
-    poll.register(1, 0)  # what has gone wrong is told without being asked for
-    return not any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def without_local_rank(words: list[str]) -> list[str]:
@@ -116,7 +99,7 @@ def without_local_rank(words: list[str]) -> list[str]:
 
 def train(words: list[str]) -> int:
     """Trains; returns the exit code. Collective under a launcher: every rank."""
-    config = with_accelerate(read_config(words, "train"), os.environ)
+    config = with_accelerate(read_config(words), os.environ)
     if warning := alone_by_mistake(os.environ):
         print(f"reference-trainer: warning: {warning}", file=sys.stderr)
     needs("torch", "numpy", "safetensors")
@@ -126,9 +109,8 @@ def train(words: list[str]) -> int:
         from .faults import Watch
         from .finite import NonFiniteError
 
-        folder = Path(config.run_dir) / "faults" if config.run_dir else None
         try:
-            with Watch(world, folder=folder, brief={ConfigError: BAD_INPUT, NonFiniteError: FAILED}):
+            with Watch(world, brief={ConfigError: BAD_INPUT, NonFiniteError: FAILED}):
                 _run_trainer(config, world)
         except NonFiniteError as error:  # of a process alone; where there are several, the watch has told it
             print(f"reference-trainer: error: {error}", file=sys.stderr)
@@ -147,9 +129,8 @@ def _run_trainer(config: Config, world: World) -> None:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What a run will do, before anyone pays for it: steps, batches, learning rate, duration. With --config FILE.yaml,
-    key=value or both, as of `train`, it is the plan of that run, and the options shown here win; without, --samples and
-    one of --epochs and --steps are needed, and a batch is 1 a GPU."""
+    """What a run will do, before anyone pays for it: steps, batches, learning rate, duration. Takes what `train` takes
+    too; without --config and key=value, --samples and --epochs or --steps are needed, and a batch is 1 a GPU."""
 
     samples: int | None = None  # Samples of the data; with a configuration, those that it trains on.
     gpus: int = 1  # Ranks: processes, one a GPU.
@@ -157,9 +138,6 @@ class PlanOptions:
     format: Literal["text", "json"] = "text"  # A table, or JSON for tools.
 
 
-PLANNED = {name: name for name in "epochs steps batch_size global_batch accumulation repeat drop_last".split()}
-PLANNED |= {name: f"optim.{name}" for name in ("lr", "lr_scaling", "base_batch")}
-"""Options of `plan` that are settings of a run, under their own name."""
 PLAN_KEYS = "samples_per_rank padded dropped micro_steps_per_epoch optimizer_steps_per_epoch".split()
 PLAN_KEYS += ["optimizer_steps", "effective_batch_size", "lr"]
 """Of the JSON; tools rely on them."""
@@ -168,24 +146,23 @@ PLAN_KEYS += ["optimizer_steps", "effective_batch_size", "lr"]
 def plan(words: list[str]) -> int:
     """Prints what a run will do; returns the exit code. Local."""
     if {"-h", "--help"} & set(words):
-        told = reasons(OptimConfig) | reasons(Config)
-        show_help(PlanOptions, "plan", *(f"  --{name.replace('_', '-')}  {told[name]}" for name in PLANNED))
-    settings = types_of(Config)
-    kinds = types_of(PlanOptions) | {name: settings[each] for name, each in PLANNED.items()}
-    given = Words(words, kinds, settings=True)
-    own = typed({name: each for name, each in given.options.items() if name not in PLANNED}, kinds)
-    options = made(PlanOptions(), {name: setting.value for name, setting in own.items()})
+        show_help(PlanOptions, "plan", HELP)
+    kinds = types_of(PlanOptions)
+    given = parsed(words, types_of(Config) | kinds, run=True)
+    for name in ("lr", "lr_scaling", "base_batch"):
+        if name in given.options:
+            given.options[f"optim.{name}"] = given.options.pop(name)
+    own = typed({name: given.options.pop(name) for name in kinds if name in given.options}, kinds)
+    options = made(PlanOptions(), own)
     rate, samples = options.steps_per_second, options.samples
     if rate is not None and not 0 < rate < float("inf"):
         raise PlanError(f"steps_per_second is {rate}; it must be above 0")
-    given.options = {PLANNED[name]: each for name, each in given.options.items() if name in PLANNED}
     if not (given.files or given.overrides):
-        if samples is None:
-            raise UsageError("--samples is missing, or a configuration that tells them (--config FILE.yaml)")
-        if not {"epochs", "steps"} & set(given.options):
-            raise UsageError("--epochs is missing, or --steps, or a configuration that tells them (--config FILE.yaml)")
+        for name, wanted in (("--samples", samples), ("--epochs or --steps", {"epochs", "steps"} & set(given.options))):
+            if not wanted:
+                raise UsageError(f"{name} is missing, or a configuration that tells it (--config FILE.yaml)")
         if not {"batch_size", "global_batch"} & set(given.options):
-            given.options["batch_size"] = Setting("1", "default")
+            given.options["batch_size"] = "1"
     config = config_of(given, {})
     if samples is None:
         samples = config.data.train_samples
@@ -219,7 +196,7 @@ class DoctorOptions:
 
 def doctor(words: list[str]) -> int:
     """Runs the checks and prints one table; returns the exit code. Collective under a launcher: every rank."""
-    options = options_of(DoctorOptions, words, "doctor", positional=["check"])
+    options = options_of(DoctorOptions, words, "doctor", ["check"])
     if not (options.max_latency > 0 and options.timeout > 0):
         raise UsageError("--max-latency and --timeout must be above 0")
     needs("torch", "numpy", "safetensors")
@@ -239,18 +216,21 @@ def doctor(words: list[str]) -> int:
         return FAILED if any(verdict.passed is False for verdict in verdicts) else OK
 
 
+@dataclass(frozen=True)
+class StatusOptions:
+    """How a run is doing, as its ranks have written; exit code 1 where it has failed or is stale. Several runs are
+    compared: samples a second against the run on the fewest ranks."""
+
+    runs: tuple[str, ...]  # Run directories; also as the first words.
+    format: Literal["text", "json"] = "text"  # A table, or JSON for tools.
+
+
 def status(words: list[str]) -> int:
     """Prints how runs are doing; returns the exit code. Local."""
-    from .monitor.terminal import StatusOptions, show
+    options = options_of(StatusOptions, words, "status", ["runs"])
+    from .monitor.terminal import show
 
-    options = options_of(StatusOptions, words, "status", positional=["runs"])
-    if not options.runs:
-        raise UsageError("which run? give its directory: reference-trainer status runs/20260101-120000")
-    if not options.every > 0:
-        raise UsageError(f"--every is {options.every}; it must be above 0")
-    if len(options.runs) > 1 and options.watch:
-        raise UsageError("--watch is for one run; without it several are compared")
-    return OK if show(options) else FAILED
+    return OK if show([Path(each) for each in options.runs], as_json=options.format == "json") else FAILED
 
 
 @dataclass(frozen=True)
@@ -260,29 +240,24 @@ class ServeOptions:
     run: str  # A run directory; also as the first word.
     port: int = 8765  # 0 takes one that is free.
     host: str = "127.0.0.1"
-    """Address to listen at. Anything but this machine alone needs `allow_host`, for there is no password: everyone who
-    reaches the port can look. From afar, a tunnel is better: ssh -L 8765:127.0.0.1:8765 MACHINE."""
+    """Address to listen at. Anything but this machine alone needs `allow_host`, for there is no password. From afar, a
+    tunnel is better: ssh -L 8765:127.0.0.1:8765 MACHINE."""
     allow_host: tuple[str, ...] = ()  # Names of this machine under which browsers may ask for it, beside localhost.
 
 
 def serve(words: list[str]) -> int:
     """Serves until Ctrl-C; returns the exit code. Local."""
-    options = options_of(ServeOptions, words, "serve", positional=["run"])
+    options = options_of(ServeOptions, words, "serve", ["run"])
     from .monitor.server import LOOPBACK, MonitorServer
 
-    if not 0 <= options.port < 65536:
-        raise UsageError(f"--port is {options.port}; it must be from 0 to 65535")
     if options.host not in LOOPBACK and not options.allow_host:
-        raise UsageError(
-            f"--host {options.host} lets others look, without a password; say under which names they may: "
-            "--allow-host NAME, or leave --host out"
-        )
+        told = "lets others look, without a password; say under which names they may: --allow-host NAME"
+        raise UsageError(f"--host {options.host} {told}, or leave --host out")
     try:
         server = MonitorServer(Path(options.run), host=options.host, port=options.port, allow_hosts=options.allow_host)
-    except OSError as error:
-        where = f"{options.host}:{options.port}"
-        reason = error.strerror or error
-        raise UsageError(f"{where} cannot be listened at: {reason}; give another --port") from error
+    except (OSError, OverflowError) as error:
+        told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
+        raise UsageError(f"{options.host}:{options.port} {told}") from error
     with server:
         print(f"{options.run} is shown at {server.url} until Ctrl-C", flush=True)
         try:
@@ -306,15 +281,10 @@ class ExportOptions:
 
 def export(words: list[str]) -> int:
     """Writes the file; returns the exit code. Local."""
-    options = options_of(ExportOptions, words, "export", positional=["run", "out"])
+    options = options_of(ExportOptions, words, "export", ["run", "out"])
     needs("torch", "numpy", "safetensors")
     from . import checkpoint
 
-    write, what = {
-        None: (checkpoint.export, "weights"),
-        "merged": (checkpoint.export_merged, "weights, with LoRA in them,"),
-        "adapter": (checkpoint.export_adapter, "LoRA"),
-    }[options.lora]
-    found = write(Path(options.run), Path(options.out), ema=options.ema)
-    print(f"{options.out}: {'averaged ' * options.ema}{what} of {found}")
+    found = checkpoint.export(Path(options.run), Path(options.out), ema=options.ema, lora=options.lora)
+    print(f"{options.out}: {'averaged ' * options.ema}weights{f' ({options.lora})' if options.lora else ''} of {found}")
     return OK

@@ -1,9 +1,4 @@
-"""`reference-trainer doctor`: the user's own machines, tried out with the trainer's own parts.
-
-Each check compares what the ranks did together with what one process knows must come out. Each is collective: all ranks
-first do everything that is collective and then judge, so that no rank leaves another waiting; the judgements are
-exchanged, so that all ranks return the same verdict.
-"""
+"""`reference-trainer doctor`: what ranks do together, compared with what one process knows must come out."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +16,7 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
-from .checkpoint.directory import Directory, RunLock
+from .checkpoint.directory import Directory
 from .checkpoint.weights import MODEL, find, read, write
 from .core.club import club_gaussian
 from .core.collectives import all_gather_with_grad, broadcast_object, gather_objects, reduce_sum_count, sum_reducer
@@ -31,9 +27,6 @@ from .progress import grid
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-_MESSAGES = 50
 
 
 @dataclass(frozen=True)
@@ -47,11 +40,7 @@ class Verdict:
 
 
 def diagnose(world: World, check: str, *, folder: str, max_latency: float, timeout: float) -> list[Verdict]:
-    """Runs one check, or "all". Collective: every rank.
-
-    folder: where runs are written. max_latency: milliseconds. timeout: seconds that ranks wait for each other. A check
-    in which torch raises is the last one.
-    """
+    """Runs one check, or "all", until torch raises in one. max_latency: milliseconds; timeout: seconds. Collective."""
     set_timeout(world, timeout)
     checks: dict[str, Callable[[], Verdict]] = {
         "gathering": lambda: check_gathering(world),
@@ -71,33 +60,25 @@ def diagnose(world: World, check: str, *, folder: str, max_latency: float, timeo
 
 
 def check_gathering(world: World, gather: Callable[[Tensor, Any], Tensor] = all_gather_with_grad) -> Verdict:
-    """Rows of all ranks, of different numbers, arrive in order; their gradient is what all ranks ask of them.
-
-    gather: (rows, group) -> all rows. Collective: every rank.
-    """
+    """Rows of all ranks arrive in order; their gradient is what all ranks ask of them. Collective."""
     sizes = _sizes(world.size)
     whole = torch.arange(2.0 * sum(sizes), dtype=torch.float64, device=world.device).view(-1, 2) + 1
     mine = whole[_share(sizes, world.rank)].clone().requires_grad_()
     # Each rank asks something else of each row, so that a sum that lacks a rank, or has one twice, shows.
     asked = [whole.sin() * (rank + 1) for rank in range(world.size)]
     gathered = gather(mine, world.group)
-    if gathered.shape != whole.shape or not torch.equal(gathered, whole):
-        problem = f"gathered {tuple(gathered.shape)}, not the {tuple(whole.shape)} of all ranks in order"
-    elif not gathered.requires_grad:
+    problem = _differs("what was gathered", gathered, whole)
+    if not problem and not gathered.requires_grad:
         problem = "what was gathered has no gradient"
-    else:
+    if not problem:
         (gathered * asked[world.rank]).sum().backward()
         found = torch.zeros_like(mine) if mine.grad is None else mine.grad
         problem = _differs("the gradient", found, torch.stack(asked).sum(0)[_share(sizes, world.rank)])
-    listed = ", ".join(map(str, sizes[:8])) + ", ..." * (len(sizes) > 8)
-    return _agreed(world, "gathering", problem, f"{sum(sizes)} rows of {_ranks(world)} ({listed}) and their gradient")
+    return _agreed(world, "gathering", problem, f"{sum(sizes)} rows of {_ranks(world)} and their gradient")
 
 
 def check_club(world: World, club: Callable[..., Any] = club_gaussian) -> Verdict:
-    """CLUB over the ranks' shares equals CLUB of all samples on one process: value and gradients.
-
-    club: as ``club_gaussian``. Collective: every rank.
-    """
+    """CLUB over the ranks' shares equals CLUB of all samples on one process: value and gradients. Collective."""
     sizes, width, generator = _sizes(world.size), 3, torch.Generator().manual_seed(1)
     x, y, weights = (
         torch.randn(*shape, generator=generator, dtype=torch.float64).to(world.device)
@@ -130,10 +111,7 @@ def check_club(world: World, club: Callable[..., Any] = club_gaussian) -> Verdic
 
 
 def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> Verdict:
-    """Shares of an epoch are disjoint, cover the data, change from epoch to epoch, and resume where they stopped.
-
-    sampler: as ``PlannedBatches``. Collective: every rank.
-    """
+    """Shares of an epoch are disjoint, cover the data, change from epoch to epoch, and resume. Collective."""
     plan, none = Plan.make(samples=103, world_size=world.size, batch_size=4, accumulation=2, epochs=3), torch.empty(0)
     requests = list(sampler(plan, world.rank, seed=1))
     epochs = [torch.cat([none.long(), *(each.index for each in requests if each.epoch == epoch)]) for epoch in range(3)]
@@ -160,11 +138,7 @@ def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> Ve
 def check_checkpoint(
     world: World, folder: Path, save: Callable[[dict[str, Any], Path], object] = checkpoint.save
 ) -> Verdict:
-    """What rank zero writes is read by all ranks, whole, under its last name and no other. Collective: every rank.
-
-    A file, replaced by another; and the checkpoint of a run, under a lock.
-    save: as ``checkpoint.save``. The files are removed again.
-    """
+    """What rank zero writes is read by all ranks, whole: a file, and the checkpoint of a run. Collective."""
     weights = torch.arange(100_000, dtype=torch.float32).sin()
     trial, problem, made, start = "", "", not folder.exists(), time.perf_counter()
     if world.is_main:
@@ -173,36 +147,42 @@ def check_checkpoint(
             (folder / trial).mkdir(parents=True)
             for version in range(2):  # the second one replaces the first
                 save({"step": version, "model": {"weights": weights * version}}, folder / trial / "weights.pt")
-            _trial_run(folder / trial / "run", weights)
-        except checkpoint.CheckpointError as error:
-            problem = str(error)
-        except OSError as error:
-            problem = f"{folder} cannot be written: {error.strerror or error}"
+            run = Directory(folder / trial / "run" / "checkpoints")
+            run.write(1, 1, lambda beside: write({"weights": weights}, beside / MODEL))
+        except (checkpoint.CheckpointError, OSError) as error:
+            problem = f"{folder} cannot be written: {getattr(error, 'strerror', None) or error}"
     seconds = time.perf_counter() - start
     trial, failed = broadcast_object((trial, bool(problem)), world.group)
+    path = folder / trial / "weights.pt"
     if not failed:
-        problem = _read_back(folder / trial, weights)
+        try:
+            state, in_run = checkpoint.load(path), read(find(folder / trial / "run"))["weights"]
+            whole = torch.equal(state["model"]["weights"], weights) and state["step"] == 1
+            if not whole or not torch.equal(in_run, weights):
+                problem = f"{path} has other weights than were written"
+        except (checkpoint.CheckpointError, KeyError) as error:
+            problem = f"{error}; this machine may have another file system there"
     verdict = _agreed(world, "checkpoint", problem, f"{folder}: written in {seconds * 1e3:.0f} ms, read by all ranks")
     if world.is_main:  # all ranks have read: the verdict was agreed upon
         shutil.rmtree(folder / trial, ignore_errors=True)
-        if made and folder.exists() and not any(folder.iterdir()):
-            folder.rmdir()
+        with suppress(OSError):  # somebody else may have written there meanwhile
+            folder.rmdir() if made else None
     return verdict
 
 
 def check_barrier(world: World, max_latency: float) -> Verdict:
-    """How long the smallest message to all ranks takes. max_latency: milliseconds. Collective: every rank."""
+    """How long the smallest message to all ranks takes. max_latency: milliseconds. Collective."""
     if world.group is None:
         return Verdict("barrier", None, "one process has nobody to wait for")
     message, times = torch.ones(1, device=world.device), []
-    for _ in range(_MESSAGES):
+    for _ in range(50):
         start = time.perf_counter()
         reduce_sum_count(message, 1.0, world.group)[0].item()
         times.append((time.perf_counter() - start) * 1e3)
     medians = gather_objects(statistics.median(times), world.group)
     fastest, slowest = min(medians), max(medians)
     problem = f"{slowest:.2f} ms, more than {max_latency:g}" if slowest > max_latency else ""
-    detail = f"smallest message to all ranks: median of {_MESSAGES} from {fastest:.2f} to {slowest:.2f} ms, by rank"
+    detail = f"smallest message to all ranks: median of 50 from {fastest:.2f} to {slowest:.2f} ms, by rank"
     return _agreed(world, "barrier", problem, detail)
 
 
@@ -226,50 +206,13 @@ def _share(sizes: list[int], rank: int) -> slice:
 
 
 def _differs(what: str, found: Tensor, expected: Tensor) -> str:
-    """What is wrong with ``found``, or nothing: more than the order of summation in float64. Local."""
+    """What is wrong with ``found``, or nothing: more than the order of summation in float64."""
     if found.shape != expected.shape:
         return f"{what} has shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
     if not found.numel():
         return ""
-    error = float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
+    error = float((found - expected).detach().abs().max() / expected.abs().max().clamp(min=1e-30))
     return "" if error <= 1e-9 else f"{what} differs by {error:.2g} (relative) from one process"
-
-
-def _trial_run(run: Path, weights: Tensor) -> None:
-    """Locks a run directory, finds the lock to hold, and saves a checkpoint in it. Rank zero only."""
-    lock, held = RunLock(run), False
-    try:
-        RunLock(run).release()
-    except checkpoint.CheckpointError as error:
-        if "is in use" not in str(error):
-            raise
-        held = True
-    finally:
-        lock.release()
-    if not held:
-        where = run.parent.parent
-        raise checkpoint.CheckpointError(f"{where} has locks that do not hold: two jobs could share a run_dir")
-    Directory(run / "checkpoints").write(1, 1, lambda folder: write({"weights": weights}, folder / MODEL))
-
-
-def _read_back(folder: Path, weights: Tensor) -> str:
-    """What is wrong with the weights that rank zero has written, or nothing. Local."""
-    path = folder / "weights.pt"
-    try:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-        beside = sorted(each.name for each in folder.iterdir() if each not in (path, folder / "run"))
-        in_run = read(find(folder / "run"))["weights"]
-    except checkpoint.CheckpointError as error:
-        return str(error)
-    except FileNotFoundError:
-        return f"{path}, which rank zero has written, is not here: this machine has another file system there"
-    except Exception as error:  # noqa: BLE001 - torch raises many kinds for a damaged file
-        return f"{path} cannot be read: {' '.join(str(error).split())[:200] or type(error).__name__}"
-    if not torch.equal(in_run, weights):
-        return f"{folder / 'run'} has other weights than were written"
-    if not torch.equal(state["model"]["weights"], weights) or state["step"] != 1:
-        return f"{path} has other weights than were written"
-    return f"left beside weights.pt: {', '.join(beside)}" if beside else ""
 
 
 def _agreed(world: World, check: str, problem: str, detail: str) -> Verdict:

@@ -1,21 +1,10 @@
 """CLUBLoss: CLUB between two sets of learned features, with the estimator q that it needs. For our loop and any other.
 
-In a loop of your own, in which DDP averages gradients:
-
     club = CLUBLoss(x_dim, y_dim)                  # before training: q belongs to the checkpoint
     result = club(x, y)                            # fits q, then takes the loss; every rank, every step
-    (task_loss + result.loss).backward()           # the weight is in it
-    log("club", result.value)                      # the same on every rank
+    (task_loss + result.loss).backward()           # the weight is in it; log result.value, which is from before the fit
 
-With gradient accumulation, exactly: ``begin_step``, ``begin`` with the features of all micro-batches (encoded without
-gradient, with the randomness that they will have later), then ``weighted_part`` for each, times W / N.
-
-Fit first, take the loss after: the loss is better for it. But the value that is logged is from before the fit: on
-independent features, whose CLUB is 0, it reads 0.5 after 5 inner steps on the same batch.
-
-Which ranks it runs on (an Accelerator has them, or torch.distributed, or this process alone) is looked up at the first
-use, said, and then stays. It is never a fallback: a rank that met an error and went on alone would leave the others in
-their collective.
+With accumulation, exactly: ``begin_step``, ``begin`` with all micro-batches' features, ``weighted_part`` times W / N.
 """
 
 from __future__ import annotations
@@ -63,53 +52,6 @@ class Rung:
         return "this process alone" if alone else f"{self.size} rank{'s' * (self.size > 1)}, as {self.name} has it"
 
 
-class Ladder:
-    """Finds the rung at first use.
-
-    group: WORLD looks for it; a process group, or None for this process alone, is taken as it is.
-    """
-
-    def __init__(self, group: Group = WORLD) -> None:
-        self.group = group
-        self.accelerator: Any = None
-        self._rung: Rung | None = None
-
-    def set_accelerator(self, accelerator: Any) -> None:
-        """Has the Accelerator's ranks taken. Before the first use; raises ``ClubError`` after it. Local."""
-        if self._rung is not None and self._rung.name != "accelerator":
-            raise ClubError(f"set_accelerator came too late: CLUB runs on {self._rung}; call it before the first use")
-        if self.group != WORLD:
-            raise ClubError("set_accelerator cannot replace the `group` that CLUBLoss was made with; give one of them")
-        kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
-        if kind != "NO" and not kind.startswith("MULTI_"):
-            raise ClubError(
-                f"the Accelerator runs {kind}; CLUB knows only how DDP averages gradients (MULTI_GPU, MULTI_CPU)"
-            )
-        self.accelerator = accelerator
-
-    def rung(self) -> Rung:
-        """Where CLUB runs. Raises ``ClubError`` if what was found at the first use no longer holds. Local."""
-        if self._rung is None:
-            group = process_group(self.group)
-            rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
-            if self.accelerator is not None and self.accelerator.num_processes != size:
-                raise ClubError(
-                    f"the Accelerator has {self.accelerator.num_processes} processes and torch.distributed {size}; "
-                    "CLUB needs the group over which DDP averages"
-                )
-            found: Literal["torch.distributed", "local"] = "local" if group is None else "torch.distributed"
-            self._rung = Rung(found if self.accelerator is None else "accelerator", rank, size, group)
-            searched = self._rung.name == "local" and self.group == WORLD
-            why = " (no Accelerator given, torch.distributed not initialised)" if searched else ""
-            self._rung.say(f"runs on {self._rung}{why}")
-        elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
-            raise ClubError(
-                "torch.distributed was initialised after CLUB had begun in this process alone; "
-                "make the process group (or the Accelerator) before the first use of CLUBLoss"
-            )
-        return self._rung
-
-
 AT_FLOOR = 0.01
 """Nats a dimension above its floor at which q's NLL counts as being there: a residual of 7 % of q's least spread."""
 STALE = -0.1  # Nats a dimension below which CLUB counts as strongly negative: chance gives about -1 / sqrt(N d).
@@ -119,8 +61,7 @@ class CLUBLoss:
     """CLUB(x; y) with its estimator. Not a module: neither DDP nor the main optimizer may get q.
 
     group: the ranks over which DDP averages; WORLD looks for them at the first use, None is this process alone.
-    Features are (n_r, ..., d), averaged over the dimensions between; n_r may differ between ranks and be 0. q takes the
-    device and the type (at least float32) of the features that it sees first.
+    Features are (n_r, ..., d), averaged over the dimensions between; n_r may differ between ranks and be 0.
     """
 
     def __init__(self, x_dim: int, y_dim: int, config: ClubConfig | None = None, *, group: Group = WORLD) -> None:
@@ -130,7 +71,9 @@ class CLUBLoss:
         if self.config.symmetric:
             self.estimators.append(Estimator(y_dim, x_dim, self.config))
         self.step = 0
-        self._ladder = Ladder(group)
+        self.group = group
+        self.accelerator: Any = None
+        self._rung: Rung | None = None
         self._placed = self._synchronised = False
         self._said: set[str] = set()
         # Of the step that has begun.
@@ -144,22 +87,44 @@ class CLUBLoss:
     def set_accelerator(self, accelerator: Any) -> None:
         """For somebody else's Accelerate loop, before training. Local; every rank.
 
-        Accelerate's backward divides the loss by its gradient_accumulation_steps, so the mean of the micro-batches'
-        CLUBs is all that can be had there: with several steps, accumulation="union" is refused by ``ClubError``. A step
-        is a call then: `update_every`, `warmup_steps` and `check_every` count micro-steps.
+        Its backward divides the loss by its gradient_accumulation_steps: with several, CLUB of the union is refused.
         """
         steps = accelerator.gradient_accumulation_steps
         if steps > 1 and self.config.accumulation != "micro":
+            told = 'CLUB of their union is out of reach; use ClubConfig(accumulation="micro"), the mean of their CLUBs'
             raise ClubError(
-                f"the Accelerator accumulates {steps} micro-batches and divides each loss by {steps}, so CLUB of their "
-                'union is out of reach; use ClubConfig(accumulation="micro"), the mean of their CLUBs'
+                f"the Accelerator accumulates {steps} micro-batches and divides each loss by {steps}: {told}"
             )
-        self._ladder.set_accelerator(accelerator)
+        if self._rung is not None and self._rung.name != "accelerator":
+            raise ClubError(f"set_accelerator came too late: CLUB runs on {self._rung}; call it before the first use")
+        if self.group != WORLD:
+            raise ClubError("set_accelerator cannot replace the `group` that CLUBLoss was made with; give one of them")
+        kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
+        if kind != "NO" and not kind.startswith("MULTI_"):
+            told = "CLUB knows only how DDP averages gradients (MULTI_GPU, MULTI_CPU)"
+            raise ClubError(f"the Accelerator runs {kind}; {told}")
+        self.accelerator = accelerator
 
     @property
     def rung(self) -> Rung:
-        """The ranks that CLUB runs on. Local."""
-        return self._ladder.rung()
+        """The ranks that CLUB runs on, found at the first use. ``ClubError`` where that no longer holds. Local."""
+        if self._rung is None:
+            group = process_group(self.group)
+            rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
+            if self.accelerator is not None and self.accelerator.num_processes != size:
+                told = f"{self.accelerator.num_processes} processes and torch.distributed {size}"
+                raise ClubError(f"the Accelerator has {told}; CLUB needs the group over which DDP averages")
+            found: Literal["torch.distributed", "local"] = "local" if group is None else "torch.distributed"
+            self._rung = Rung(found if self.accelerator is None else "accelerator", rank, size, group)
+            searched = self._rung.name == "local" and self.group == WORLD
+            why = " (no Accelerator given, torch.distributed not initialised)" if searched else ""
+            self._rung.say(f"runs on {self._rung}{why}")
+        elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
+            raise ClubError(
+                "torch.distributed was initialised after CLUB had begun in this process alone; "
+                "make the process group (or the Accelerator) before the first use of CLUBLoss"
+            )
+        return self._rung
 
     @property
     def due(self) -> bool:
@@ -200,38 +165,24 @@ class CLUBLoss:
         self._before_fit = _total(self._sum(pairs, moments), reduce_sum) / moments[0].count
 
     def loss(self, x: Tensor, y: Tensor) -> ClubResult:
-        """Weight times CLUB, to be averaged by DDP; its ``value`` has no weight. Collective: every rank.
-
-        For a step that ``begin_step`` began; ``value`` is from before this step's fit, if there was one.
-        """
+        """Weight times CLUB, to be averaged by DDP; its ``value`` has no weight. Collective: every rank."""
         part, count = self._part(x, y)
         return ClubResult(self.weight * part * (self.rung.size / count), self.value)
 
     # Several micro-batches a step: sums, which the caller multiplies by W / N.
 
     def begin_step(self, total: float | Tensor | None = None) -> None:
-        """Counts an optimizer step. Collective: every rank (now and then it compares q between ranks).
-
-        total: what the sums will be divided by, if that is not the number of samples in the step (but tokens, say);
-        accumulation="micro" has no use for it: it weighs each micro-batch by its samples.
-        """
+        """Counts an optimizer step. total: what sums will be divided by, if not the samples of the step. Collective."""
         if self.config.check_every and self.step and self.step % self.config.check_every == 0:
             self.check()
         self.step += 1
         self._total, self._union, self._values, self._before_fit = total, [], [], None
 
     def begin(self, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Looks at the union of the step's micro-batches: fits q on it, if due, and takes its means.
-
-        batches: x and y of each of this rank's micro-batches, as they will come to ``part``. Collective: every rank.
-        Raises ``ClubError`` where the union cannot be had: with accumulation="micro", path="gather", or inside an
-        Accelerate loop.
-        """
-        if self.config.accumulation == "micro" or self.config.path == "gather" or self._ladder.accelerator is not None:
-            raise ClubError(
-                'CLUB of the union of micro-batches needs accumulation="union", path="covariance" and no Accelerator, '
-                "whose backward divides by the number of micro-batches; without `begin` each stands for itself"
-            )
+        """Looks at the union of this rank's micro-batches: fits q on it, if due, and takes its means. Collective."""
+        if self.config.accumulation == "micro" or self.config.path == "gather" or self.accelerator is not None:
+            told = 'accumulation="union", path="covariance" and no Accelerator; without `begin` each stands for itself'
+            raise ClubError(f"CLUB of the union of micro-batches needs {told}")
         features = [self._features(x.detach(), y.detach()) for x, y in batches]
         x, y = (torch.cat(each) for each in zip(*features, strict=True))
         if self.due:
@@ -242,11 +193,7 @@ class CLUBLoss:
             self._record(self._sum(pairs, self._union), self._union, self.rung.reduce_sum)
 
     def part(self, x: Tensor, y: Tensor) -> Tensor:
-        """This rank's sum over a micro-batch, with graph: CLUB is the total over ranks and ``begin``'s batches, over N.
-
-        Without ``begin`` the micro-batch stands for itself, and q is fitted on it if that is due. Collective: every
-        rank; after ``begin`` local.
-        """
+        """This rank's sum over a micro-batch, with graph; without ``begin`` it stands for itself. Collective."""
         return self._part(x, y, fit=True)[0]
 
     def weighted_part(self, x: Tensor, y: Tensor) -> Tensor:
@@ -298,10 +245,8 @@ class CLUBLoss:
         """(n, d) each, in q's type; at the first use q is placed, and broadcast from rank zero."""
         shapes = (tuple(x.shape), tuple(y.shape))
         if x.dim() < 2 or y.dim() < 2 or (x.shape[-1], y.shape[-1]) != self.dims or len(x) != len(y):
-            raise ClubError(
-                f"features are {shapes[0]} and {shapes[1]}; expected (n, ..., {self.dims[0]}) and (n, ..., "
-                f"{self.dims[1]}) with the same n, as CLUBLoss was made"
-            )
+            wanted = f"(n, ..., {self.dims[0]}) and (n, ..., {self.dims[1]}) with the same n, as CLUBLoss was made"
+            raise ClubError(f"features are {shapes[0]} and {shapes[1]}; expected {wanted}")
         for shape in shapes:
             if len(shape) > 2:
                 self._say_once(f"features (N, {str(shape[1:])[1:]} are averaged to (N, {shape[-1]})", repr(shape[1:]))
@@ -327,10 +272,8 @@ class CLUBLoss:
 
     def _load(self, state: dict[str, Any]) -> None:
         if len(state["estimators"]) != len(self.estimators):
-            raise ClubError(
-                f"the checkpoint has {len(state['estimators'])} estimator(s) of CLUB, this run {len(self.estimators)}; "
-                "set `symmetric` as it was"
-            )
+            told = f"{len(state['estimators'])} estimator(s) of CLUB, this run {len(self.estimators)}"
+            raise ClubError(f"the checkpoint has {told}; set `symmetric` as it was")
         for estimator, each in zip(self.estimators, state["estimators"], strict=True):
             estimator.load_state_dict(each)
         self.step = state["step"]
@@ -349,10 +292,8 @@ class CLUBLoss:
         sums = torch.stack([each.checksum() for each in self.estimators])
         least, greatest = extremes(sums, self.rung.group)
         if not torch.equal(least, greatest):
-            raise ClubError(
-                f"the estimator of CLUB differs between ranks after step {self.step}; "
-                "every rank must call CLUBLoss in every step, and nothing else may change q"
-            )
+            told = "every rank must call CLUBLoss in every step, and nothing else may change q"
+            raise ClubError(f"the estimator of CLUB differs between ranks after step {self.step}; {told}")
         for message in self.diagnose():
             self._say_once(message, message.partition(":")[0])
 
@@ -361,15 +302,11 @@ class CLUBLoss:
         found = []
         for estimator, nll in zip(self.estimators, self._nll, strict=False):
             if float(nll) < estimator.floor + AT_FLOOR * estimator.y_dim:
-                found.append(
-                    f"NLL at its floor: {float(nll):.4g} of at least {estimator.floor:.4g}, so the estimator predicts "
-                    "the features exactly; they have collapsed to a constant, or are a copy of the others"
-                )
+                told = "the features have collapsed to a constant, or are a copy of the others"
+                found.append(f"NLL at its floor: {float(nll):.4g} of at least {estimator.floor:.4g}; {told}")
         if self._values and float(self.value) < STALE * min(self.dims):
-            found.append(
-                f"value strongly negative: {float(self.value):.4g} nats, so the estimator knows less than chance about "
-                "these features; it is stale: raise inner_steps or lr, or lower update_every or the encoders' lr"
-            )
+            told = "the estimator is stale: raise inner_steps or lr, or lower update_every or the encoders' lr"
+            found.append(f"value strongly negative: {float(self.value):.4g} nats; {told}")
         return found
 
     def _say_once(self, message: str, about: str) -> None:

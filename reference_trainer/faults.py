@@ -1,40 +1,30 @@
 """When one rank fails, all leave at once, and the first thing printed is what went wrong on that rank.
 
-    with World.from_env(dist=config.dist) as world, Watch(world):
-        Trainer(config, world).run()
-
-Without it the others sit in a collective until it times out, or die of "connection closed by peer" before the rank
-that matters has printed its traceback.
-
-A failing rank claims to be the first (one compare-and-set in the group's store), prints its traceback, and writes the
-abort key. A thread on each rank reads that key through a connection of its own, because the rank may sit in a blocking
-wait, prints one line, and ends the process: nothing else ends a thread in a collective. A rank that dies without a word
-is seen by its connection (`lifelines`). A rank that hangs is seen by its peers, when their collective times out; the
-line that it then prints says where it was. Nothing here is a collective: in an exception handler it would wait for
-ranks that never come.
+A failing rank claims to be the first in the group's store, prints its traceback and writes the abort key; a thread on
+each rank reads that, and ends the process. A death is seen by its connection (`Lifelines`). No collective here.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import re
+import selectors
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
-from pathlib import Path
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
 
 from .core.collectives import sum_count
 from .launch import World
-from .lifelines import Lifelines
 from .monitor.heartbeat import last_words
 
 POLL = 0.5  # Seconds between looks at the abort key; a death is seen at once.
@@ -55,20 +45,12 @@ _LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages|lib[/\\]python3[^/\
 class Watch:
     """Context manager on every rank, around everything that may fail. Entering and leaving it is collective.
 
-    folder: where each failing or leaving rank writes its whole stack, as rank00000.txt; None for nowhere.
-    brief: errors that are told in one line, without a traceback, each with its exit code. Where all ranks have the same
-    one, it is told once.
-
-    An exception does not come out of it where there are several ranks: the process ends here, because what would run
-    afterwards (the end of the group, of loaders, of the interpreter) may wait for peers. Exit codes: that of a
-    SystemExit if not 0; 130 for KeyboardInterrupt; that of ``brief``; else 1, also for a rank that leaves because of
-    another.
+    brief: errors told in one line, each with its exit code. Where there are several ranks no exception comes out of it:
+    the process ends, for what would run afterwards may wait for peers.
     """
 
-    def __init__(
-        self, world: World, *, folder: Path | None = None, brief: Mapping[type[Exception], int] | None = None
-    ) -> None:
-        self.world, self.folder, self.brief = world, folder, dict(brief or {})
+    def __init__(self, world: World, *, brief: Mapping[type[Exception], int] | None = None) -> None:
+        self.world, self.brief = world, dict(brief or {})
         # torchrun's agent has the store; elsewhere it may be in rank zero's process.
         self._store_outlives_rank_zero = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
         self._leaving = threading.Lock()
@@ -97,8 +79,7 @@ class Watch:
         if self.world.group is None:
             return
         if error is None:
-            # The watch is over when all are done: one may still be saving.
-            try:
+            try:  # the watch is over when all are done: one may still be saving
                 float(sum_count(1, self.world.group, self.world.device))
             except RuntimeError as lost:
                 error = lost
@@ -130,19 +111,17 @@ class Watch:
         """Why the job is to end, if it is. dead: ranks whose lines have ended; told on behalf of them."""
         if 0 in dead and not self._store_outlives_rank_zero:
             return "rank 0 died, and the store with it"
-        abort = f"{self._key}/abort"
         try:
-            if self._store.check([abort]):
-                return str(self._store.get(abort).decode())
+            if self._store.check([f"{self._key}/abort"]):
+                return str(self._store.get(f"{self._key}/abort").decode())
             if not dead:
                 return None
             cause = f"rank {dead[0]} died without a word"
             if self._claim():
                 self._print(
-                    f"{cause}: killed by a signal (out of memory?), ended by os._exit, or its machine no longer "
-                    "answers; its launcher knows the exit code"
+                    f"{cause}: killed by a signal (out of memory?), or its machine; its launcher knows the code"
                 )
-            self._store.set(abort, cause)
+            self._store.set(f"{self._key}/abort", cause)
             return cause
         except RuntimeError:  # the store has gone, and with it the process that had it
             dead = dead or self._lines.wait(POLL)
@@ -160,10 +139,8 @@ class Watch:
         self._failing.wait(UNWINDING)
         with self._leaving:
             if self._failing_since is None:
-                self._write_down("".join(traceback.format_list(stack)))
                 last_words(cause)
                 self._print(f"leaving, because {cause}; it was at {_place(stack)}")
-                self._tell_torchrun(f"leaving, because {cause}", first=False)
                 self._exit(1)
 
     # The main thread.
@@ -174,16 +151,14 @@ class Watch:
         with self._leaving:
             self._failing_since = time.monotonic()
         self._failing.set()
-        text, first = "".join(traceback.format_exception(error)), str(error).strip().splitlines()[:1]
-        self._write_down(text)
-        line = f"{type(error).__name__}: {first[0]}" if first else type(error).__name__
+        text = "".join(traceback.format_exception(error))
+        line = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
         code, brief = _exit_code(error, self.brief), isinstance(error, tuple(self.brief))
         try:
             cause = self._wait_for_cause(HOLD_BACK) if _is_lost_connection(error) else None
             if cause is None and self._claim():
                 self._print(line if brief else f"failed first:\n{text}")
                 cause = f"rank {self.world.rank} failed with {line if brief else type(error).__name__}"
-                self._tell_torchrun(f"{line}\n{text}", first=True)
                 self._store.set(f"{self._key}/abort", cause)
                 self._exit(code)
             cause = cause or self._wait_for_cause(LAST_WORDS) or "another rank failed first"
@@ -194,14 +169,12 @@ class Watch:
         if not (brief and cause.endswith(line)):
             place = _place(traceback.extract_tb(error.__traceback__))
             self._print(f"leaving, because {cause}; its own error, at {place}: {line}")
-        self._tell_torchrun(f"leaving, because {cause}", first=False)
         self._exit(code)
 
     def _wait_for_cause(self, seconds: float) -> str | None:
-        try:
+        with suppress(queue.Empty):
             return self._known.get(timeout=seconds)
-        except queue.Empty:
-            return None
+        return None
 
     # Both.
 
@@ -217,26 +190,6 @@ class Watch:
         between = " " if text.startswith("failed first:") else ": "
         os.write(2, f"{self._name()}{between}{text.rstrip()}\n".encode())
 
-    def _write_down(self, text: str) -> None:
-        if self.folder is None:
-            return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with open(self.folder / f"rank{self.world.rank:05d}.txt", "a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._name()}\n{text}\n")
-        except OSError as error:
-            self._print(f"the stack could not be written to {self.folder}: {error}")
-
-    def _tell_torchrun(self, message: str, *, first: bool) -> None:
-        """Writes what torchrun's summary shows of this rank; the earliest it takes for the cause, by whole seconds."""
-        if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-            extra = {"py_callstack": message, "timestamp": str(int(time.time()) + (not first))}
-            told = json.dumps({"message": {"message": message, "extraInfo": extra}})
-            try:
-                Path(path).write_text(told, encoding="utf-8")
-            except OSError as error:
-                self._print(f"torchrun's summary will lack this rank: {error}")
-
     def _exit(self, code: int) -> None:
         flushing = threading.Thread(target=lambda: [each.flush() for each in (sys.stdout, sys.stderr)], daemon=True)
         flushing.start()
@@ -251,18 +204,13 @@ class Watch:
 def _hear_no_more_of_workers() -> None:
     """Takes off torch's handler, which raises, wherever this process is, when a worker of a loader has died."""
     if threading.current_thread() is threading.main_thread():
-        try:
+        with suppress(RuntimeError):  # that very exception
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        except RuntimeError:  # that very exception: now it has been raised
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _own_store(world: World) -> tuple[Any, str, str]:
-    """A connection to the group's store that no other thread waits on, the prefix of this watch's keys, the host.
-
-    Collective: every rank. Prefixes come from a counter in the group's own store, so that neither a restarted job nor a
-    second watch in one process finds the keys of the one before.
-    """
+    """A connection to the group's store of our own, the prefix of this watch's keys, the host. Collective."""
     from torch.distributed.distributed_c10d import _get_default_store
 
     server = shared = _get_default_store()
@@ -270,15 +218,13 @@ def _own_store(world: World) -> tuple[Any, str, str]:
         server = server.underlying_store
     if not isinstance(server, dist.TCPStore):
         raise RuntimeError(f"the group's store is a {type(server).__name__}; start it with init_method='env://'")
-    number = shared.add(f"watch/{world.rank}", 1)
-    token = f"watch/{number}/token"
+    token = f"watch/{shared.add(f'watch/{world.rank}', 1)}/token"
     if world.rank == 0:
         shared.set(token, os.urandom(16).hex())
     secret = shared.get(token).decode()
     own = dist.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False, timeout=shared.timeout)
-    key = f"reference_trainer/{secret}"
-    own.set(f"{key}/token", secret)
-    return own, key, server.host
+    own.set(f"reference_trainer/{secret}/token", secret)
+    return own, f"reference_trainer/{secret}", server.host
 
 
 def _is_lost_connection(error: BaseException | None) -> bool:
@@ -304,3 +250,129 @@ def _exit_code(error: BaseException, brief: Mapping[type[Exception], int]) -> in
 def _place(stack: traceback.StackSummary) -> str:
     frames = [each for each in stack if not _LIBRARY.search(each.filename)] or list(stack)
     return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else "no line of Python"
+
+
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+ANSWER_TIME, GREETING = 10.0, 1.0  # Seconds in which rank zero must answer, and a rank must say who it is.
+_GOODBYE, _RANK_BYTES = b".", 4
+
+
+class Lifelines:
+    """Rank zero holds a connection to every rank, every other rank one to rank zero. Making one is collective.
+
+    token: bytes that only ranks of this job know; strangers are sent away. publish(port), look_up() -> port: how rank
+    zero's port gets to the others. host: rank zero's, as the others reach it. ``OSError`` where it is not.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        *,
+        token: bytes,
+        host: str,
+        publish: Callable[[int], None],
+        look_up: Callable[[], int],
+    ) -> None:
+        self._selector, self._ranks = selectors.DefaultSelector(), dict[socket.socket, int]()
+        self._token, self._listener = token, socket.socket()
+        self._waker, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        if rank == 0:
+            # Any interface: which one the other machines see is known to them only, by the host that they were given.
+            dual = socket.has_dualstack_ipv6()
+            family = socket.AF_INET6 if dual else socket.AF_INET
+            self._listener = socket.create_server(("", 0), family=family, backlog=size, dualstack_ipv6=dual)
+            self._selector.register(self._listener, selectors.EVENT_READ)
+            publish(self._listener.getsockname()[1])
+        else:
+            connection = socket.create_connection((host, look_up()), timeout=ANSWER_TIME)
+            connection.sendall(token + rank.to_bytes(_RANK_BYTES, "big"))
+            self._add(connection, 0)
+        _OPEN.add(self)
+
+    def wait(self, seconds: float) -> list[int]:
+        """Ranks that have died; returns at once when there is one, or when it was woken, else after the time. Local."""
+        dead: list[int] = []
+        for key, _ in self._selector.select(seconds):
+            if key.fileobj is self._woken:
+                continue
+            connection, said = key.fileobj, b""
+            assert isinstance(connection, socket.socket)
+            if connection is self._listener:
+                self._admit()
+                continue
+            with suppress(OSError):  # reset, or keepalive had no answer
+                said = connection.recv(1)
+            dead += [] if said == _GOODBYE else [self._ranks[connection]]
+            self._drop(connection)
+        return dead
+
+    def _admit(self) -> None:
+        connection, wanted = self._listener.accept()[0], len(self._token) + _RANK_BYTES
+        connection.settimeout(GREETING)
+        said = b""
+        with suppress(OSError):
+            said = connection.recv(wanted, socket.MSG_WAITALL)
+        if len(said) == wanted and said.startswith(self._token):
+            self._add(connection, int.from_bytes(said[len(self._token) :], "big"))
+        else:
+            connection.close()
+
+    def wake(self) -> None:
+        """Makes `wait` return, now and from now on. Local; any thread."""
+        self._waker.send(b".")
+
+    def others(self) -> list[int]:
+        """Ranks whose connection is open. Local."""
+        return sorted(self._ranks.values())
+
+    def wait_for_others_to_go(self, seconds: float) -> None:
+        """Returns when every connection is closed, at the latest after the time. Local."""
+        deadline = time.monotonic() + seconds
+        while self.others() and time.monotonic() < deadline:
+            self.wait(0.05)
+            time.sleep(0.01)  # it returns at once when it was woken
+
+    def close(self, *, goodbye: bool) -> None:
+        """Ends the connections; with a goodbye the other ends do not take it for a death. Local."""
+        _OPEN.discard(self)
+        for connection in list(self._ranks):
+            with suppress(OSError):
+                connection.sendall(_GOODBYE * goodbye)
+            self._drop(connection)
+        for each in (self._selector, self._listener, self._waker, self._woken):
+            each.close()
+
+    def close_in_child(self) -> None:
+        """A forked child would keep its parent's connections open after the parent's death. Local."""
+        for connection in [
+            *self._ranks,
+            self._listener,
+            self._waker,
+            self._woken,
+        ]:  # epoll's registrations belong to the parent too
+            os.close(connection.detach())
+
+    def _add(self, connection: socket.socket, rank: int) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name in set(KEEPALIVE) & set(dir(socket)):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), KEEPALIVE[name])
+        self._ranks[connection] = rank
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        self._ranks.pop(connection)
+        connection.close()
+
+
+_OPEN: weakref.WeakSet[Lifelines] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for lines in list(_OPEN):
+        lines.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

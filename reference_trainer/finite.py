@@ -1,29 +1,19 @@
-"""What happens when a loss or a gradient is not a finite number: the step is withheld, named, and the run stops or not.
+"""What happens when a loss or a gradient is not finite: the step is withheld, named, and the run stops or not.
 
-The averaged gradient is the same on all ranks, so each decides for itself and all decide alike. (A loss that is not
-finite makes the gradient so: see `step`.) Who caused it is looked up only then: the step is computed once more, without
-the average, and each rank says where it first met a number that is not finite.
-
-On a GPU the verdict is not waited for. A fused optimizer reads it on the device, as with a GradScaler, and leaves
-weights and moments alone; the host reads it one step later, when it has long arrived, and does then what belongs to a
-step that was taken (schedule, average). Elsewhere reading it costs nothing, or there is no other way.
-
-With float16 a gradient that is not finite is expected now and then: that is how a GradScaler finds out how much the
-loss can be scaled. Such a step is left out and told, whatever the policy; unless the loss itself is not finite, which
-no scale can mend, or it happens many times in a row.
+The averaged gradient is the same on all ranks, so all decide alike. On a GPU the verdict is not waited for: a fused
+optimizer reads it on the device, as with a GradScaler, and the host one step later. In float16 overflows are expected.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves
 
 from .core.collectives import sum_reducer
 from .core.launch import World
@@ -42,10 +32,8 @@ class NonFiniteError(ArithmeticError):
 class Gate(EachStep):
     """Around an optimizer: lets finite updates through to it.
 
-    policy: "stop" raises NonFiniteError on every rank, with the weights as they were before the step; "skip" goes on
-    with the next step, at most `MOST_IN_A_ROW` times in a row. tell: gets the line of each skipped step.
-    lagging: whether the verdict is read one step later; by default, on a GPU with a fused optimizer. scaler: of the
-    loss; ``apply`` moves it on. precision: of the forward pass, which is repeated to find out who caused it.
+    policy: "stop" raises NonFiniteError on every rank, with the weights of before the step; "skip" goes on, at most
+    `MOST_IN_A_ROW` times in a row. lagging: the verdict is read one step later; by default on a GPU, fused.
     """
 
     def __init__(
@@ -65,8 +53,9 @@ class Gate(EachStep):
         self.scaler, self.precision = scaler, precision
         withholds = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
         if lagging and not withholds:
-            name = type(optimizer).__name__
-            raise ValueError(f"this {name} cannot withhold a step on the device; make it fused=True")
+            raise ValueError(
+                f"this {type(optimizer).__name__} cannot withhold a step on the device; make it fused=True"
+            )
         self.lagging = withholds and world.device.type != "cpu" if lagging is None else lagging
         self.skipped = self.overflows = self.in_a_row = 0
         """Steps that were left out: for what is wrong, for a loss that was scaled too much, and of both the last."""
@@ -80,10 +69,7 @@ class Gate(EachStep):
         self.scaler.unscale_(self.optimizer)
 
     def apply(self, update: Update) -> Tensor:
-        """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank.
-
-        The gradients are unscaled already.
-        """
+        """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank."""
         self.settle()
         verdict = Verdict(torch.isfinite(update.grad_norm))
         self.scaler.update()  # from what it found when it unscaled them; it does not wait for the device
@@ -135,64 +121,32 @@ class Gate(EachStep):
         self.tell(f"{line}; skipped")
 
     def _culprit(self, update: Update) -> str:
-        """Which rank, and what on it. Collective: every rank."""
-        module, size = self.objective.module, self.world.size
-        trained = [each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None]
-        # Objective and generators are put back; the weights are those of the step, because it was not taken.
-        kept = copy.deepcopy(self.objective.state_dict())
-        with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
-            own = self._first_met(update, trained)
-        self.objective.load_state_dict(kept)
-        row = [update.loss.double(), *(update.loss.new_tensor(each, dtype=torch.float64) for each in own)]
-        losses, outputs, gradients = self._of_ranks(torch.stack(row)).unbind(1)
-        known = {id(parameter): name for name, parameter in module.named_parameters()}
-        names = [known.get(id(each), "a parameter that is not the module's") for each in trained]
-        for rank, place in enumerate(outputs.int().tolist()):
-            if place >= 0:
-                name = [name or type(module).__name__ for name, _ in module.named_modules()][place]
-                return f"the output of `{name}` on rank {rank} of {size} is not finite (loss {losses[rank]:g})"
-        for rank, loss in enumerate(losses.tolist()):
-            if not abs(loss) < float("inf"):
-                return f"the loss on rank {rank} of {size} is {loss:g}, though the outputs of the modules are finite"
-        for rank, place in enumerate(gradients.int().tolist()):
-            if place >= 0:
-                return f"the gradient of `{names[place]}` on rank {rank} of {size} is not finite, though the loss is"
-        place = int((~torch.isfinite(update.norms)).int().argmax())
-        return f"the averaged gradient of `{names[place]}` is not finite, though each rank's own is"
-
-    def _first_met(self, update: Update, trained: list[Tensor]) -> tuple[int, int]:
-        """Which module's output, and which parameter's own gradient, is the first that is not finite; -1: none.
-
-        Computes the step once more, without DDP, and looks at every module's output. Collective: every rank.
-        """
-        outputs: list[int] = []
-        sums = [torch.zeros_like(each) for each in trained]
+        """Which rank, and which parameter's own gradient, by the step once more without DDP. Collective: every rank."""
         objective, forward = self.objective, self.precision.forward(self.objective.module)
+        trained = [each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None]
+        sums = [torch.zeros_like(each) for each in trained]
         # Scaled as it was: the scaler has gone down since.
         scale = self.scaler.get_scale() / self.scaler.get_backoff_factor() if self.scaler.is_enabled() else 1.0
-
-        def looking(place: int) -> Callable[[nn.Module, Any, Any], None]:
-            def look(module: nn.Module, given: Any, output: Any) -> None:
-                tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor)]
-                if not outputs and not all(torch.isfinite(each).all() for each in tensors):
-                    outputs.append(place)
-
-            return look
-
-        hooks = [each.register_forward_hook(looking(place)) for place, each in enumerate(objective.module.modules())]
-        try:
+        # Objective and generators are put back; the weights are those of the step, because it was not taken.
+        kept = copy.deepcopy(objective.state_dict())
+        with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
             objective.prepare(forward, update.batches, update.total)
             for batch in update.batches:
                 loss = objective.loss(forward, batch).sum * (scale / update.total)
                 # Not `backward`: DDP would hear of it.
                 for found, one in zip(sums, torch.autograd.grad(loss, trained, allow_unused=True), strict=True):
-                    if one is not None:
-                        found += one
-        finally:
-            for hook in hooks:
-                hook.remove()
-        wrong = [place for place, each in enumerate(sums) if not torch.isfinite(each).all()]
-        return next(iter(outputs), -1), next(iter(wrong), -1)
+                    found += 0 if one is None else one
+        objective.load_state_dict(kept)
+        wrong = next((place for place, each in enumerate(sums) if not torch.isfinite(each).all()), -1)
+        row = self._of_ranks(torch.stack([update.loss.double(), update.loss.new_tensor(wrong, dtype=torch.float64)]))
+        known = {id(parameter): name for name, parameter in objective.module.named_parameters()}
+        names = [known.get(id(each), "a parameter that is not the module's") for each in trained]
+        for rank, (value, place) in enumerate(row.tolist()):
+            if place >= 0 or not abs(value) < float("inf"):
+                gradient = f", the gradient of `{names[int(place)]}` is not finite" if place >= 0 else ""
+                return f"on rank {rank} of {self.world.size} the loss is {value:g}{gradient}"
+        place = int((~torch.isfinite(update.norms)).int().argmax())
+        return f"the averaged gradient of `{names[place]}` is not finite, though each rank's own is"
 
     def _of_ranks(self, row: Tensor) -> Tensor:
         """(k,) of every rank as (W, k), on the CPU. Collective: every rank."""

@@ -1,8 +1,4 @@
-"""Which rank this process is, whatever started it: torchrun, SLURM, Accelerate, or nobody. Torch-free at import.
-
-with World.from_env(dist=config.dist) as world:
-    train(world)
-"""
+"""Which rank this process is, whatever started it: torchrun, SLURM, Accelerate, or nobody. Torch-free at import."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ _MPI = {
     "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
     "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
 }
-"""What mpirun gives to a process; `accelerate launch` starts ranks by it on CPUs, and reads these."""
+"""What mpirun gives to a process; `accelerate launch` starts ranks by it on CPUs."""
 _SLURM = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
 """Inside a step only: a shell in `salloc`, or a batch script itself, is no task of one."""
 
@@ -49,11 +45,7 @@ class Launch:
 
 
 def detect(environ: Mapping[str, str]) -> Launch:
-    """The launch that ``environ`` describes; ``LaunchError`` where it describes half of one. Local; sends nothing.
-
-    torchrun's variables win over a SLURM step's (torchrun inside srun), those over Accelerate's with mpirun's, those
-    over none.
-    """
+    """The launch that ``environ`` describes: torchrun, else a SLURM step, else Accelerate, else one process. Local."""
     complete, accelerate = all(name in environ for name in _TORCHRUN), "ACCELERATE_MIXED_PRECISION" in environ
     if complete and not accelerate:
         return _by_variables(environ, "torchrun")
@@ -76,18 +68,11 @@ def detect(environ: Mapping[str, str]) -> Launch:
 
 
 def alone_by_mistake(environ: Mapping[str, str]) -> str:
-    """A line where `accelerate launch` was told several processes and has started one, else nothing. Local.
-
-    Accelerate sets an address for ranks to meet at where it was told several; without --multi_gpu (which counts for
-    CPUs too) or a configuration file that says so, it then starts a single process.
-    """
-    told = "ACCELERATE_MIXED_PRECISION" in environ and "MASTER_PORT" in environ
-    if not told or detect(environ).world_size > 1:
-        return ""
-    return (
-        "accelerate launch was told several processes and has started one: this run has 1 rank; "
-        "accelerate launch --multi_gpu starts them all, on CPUs too"
-    )
+    """A line where `accelerate launch` was told several processes and has started one, else nothing. Local."""
+    several = "ACCELERATE_MIXED_PRECISION" in environ and "MASTER_PORT" in environ  # it sets an address for them
+    told = "accelerate launch was told several processes and has started one: this run has 1 rank; "
+    alone = several and detect(environ).world_size == 1
+    return f"{told}accelerate launch --multi_gpu starts them all, on CPUs too" if alone else ""
 
 
 def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
@@ -95,10 +80,8 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
     yes = ("1", "true")
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
         if environ.get(f"ACCELERATE_USE_{name}", "").lower() in yes:
-            raise ConfigError(
-                f"accelerate launch asks for {name}; this trainer knows replicas (DDP) only: use torchtitan, or "
-                "Accelerate's own loop, for models that are larger than a GPU"
-            )
+            hint = "this trainer knows replicas (DDP) only: use torchtitan, or Accelerate's own loop"
+            raise ConfigError(f"accelerate launch asks for {name}; {hint}, for models that are larger than a GPU")
     precision = environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("", "no", "bf16", "fp16"):
         raise ConfigError(f"accelerate launch asks for mixed precision {precision}; this trainer knows bf16 and fp16")
@@ -120,30 +103,28 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
 def refuse_strategy(strategy: str, *, world_size: int, gpus: int | None = None) -> None:
     """Raises ``ConfigError`` where `dist.strategy` is not for what was launched. gpus: None if not known yet. Local."""
     if strategy in ("dp", "single") and world_size > 1:
-        raise ConfigError(
-            f"dist.strategy is {strategy}, which is one process, but {world_size} ranks were launched; start it with "
-            "python, or train with --dist.strategy ddp"
-        )
+        told = f"which is one process, but {world_size} ranks were launched; start it with python, or train with"
+        raise ConfigError(f"dist.strategy is {strategy}, {told} --dist.strategy ddp")
     if strategy == "dp" and gpus is not None and gpus < 2:
         # torch.nn.DataParallel would say nothing, and train on what there is.
-        raise ConfigError(
-            f"dist.strategy is dp, which is for two or more GPUs in one process, and this one has {gpus}; leave it out"
-        )
+        told = f"which is for two or more GPUs in one process, and this one has {gpus}; leave it out"
+        raise ConfigError(f"dist.strategy is dp, {told}")
 
 
 def _by_variables(environ: Mapping[str, str], launcher: str) -> Launch:
     if missing := [name for name in _TORCHRUN if name not in environ]:
         raise LaunchError(f"half a launch by {launcher}: {', '.join(missing)} not set; start all ranks the same way")
-    rank, local_rank, size = (_number(environ, name) for name in _TORCHRUN[:3])
-    local_size = _number(environ, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environ else max(1, local_rank + 1)
-    if not rank < size:
-        raise LaunchError(f"RANK is {rank} and WORLD_SIZE {size}: ranks count from 0 to WORLD_SIZE - 1")
-    if not local_rank <= rank:
-        raise LaunchError(f"LOCAL_RANK is {local_rank} and RANK {rank}: a rank on its machine cannot be the greater")
+    rank, local_rank, size, port = (
+        _number(environ, name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
+    )
+    if not local_rank <= rank < size:
+        raise LaunchError(
+            f"LOCAL_RANK is {local_rank}, RANK {rank}, WORLD_SIZE {size}: they count from 0, in this order"
+        )
+    local_size = _number(environ, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environ else local_rank + 1
     hosted = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     attempt = f"{environ.get('TORCHELASTIC_RUN_ID', '')}/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    where = environ["MASTER_ADDR"], _port(environ)
-    return Launch(rank, local_rank, size, min(local_size, size), launcher, *where, hosted, attempt)
+    return Launch(rank, local_rank, size, local_size, launcher, environ["MASTER_ADDR"], port, hosted, attempt)
 
 
 def _by_slurm(environ: Mapping[str, str]) -> Launch:
@@ -153,20 +134,16 @@ def _by_slurm(environ: Mapping[str, str]) -> Launch:
         return next((environ[name] for name in names if environ.get(name)), "")
 
     rank, local_rank, tasks = (_number(environ, name) for name in _SLURM)
-    if rank >= tasks:
-        raise LaunchError(f"SLURM_PROCID is {rank} and SLURM_STEP_NUM_TASKS {tasks}: tasks count from 0")
     hosts = first("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
-    if not hosts:
-        raise LaunchError("SLURM_STEP_NODELIST is not set; start the ranks with srun")
+    if rank >= tasks or not hosts:
+        raise LaunchError(f"SLURM_PROCID is {rank} of {tasks} tasks on {hosts or 'no SLURM_STEP_NODELIST'}; use srun")
     job, step = first("SLURM_JOB_ID", "SLURM_JOBID") or "0", first("SLURM_STEP_ID", "SLURM_STEPID") or "0"
     # The same port for all tasks of the step, another for other jobs and steps (in most cases); below those that Linux
     # gives to outgoing connections (from 32768).
     port = 12_000 + sum(int(digits) for digits in re.findall(r"\d+", f"{job} {step}")) % 20_000
-    node = _number(environ, "SLURM_NODEID") if "SLURM_NODEID" in environ else 0
-    per_node = tasks_per_node(first("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"))
-    local_size = per_node[node] if node < len(per_node) else local_rank + 1
-    where = first("MASTER_ADDR") or first_host(hosts), _port(environ) if "MASTER_PORT" in environ else port
-    return Launch(rank, local_rank, tasks, local_size, "slurm", *where, attempt=f"{job}.{step}")
+    port = _number(environ, "MASTER_PORT") if "MASTER_PORT" in environ else port
+    where = first("MASTER_ADDR") or first_host(hosts)
+    return Launch(rank, local_rank, tasks, local_rank + 1, "slurm", where, port, attempt=f"{job}.{step}")
 
 
 def first_host(nodes: str) -> str:
@@ -177,24 +154,11 @@ def first_host(nodes: str) -> str:
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0])
 
 
-def tasks_per_node(text: str) -> list[int]:
-    """Such as [2, 2, 2, 1] of "2(x3),1"; empty where it cannot be read."""
-    found = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
-    return [int(each[1]) for each in found if each for _ in range(int(each[2] or 1))] if all(found) else []
-
-
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = environ[name]
-    if not text.isdecimal():
-        raise LaunchError(f"{name} is {text!r}; it must be a number from 0")
+    if not text.isdecimal() or (name == "MASTER_PORT" and not 0 < int(text) < 65536):
+        raise LaunchError(f"{name} is {text!r}; it must be a number from 0, and a port from 1 to 65535")
     return int(text)
-
-
-def _port(environ: Mapping[str, str]) -> int:
-    port = _number(environ, "MASTER_PORT")
-    if not 0 < port < 65536:
-        raise LaunchError(f"MASTER_PORT is {port}; it must be from 1 to 65535")
-    return port
 
 
 class World(core.World):
@@ -206,8 +170,7 @@ class World(core.World):
     ) -> World:
         """Starts the process group that the environment describes; none for one process. Collective: every rank.
 
-        device: "auto" (the GPU of this rank, where the machine has one for each), "cpu" or "cuda". ``LaunchError``, in
-        bounded time, where the ranks cannot meet. To be used in a ``with``, which ends the group.
+        device: "auto", "cpu" or "cuda". ``LaunchError`` where the ranks cannot meet. The ``with`` ends the group.
         """
         # What cannot be is refused before torch comes.
         launch = detect(os.environ if environ is None else environ)
@@ -223,7 +186,5 @@ class World(core.World):
 
 def told_timeout(wanted: float, effective: float | None, start: float) -> str:
     """One line on what ``set_timeout`` came to. wanted: seconds it was asked for; start: seconds before that. Local."""
-    if effective == wanted:
-        return f"time-out of collectives: {effective:g} s (effective; it was {start:g} s for the start)"
-    found = "is not told by this torch" if effective is None else f"stays {effective:g} s"
-    return f"time-out of collectives {found}: it could not be set to {wanted:g} s (dist.train_timeout)"
+    found = "is not told by this torch" if effective is None else f"is {effective:g} s, read back"
+    return f"time-out of collectives {found}; it was {start:g} s for the start (dist.train_timeout: {wanted:g} s)"

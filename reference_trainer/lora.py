@@ -1,11 +1,6 @@
-"""LoRA: linear layers stay as they are, and a product of two narrow matrices beside each of them is trained.
+"""LoRA (Hu et al. 2021): y = x W' + b + (alpha / rank) x A' B' beside frozen linear layers; B begins at zero.
 
-    y = x W' + b + (alpha / rank) x A' B'      A (rank, inputs), B (outputs, rank)
-
-B begins at zero, so the model begins as it was. Hu et al. 2021, https://arxiv.org/abs/2106.09685.
-
-The layers keep the names of what they replace: weights of a run without LoRA fit, and `layer.lora_A.weight` is the name
-under which peft saves, but for its prefix (see `checkpoint/adapter.py`).
+The layers keep the names of what they replace, and `layer.lora_A.weight` is peft's name but for its prefix.
 """
 
 from __future__ import annotations
@@ -13,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +17,6 @@ from torch.nn import functional as F
 from .config import ConfigError, LoraConfig
 from .randomness import seed_of
 
-_SHOWN = 24  # Names of layers in a message.
 DEFAULT = LoraConfig(rank=32)
 
 
@@ -47,20 +42,16 @@ class LoraLinear(nn.Linear):
 
 
 def inject_lora(module: nn.Module, config: LoraConfig = DEFAULT, *, seed: int = 0) -> list[str]:
-    """Puts LoRA into the module and freezes everything else of it; returns the names of the layers. Local; every rank.
+    """Puts LoRA into the module and freezes the rest; returns the names of the layers. Local; before it is wrapped.
 
-    Before the module is wrapped and before there is an optimizer. A depends on the seed and the layer's name: it is
-    the same on all ranks, and no global generator is moved. ``ConfigError`` where no layer is named by the targets.
+    A depends on the seed and the layer's name. ``ConfigError`` where no layer is named by the targets.
     """
-    layers = _linear_layers(module)
+    # No subclass: what is derived from Linear may be there for its weight alone (MultiheadAttention's).
+    layers = {name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear and name}
     names = [name for name in layers if targeted(name, config)]
     if not names:
         wanted = f"lora.targets {', '.join(config.targets)}" + f" within {config.within}" * bool(config.within)
-        there = list(layers)
-        more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-        raise ConfigError(
-            f"{wanted}: no linear layer has such a name; there are {', '.join(there[:_SHOWN]) or 'none'}{more}"
-        )
+        raise ConfigError(f"{wanted}: no linear layer has such a name; there are {', '.join(layers)[:600] or 'none'}")
     module.requires_grad_(False)
     for name in names:
         generator = torch.Generator().manual_seed(seed_of(seed, "lora", name))
@@ -69,10 +60,7 @@ def inject_lora(module: nn.Module, config: LoraConfig = DEFAULT, *, seed: int = 
 
 
 def merge_lora(module: nn.Module) -> list[str]:
-    """Adds LoRA to the weights and takes it out; returns the names of the layers. Local; not for a wrapped module.
-
-    The module computes what it did, but for rounding, as fast as without LoRA. Its parameters stay frozen.
-    """
+    """Adds LoRA to the weights and takes it out; returns the names of the layers. Local; not for a wrapped module."""
     found = {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLinear)}
     for layer in found.values():
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
@@ -99,16 +87,29 @@ def is_adapter(name: str) -> bool:
     return re.search(r"(^|\.)lora_[AB]\.weight$", name) is not None
 
 
+def layers_of(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of the layers with LoRA."""
+    return sorted(name.removesuffix(".lora_A.weight") for name in tensors if name.endswith(".lora_A.weight"))
+
+
+def adapter_settings(config: LoraConfig, layers: list[str]) -> dict[str, Any]:
+    """As peft's LoraConfig: what it cannot know by itself. Layers by their whole names."""
+    unknown = {"task_type": None, "base_model_name_or_path": None, "bias": "none", "fan_in_fan_out": False}
+    return unknown | {
+        "peft_type": "LORA",
+        "r": config.rank,
+        "lora_alpha": config.scale * config.rank,
+        "lora_dropout": config.dropout,
+        "target_modules": layers,
+        "inference_mode": True,
+    }
+
+
 def _matrix(weight: Tensor) -> nn.Linear:
     """A layer of this weight, (outputs, inputs)."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     layer.weight = nn.Parameter(weight)
     return layer
-
-
-def _linear_layers(module: nn.Module) -> Mapping[str, nn.Linear]:
-    """By name. No subclass: what is derived from Linear may be there for its weight alone (MultiheadAttention's)."""
-    return {name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear and name}
 
 
 def _replace(module: nn.Module, old: nn.Module, new: nn.Module) -> None:

@@ -1,8 +1,9 @@
-"""What a run leaves to be read: means over all samples in a file for each rank (`records`), heartbeats, pictures."""
+"""What a run leaves to be read: means over all samples in a file for each rank (`records`), heartbeats, TensorBoard."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import math
 import os
@@ -18,12 +19,10 @@ from .config import Config, ConfigError
 from .core.collectives import broadcast_object, gather_objects, sum_reducer
 from .core.plan import Plan
 from .launch import World
-from .machines import mismatches, place
-from .machines import table as table_of_places
 from .monitor.heartbeat import Heartbeat, peak_memory
 from .progress import Progress, table
-from .records import RankLog, Scalars, require_tensorboard
-from .rendezvous import from_rank_zero
+from .records import RankLog
+from .rendezvous import from_rank_zero, mismatches, place, table_of_places
 
 if TYPE_CHECKING:
     from .core.step import StepResult
@@ -44,11 +43,9 @@ class Means:
 
 
 class Interval:
-    """Means over the steps of a logging interval: one all-reduce and one wait for the device, when it is closed.
+    """Means over the samples of all ranks and steps of a logging interval, but for steps that were not taken.
 
-    Steps that were not taken, because they were not finite, are left out; without metrics where none was taken. A mean
-    is a sum over all samples of all ranks and steps, divided by their count: not a mean of ranks' means, which would
-    weigh samples by their rank.
+    One all-reduce and one wait for the device, when it is closed.
     """
 
     def __init__(self, world: World) -> None:
@@ -69,7 +66,6 @@ class Interval:
 
     @property
     def is_empty(self) -> bool:
-        """No step was added. Local."""
         return not (self._pending or self._steps)
 
     def add(self, result: StepResult) -> None:
@@ -119,8 +115,7 @@ class Interval:
 
 def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
     """The sum of scalars in float64, or float32 where the device has no float64; of the steps that were taken."""
-    wide = torch.float32 if values[0].device.type == "mps" else torch.float64
-    stacked = torch.stack(values).to(wide)
+    stacked = torch.stack(values).to(torch.float32 if values[0].device.type == "mps" else torch.float64)
     # Not a product: what was not taken may be NaN.
     return (stacked if taken is None else torch.where(taken, stacked, 0.0)).sum()
 
@@ -134,38 +129,33 @@ class RunLog:
         self.folder, self.world = folder, world
         self._lines, self._progress, self._heartbeat = RankLog(folder, world.rank), progress, heartbeat
         self._interval, self._lr, self._step, self._stopped = Interval(world), math.nan, step, ""
-        self._scalars: Scalars | None = None
+        self._scalars: Any = None
         self.event("start", pid=os.getpid(), launcher=world.launcher, **dataclasses.asdict(place(world)))
         self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
     def start(cls, config: Config, plan: Plan, world: World, *, folder: Path | None = None, step: int = 0) -> RunLog:
-        """Writes the configuration and prints the plan, on rank zero. Collective: every rank.
-
-        folder: from ``run_folder``, which is called if it is not given. step: where the run begins.
-        """
-        if config.log.tensorboard:
-            require_tensorboard()
+        """Writes the configuration and prints the plan, on rank zero. step: where it begins. Collective: every rank."""
+        if config.log.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise ConfigError("log.tensorboard needs the package: pip install 'validate-ddp[tensorboard]'")
         folder = folder or run_folder(config, world)
         progress = Progress(plan.optimizer_steps, shown=world.is_main)
         places = gather_objects(place(world), world.group)
         if world.is_main:
-            written = json.dumps(dataclasses.asdict(config), indent=2)
+            written = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
             shown = [table_of_places(places)] if world.size > 1 else []
             progress.print(f"run directory {folder} ({world_in_words(world)})", *shown, table(plan))
-        heartbeat = Heartbeat(
-            folder,
-            world,
-            interval=config.log.heartbeat,
-            # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
-            started=broadcast_object(round(time.time(), 3), world.group),
-            total=plan.optimizer_steps,
-            step=step,
-            every={"evaluating": config.eval_every, "saving": config.checkpoint.save_every},
-        )
+        # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
+        started = broadcast_object(round(time.time(), 3), world.group)
+        total, interval = plan.optimizer_steps, config.log.heartbeat
+        heartbeat = Heartbeat(folder, world, interval=interval, started=started, total=total, step=step)
         log = cls(folder, plan, world, progress, heartbeat, step)
-        log._scalars = Scalars(folder, step) if config.log.tensorboard and world.is_main else None
+        if config.log.tensorboard and world.is_main:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # What an earlier start has written after its checkpoint does not count any more.
+            log._scalars = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
         for line in mismatches(places):
             log.warning(line)
         return log
@@ -191,8 +181,7 @@ class RunLog:
         self._lines.write("interval", step, metrics=means.metrics, **said, **more)
         self._progress.step(step, means.metrics, **said)
         self._heartbeat.say(metrics=means.metrics, **said)
-        if self._scalars is not None:
-            self._scalars.write("training", step, {**means.metrics, **said})
+        self._scalar("training", step, {**means.metrics, **said})
         return means.metrics
 
     def evaluation(self, step: int, data: str, metrics: dict[str, float]) -> None:
@@ -201,10 +190,13 @@ class RunLog:
         self._lines.write("evaluation", step, data=data, metrics=metrics)
         self._progress.evaluation(step, data, metrics)
         self._heartbeat.evaluated(data, step, metrics)
-        if self._scalars is not None:
-            self._scalars.write(data, step, metrics)
+        self._scalar(data, step, metrics)
         if self._interval.is_empty:
             self._interval.restart_clock()
+
+    def _scalar(self, data: str, step: int, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items() if self._scalars is not None else ():
+            self._scalars.add_scalar(f"{data}/{name}", value, step)
 
     def tell(self, event: str, line: str) -> None:
         """Prints a line on rank zero, and writes it as an event. Local; every rank."""
@@ -229,10 +221,7 @@ class RunLog:
         self._progress.print(text)
 
     def weights(self, step: int, sha256: str) -> None:
-        """Writes what this rank's weights have come to after a step, prints rank zero's. Local; every rank.
-
-        Two runs that show the same have the same weights, bit by bit; and so have two ranks.
-        """
+        """Writes what this rank's weights have come to after a step: equal where they are, bit by bit. Local."""
         self._step = step
         self.event("weights", sha256=sha256)
         self.show(f"weights after step {step}: sha256 {sha256}")
@@ -253,8 +242,7 @@ class RunLog:
             self._heartbeat.end("stopped" if self._stopped else "finished", self._stopped)
         else:
             self.event("error", type=kind.__name__, message=str(error))
-            first = (str(error).strip().splitlines() or [""])[0]
-            self._heartbeat.end("failed", f"{kind.__name__}: {first}")
+            self._heartbeat.end("failed", ": ".join([kind.__name__, *str(error).strip().splitlines()[:1]]))
         self._lines.close()
         if self._scalars is not None:
             self._scalars.close()
@@ -272,31 +260,20 @@ def run_folder(config: Config, world: World) -> Path:
     """
 
     def make() -> Path:
-        try:
-            return _make_folder(config)
-        except OSError as error:
-            where = error.filename or config.run_dir
-            raise ConfigError(
-                f"the run directory {where} cannot be made: {error.strerror or error}; give another one as run_dir"
-            ) from error
+        stem, number = config.run_dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}", 1
+        folder = Path(stem)
+        if config.run_dir and config.checkpoint.resume == "none" and (folder / "metrics").exists():
+            raise ConfigError(f'run_dir {folder} holds a run already and checkpoint.resume is "none"; give another one')
+        while True:
+            try:
+                folder.mkdir(parents=True, exist_ok=bool(config.run_dir))
+                return folder
+            except OSError as error:
+                if isinstance(error, FileExistsError) and not config.run_dir:  # another run of this second
+                    number += 1
+                    folder = Path(f"{stem}-{number}")
+                    continue
+                told = f"the run directory {error.filename or folder} cannot be made: {error.strerror or error}"
+                raise ConfigError(f"{told}; give another one as run_dir") from error
 
     return from_rank_zero(make, world)
-
-
-def _make_folder(config: Config) -> Path:
-    """The folder that is wanted, or a new one for this moment. Rank zero only."""
-    if config.run_dir:
-        folder = Path(config.run_dir)
-        if config.checkpoint.resume == "none" and (folder / "metrics").exists():
-            raise ConfigError(f'run_dir {folder} holds a run already and checkpoint.resume is "none"; give another one')
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-    stem = time.strftime("%Y%m%d-%H%M%S")
-    for number in range(1, 1000):
-        folder = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            continue
-    raise ConfigError("runs/ has a thousand runs of this second; give one as run_dir")

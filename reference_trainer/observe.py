@@ -7,12 +7,11 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 from .config import ProfileConfig
 from .core.collectives import reduce_sum_count
@@ -37,14 +36,9 @@ def evaluate(
     step: int = 0,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
-    """Means of the objective's metrics over ``source``, the same on all ranks. Collective: every rank.
+    """Means of the objective's metrics over ``source``, the same on all ranks, each sample once. Collective.
 
-    interrupted: asked after each batch; a rank that is, leaves out the rest of its share, and the means are then over
-    what all ranks have seen. May differ between ranks.
-
-    Rank r takes samples r, r + W, ... The unwrapped module is called, in the precision of training: ranks have
-    different numbers of batches, and nothing is synchronised until the sums at the end. A rank without samples
-    evaluates an empty batch, so that it knows the metrics' names.
+    interrupted: asked after each batch; a rank that is leaves out the rest of its share.
     """
     if not len(source):
         raise ValueError("nothing to evaluate on: the source has no samples")
@@ -70,11 +64,7 @@ def evaluate(
 
 
 def draw(objective: Objective, ema: Ema | None, folder: Path, step: int, device: torch.device) -> str:
-    """Has the objective draw, with the averaged weights where there are some; returns a line on what was drawn.
-
-    "" where nothing was. Weights and random numbers are as before; a file system that refuses a picture is told in the
-    line, because a run is worth more. Rank zero only, no collective.
-    """
+    """Has the objective draw, with the averaged weights; returns a line on what was drawn, or "". Rank zero only."""
     module, rng = objective.module, rng_state(device)
     was_training = module.training
     module.eval()
@@ -114,54 +104,42 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-_ROWS = 10
-
-
 class ProfileWindow:
-    """Profiles steps ``start`` to ``start + steps`` of a run, and what happens between them; a context around it.
+    """Profiles steps ``start`` to ``start + steps`` of a run, to FOLDER/rank00000.json (ui.perfetto.dev). Local.
 
-    Local: each rank writes FOLDER/rank00000.json, to be opened in ui.perfetto.dev or chrome://tracing. tell: gets the
-    table, on rank zero. done: optimizer steps that the run has behind it when it begins here.
+    tell: gets the table, on rank zero. done: optimizer steps that the run has behind it when it begins here.
     """
 
     def __init__(
         self, config: ProfileConfig, folder: Path, world: World, *, tell: Callable[[str], None], done: int = 0
     ) -> None:
         self.window = range(config.start, config.start + config.steps)
-        self.path = folder / f"rank{world.rank:05}.json"
-        self.world, self.tell, self.done = world, tell, done
+        self.path, self.world, self.tell, self.done = folder / f"rank{world.rank:05}.json", world, tell, done
         self._profile: profile | None = None
 
     def __enter__(self) -> ProfileWindow:
         self.after(self.done)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """A run that ends within the window has a trace all the same, if it ends well."""
-        if self._profile is not None and kind is None:
-            self._close(self._profile)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if kind is None:  # a run that ends within the window has a trace all the same, if it ends well
+            self.after(self.window.stop)
 
     def after(self, step: int) -> None:
         """To be told how many optimizer steps are done, after each. Local."""
         if self._profile is None and step in self.window:
-            activities = [ProfilerActivity.CPU]
-            if self.world.device.type == "cuda":
-                activities.append(ProfilerActivity.CUDA)
-            self._profile = profile(activities=activities)
+            self._profile = profile()  # of the GPU too, where there is one
             self._profile.start()
         elif self._profile is not None and step not in self.window:
             self._close(self._profile)
 
     def _close(self, running: profile) -> None:
-        self._profile = None
-        device = self.world.device.type
+        self._profile, device = None, self.world.device.type
         if device == "cuda":
             torch.cuda.synchronize(self.world.device)  # what was queued within the window belongs to it
         running.stop()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         running.export_chrome_trace(str(self.path))
         if self.world.is_main:
-            dearest = running.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=_ROWS)
+            dearest = running.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=10)
             self.tell(f"profile of rank 0, all of it in {self.path}:\n{dearest}")

@@ -1,12 +1,4 @@
-"""What `--precision` means: the type of the weights, what a forward pass computes in, whether the loss is scaled.
-
-bf16 and fp16 are autocast over float32 weights: an optimizer's update is often below the last bit of a half-width
-weight, which would then stand still. Autocast surrounds the module's forward pass and nothing else; what comes out is
-float32 again, so that losses, CLUB and norms are computed in it.
-
-And blocks whose insides are computed again in the backward pass in place of being kept: memory for time. Loss and
-gradients are the same bit by bit: the random numbers and the autocast of the first time are restored for the second.
-"""
+"""What `--precision` means: type of weights and forward pass (autocast), scale of the loss; and recomputed blocks."""
 
 from __future__ import annotations
 
@@ -39,19 +31,11 @@ class Precision:
     @classmethod
     def of(cls, setting: str) -> Precision:
         """By the name of the setting: float32, float64, bf16 or fp16."""
-        return {
-            "float32": cls(torch.float32),
-            "float64": cls(torch.float64),
-            "bf16": cls(torch.float32, torch.bfloat16),
-            "fp16": cls(torch.float32, torch.float16),
-        }[setting]
+        half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting)
+        return cls(torch.float64 if setting == "float64" else torch.float32, half)
 
     def forward(self, module: nn.Module) -> Forward:
-        """The module as it is to be called; itself where nothing is cast. Local.
-
-        module: wrapped or not. Floating-point tensors in its output are float32, within tuples, lists, dicts and
-        dataclasses; in an object of another kind they stay what they are.
-        """
+        """The module as it is to be called: under autocast, half-width output as float32. Local."""
         if self.autocast is None:
             return module
         device = next(module.parameters()).device.type
@@ -81,7 +65,6 @@ UNSCALED = GradScaler("cpu", enabled=False)  # A scaler that does nothing, and h
 
 
 def _native_bfloat16(device: torch.device) -> bool | None:
-    """Whether the device multiplies in bfloat16; None where torch does not tell."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
@@ -91,8 +74,6 @@ def _native_bfloat16(device: torch.device) -> bool | None:
 
 
 def _in_float32(value: Any) -> Any:
-    """With all half-width tensors within as float32."""
-
     def leaf(each: Any) -> Any:
         if isinstance(each, Tensor):
             return each.float() if each.dtype in (torch.bfloat16, torch.float16) else each
@@ -105,26 +86,17 @@ def _in_float32(value: Any) -> Any:
 
 
 def recompute_blocks(objective: Objective) -> None:
-    """Recomputes each of the objective's ``blocks``; ``ConfigError`` where it names none. Local; before it is wrapped.
-
-    A block must not move a buffer in its forward pass: it would be moved twice.
-    """
+    """Recomputes each of the objective's ``blocks``; ``ConfigError`` where it names none. Before it is wrapped."""
     blocks = objective.blocks()
     if not blocks:
-        raise ConfigError(
-            f"activation_checkpointing: {type(objective).__name__} names no blocks that could be recomputed; leave it "
-            "off, or have its `blocks` return them"
-        )
+        told = "names no blocks that could be recomputed; leave it off, or have its `blocks` return them"
+        raise ConfigError(f"activation_checkpointing: {type(objective).__name__} {told}")
     for block in blocks:
         recompute(block)
 
 
 def recompute(block: nn.Module) -> None:
-    """From now on the module's forward pass is made again in the backward pass. Local.
-
-    The module keeps its names, its hooks and its place; its class becomes a subclass, as torch's parametrizations do
-    it. (A function in place of `forward` would be the same one on all replicas of DataParallel.)
-    """
+    """From now on the module's forward pass is made again in the backward pass: its class becomes a subclass. Local."""
     kind = type(block)
 
     def forward(self: nn.Module, *given: Any, **named: Any) -> Any:

@@ -1,8 +1,4 @@
-"""What people see of a plan and of a run's progress: a table, a bar on a terminal, a line an interval elsewhere.
-
-Rich is imported with this module and not when something is shown: its import draws from Python's global generator, and
-a run that is resumed would draw once more than the uninterrupted one. Torch-free.
-"""
+"""What people see of a plan and of progress. Rich is imported here, once: it draws from Python's global generator."""
 
 from __future__ import annotations
 
@@ -76,29 +72,26 @@ class Progress:
 
     def __init__(self, total: int, *, shown: bool, file: Any = None) -> None:
         self.total = total
-        self._console = console(file, stderr=file is None) if shown else None
-        self._bar: Bar | None = None
-        if self._console is not None and self._console.is_terminal:
-            left, note = TimeRemainingColumn(elapsed_when_finished=True), TextColumn("{task.fields[note]}")
-            self._bar = Bar(TextColumn("step"), MofNCompleteColumn(), BarColumn(), left, note, console=self._console)
-            self._task = self._bar.add_task("step", total=total, note="")
-
-    def start(self) -> None:
-        if self._bar is not None:
-            self._bar.start()
-
-    def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._console = console(file, stderr=file is None)
+        self._console.quiet, self._terminal = not shown, shown and self._console.is_terminal
+        columns = (
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._bar = Bar(*columns, console=self._console, disable=not self._terminal)
+        self._task = self._bar.add_task("step", total=total, note="")
+        self.start, self.stop = self._bar.start, self._bar.stop
 
     def print(self, *what: RenderableType) -> None:
-        if self._console is not None:
-            for each in what:
-                self._console.print(each, markup=False)
+        for each in what:
+            self._console.print(each, markup=False)
 
     def step(self, step: int, metrics: dict[str, float], *, lr: float, samples_per_second: float) -> None:
         tail = f"lr {lr:.3g}  {samples_per_second:,.0f} samples/s"
-        if self._bar is not None:
+        if self._terminal:
             loss = {name: value for name, value in metrics.items() if name == "loss"}
             self._bar.update(self._task, completed=step, note=f"{_shown(loss)}  {tail}")
         else:

@@ -1,9 +1,4 @@
-"""Random values that belong to a sample: functions of (seed, tag, step or epoch, sample index) and of nothing else.
-
-Noise from the global generator depends on which rank and worker meets a sample, and in which order. Keyed noise does
-not: the same run on 1 or 4 ranks, with or without accumulation, resumed or not, sees the same values; and a forward
-pass can be repeated. Dropout and other code draw from the global generators, whose state is saved and put back.
-"""
+"""Random values that belong to a sample: functions of (seed, tag, step or epoch, sample index) and of nothing else."""
 
 from __future__ import annotations
 
@@ -26,11 +21,9 @@ _BLOCK = 1 << 14  # Values that are computed at once on a CPU: some arrays of 12
 def keyed_uniform(
     index: Tensor, shape: tuple[int, ...] = (), *, seed: int, tag: str, step: int = 0, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Uniform values in (0, 1) for each sample.
+    """Uniform values in (0, 1) for each sample (n,): (n, *shape) on its device. tag: what they are for. Local.
 
-    index: (n,) int64, the samples. shape: of one sample's values. tag: what they are for; two uses of one tag at one
-    step see the same values. Returns (n, *shape) on ``index``'s device; computed in float64, so that types differ by
-    rounding only. Local.
+    Computed in float64, so that types differ by rounding only.
     """
     found = _empty(index, shape, dtype)
     flat, key = found.view(len(index), math.prod(shape)), seed_of(seed, tag, step)

@@ -1,10 +1,6 @@
 """Stopping when asked: SIGTERM or SIGUSR1 ends the run at a step that all ranks agree on, after a checkpoint.
 
-A handler that saves at once saves different steps on different ranks, or waits in a collective that the others have
-not reached. So the handler notes the signal, no more; each step begins an all-reduce of what was noted, in the
-background and on the CPU, and reads it at its end: all ranks have the same answer at the end of the same step.
-
-Whoever asks gives a time to leave in: torchrun 30 s after its own SIGTERM, SLURM what `--signal=USR1@SECONDS` says.
+The handler notes the signal, no more; each step begins an all-reduce of it on the CPU and reads it at its end.
 """
 
 from __future__ import annotations
@@ -30,11 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Stop:
-    """Context manager around training; within it the signals do not end the process. Making one is collective.
-
-    timeout: seconds for which a rank waits for the others' answer. In a thread that is not the main one no handler can
-    be set: then this rank hears of signals from the others only, and says so. One that is never entered never stops.
-    """
+    """Context manager around training; within it the signals do not end the process. Making one is collective."""
 
     def __init__(self, world: World, *, timeout: float) -> None:
         self.world = world
@@ -51,11 +43,8 @@ class Stop:
             self._group = dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo")
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is not threading.main_thread():
-            print(f"rank {self.world.rank}: not the main thread, so SIGTERM ends this rank at once", file=sys.stderr)
-            return self
-        for each in STOP_SIGNALS:
-            self._before[each] = signal.signal(each, self._note)
+        if threading.current_thread() is threading.main_thread():  # elsewhere no handler can be set
+            self._before = {each: signal.signal(each, self._note) for each in STOP_SIGNALS}
         return self
 
     def __exit__(
@@ -106,10 +95,8 @@ def ignore() -> None:
 
 
 def in_loader_worker(_: int) -> None:
-    """First call in each loader worker: it outlives the signals, and not its rank. Local.
-
-    A launcher signals all processes of a job. A worker that ended would fail its rank in the middle of the agreed save.
-    A worker whose rank has been killed is ended by the kernel (Linux), however long it is in one sample.
+    """First call in each loader worker: it outlives the signals (a launcher signals all processes of a job), and not
+    its rank: where that was killed, the kernel ends it (Linux). Local.
     """
     ignore()
     if sys.platform == "linux":

@@ -1,16 +1,6 @@
-"""What a run reads, in three parts, from its configuration: the digits, or what a function of one's own makes.
-
-Such a function returns `Data`, or one collection of samples: a `Source`, a torch data set, a Hugging Face data set, a
-list. Of one collection a tenth is kept for validation and a tenth for the report, keyed by the seed. Ready-made ones:
-
-    --data reference_trainer.sources:image_folder --own-data.path photos     a folder for each class
-    --data reference_trainer.sources:metadata     --own-data.path data.csv   the columns of a CSV, by its header
-    --data reference_trainer.sources:text_lines   --own-data.path prompts.txt   a sample a line, as bytes
-    --data reference_trainer.sources:hugging_face --own-data.name imdb       where `datasets` is installed
-
-The digits are the 1,797 scanned ones of 8x8 pixels that ship inside scikit-learn (Alpaydin and Kaynak 1998), in two
-factors: what is shown, and how it is rendered: as it is, inverted, turned by 90 degrees, or both. A user's own
-file of images and labels may take their place.
+"""What a run reads, in three parts: scikit-learn's 1,797 digits of 8x8 pixels, each in one of four renderings; or what
+a function of one's own makes, `Data` or one collection of samples, of which a tenth each is kept apart, by the seed.
+Ready-made: image_folder, metadata, text_lines, hugging_face: --data reference_trainer.sources:text_lines
 """
 
 from __future__ import annotations
@@ -29,9 +19,10 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from .config import Config, ConfigError, DataConfig
-from .config.section import call
 from .core.data import Source
+from .core.save import load as read_pickle
 from .randomness import keyed_order, keyed_uniform
+from .settings import call
 
 SIDE, CLASSES, RENDERINGS = 8, 10, 4
 PIXELS = SIDE * SIDE
@@ -41,33 +32,35 @@ IMAGE_NAMES, LABEL_NAMES = ("image", "x"), ("digit", "label", "y")  # Of the arr
 
 
 def read_images(path: Path, *, side: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Images (n, side, side) float32 in [0, 1] and labels (n,) int64 below ``classes``. Local; every rank.
-
-    path: .npz, .safetensors, or .pt with a dict of tensors. Images may be flat, (n, side * side), and bytes 0 to 255.
-    ``ConfigError`` says what does not fit.
-    """
+    """Images (n, side, side) in [0, 1] and labels (n,) of a .npz, .safetensors or .pt. ``ConfigError``. Local."""
     arrays, shown = _read(path), f"data.path {path}"
-    images, labels = _named(arrays, IMAGE_NAMES, shown), _named(arrays, LABEL_NAMES, shown)
-    if images.dim() < 2 or images[0].numel() != side * side or images.dim() > 4:
-        wanted = f"expected (n, {side}, {side}) or (n, {side * side})"
-        raise ConfigError(f"{shown}: images are {tuple(images.shape)}; {wanted}")
-    if labels.shape != images.shape[:1]:
-        raise ConfigError(f"{shown}: labels are {tuple(labels.shape)}; expected ({len(images)},), as images")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ConfigError(f"{shown}: labels are {labels.dtype}; expected whole numbers")
-    if labels.min() < 0 or labels.max() >= classes:
-        raise ConfigError(f"{shown}: labels are from {labels.min()} to {labels.max()}; expected 0 to {classes - 1}")
+    images, labels = (
+        next((arrays[name] for name in names if isinstance(arrays.get(name), Tensor)), None)
+        for names in (IMAGE_NAMES, LABEL_NAMES)
+    )
+    if images is None or labels is None or not images.numel():
+        wanted = f"{' or '.join(IMAGE_NAMES)}, and {' or '.join(LABEL_NAMES)}"
+        raise ConfigError(f"{shown} has no array named {wanted}, or it is empty; it has {', '.join(map(str, arrays))}")
     images = images.float() / 255 if images.dtype == torch.uint8 else images.float()
-    least, most = images.aminmax()
-    if not (least >= 0 and most <= 1):  # false for NaN
-        raise ConfigError(f"{shown}: images are from {least:.4g} to {most:.4g}; expected 0 to 1, or bytes")
+    whole = not labels.is_floating_point() and labels.dtype != torch.bool
+    if images.dim() < 2 or images[0].numel() != side * side or labels.shape != images.shape[:1] or not whole:
+        told = f"images are {tuple(images.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
+        raise ConfigError(f"{shown}: {told}; expected (n, {side}, {side}) or (n, {side * side}), and n whole numbers")
+    (least, most), (first, last) = images.aminmax(), labels.aminmax()
+    if not (least >= 0 and most <= 1 and first >= 0 and last < classes):  # false for NaN
+        told = f"images are from {least:.4g} to {most:.4g}, labels from {first} to {last}"
+        raise ConfigError(f"{shown}: {told}; expected 0 to 1, or bytes, and 0 to {classes - 1}")
     return images.reshape(-1, side, side), labels.long()
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     """The arrays by name, as tensors. Those of numpy's that are pickled, which would run code, are refused."""
-    if not path.is_file():
-        raise ConfigError(f"data.path {path} is no file")
+    if not path.is_file() or path.suffix not in (".npz", ".safetensors", ".pt", ".pth"):
+        raise ConfigError(f"data.path {path} is no file whose name ends in .npz, .safetensors or .pt")
+    if path.suffix == ".safetensors":
+        from .checkpoint import weights
+
+        return weights.read(path)
     if path.suffix == ".npz":
         try:
             with numpy.load(path, allow_pickle=False) as file:
@@ -75,36 +68,14 @@ def _read(path: Path) -> Mapping[str, Any]:
                 return {name: torch.from_numpy(file[name]) for name in wanted} or dict.fromkeys(file.files)
         except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ConfigError(f"data.path {path} cannot be read: {error}") from error
-    if path.suffix == ".safetensors":
-        from .checkpoint import weights
-
-        return weights.read(path)
-    if path.suffix in (".pt", ".pth"):
-        from .core.save import load as read_pickle
-
-        found = read_pickle(path)
-        if isinstance(found, Mapping):
-            return found
+    found = read_pickle(path)
+    if not isinstance(found, Mapping):
         raise ConfigError(f"data.path {path} holds a {type(found).__name__}; expected tensors by name")
-    raise ConfigError(f"data.path {path}: its name must end in .npz, .safetensors or .pt")
-
-
-def _named(arrays: Mapping[str, Any], names: tuple[str, ...], shown: str) -> Tensor:
-    found = next((arrays[name] for name in names if isinstance(arrays.get(name), Tensor)), None)
-    if found is None:
-        there = ", ".join(map(str, arrays)) or "nothing"
-        raise ConfigError(f"{shown} has no array named {' or '.join(names)}; it has {there}")
-    if not found.numel():
-        raise ConfigError(f"{shown}: {names[0]} is empty")
     return found
 
 
 class Digits:
-    """A part of the digits, as a ``Source``.
-
-    images: (n, 64) in [0, 1], as rendered. digits: (n,) int64 in 0..9. renderings: (n,) int64 in 0..3: bit 0 is the
-    polarity, bit 1 the rotation.
-    """
+    """Images (n, 64) in [0, 1], as rendered; digits (n,) in 0..9; renderings (n,): bit 0 polarity, bit 1 rotation."""
 
     def __init__(self, images: Tensor, digits: Tensor, renderings: Tensor) -> None:
         self.images, self.digits, self.renderings = images, digits, renderings
@@ -118,17 +89,12 @@ class Digits:
 
     @classmethod
     def split(cls, config: DataConfig, *, seed: int) -> tuple[Digits, Digits, Digits]:
-        """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local.
-
-        Of scikit-learn's digits, or of the file ``config.path``.
-        """
+        """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local."""
         images, digits = load() if not config.path else read_images(Path(config.path), side=SIDE, classes=CLASSES)
         used = config.train_samples + config.validation_samples
         if used >= len(images):
-            raise ConfigError(
-                f"data.train_samples + data.validation_samples is {used}, but there are {len(images)} digits and some "
-                "must be left to report on"
-            )
+            told = f"{used}, but there are {len(images)} digits and some must be left to report on"
+            raise ConfigError(f"data.train_samples + data.validation_samples is {told}")
         renderings = (keyed_uniform(torch.arange(len(images)), seed=seed, tag="rendering") * RENDERINGS).long()
         order, rendered = keyed_order(len(images), seed=seed, tag="split"), render(images, renderings)
         parts = order.split([config.train_samples, config.validation_samples, len(images) - used])
@@ -174,7 +140,7 @@ def build_data(config: Config) -> Data:
     """The sources that the configuration names. Local."""
     if not config.data.source:
         return Data(*Digits.split(config.data, seed=config.seed))
-    made = call(config.data.source, "data.source", config.own_data, {"config": config, "seed": config.seed})
+    made = call(config.data.source, "data.source", "own_data", config.own_data, {"config": config, "seed": config.seed})
     if isinstance(made, Data):
         return made
     if not (hasattr(made, "__len__") and (hasattr(made, "fetch") or hasattr(made, "__getitem__"))):
@@ -188,10 +154,7 @@ def build_data(config: Config) -> Data:
 
 
 class Part:
-    """Some of the samples of a collection, as a ``Source``: what its items are called, and (n, ...) of each.
-
-    An item is a dict, a tuple (named x, y, then by number) or a tensor (x).
-    """
+    """Some samples of a collection, as a ``Source``. An item is a dict, a tuple (x, y, 2, ...) or a tensor (x)."""
 
     def __init__(self, samples: Any, index: Tensor) -> None:
         self.samples, self.index = samples, index
@@ -217,11 +180,12 @@ def _by_name(item: Any) -> dict[str, Any]:
     return {("x", "y")[place] if place < 2 else str(place): each for place, each in enumerate(items)}
 
 
+@dataclass(frozen=True)
 class _Each:
     """Items that are made when they are asked for."""
 
-    def __init__(self, items: list[Any], make: Callable[[Any], Any]) -> None:
-        self.items, self.make = items, make
+    items: list[Any]
+    make: Callable[[Any], Any]
 
     def __len__(self) -> int:
         return len(self.items)

@@ -1,7 +1,4 @@
-"""Everything that training moves, in one object: what is not here is lost when the process ends. And the average of it.
-
-The average is in float32 or wider whatever the type of the module.
-"""
+"""Everything that training moves, in one object: what is not here is lost when the process ends. And the average."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ class Best(NamedTuple):
 
 @dataclass
 class TrainState:
-    """The state of a run on one rank; equal on all ranks.
-
-    A new field is saved without further ado if it has ``state_dict`` and ``load_state_dict``, or is plain data.
-    """
+    """The state of a run on one rank, equal on all. A new field is saved without further ado."""
 
     objective: Objective  # The unwrapped module, and the estimators beside it.
     optimizer: Optimizer
@@ -49,15 +43,14 @@ class TrainState:
     best: Best | None = None  # By the metric that chooses the best checkpoint.
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of every field, and ``model``, the objective's module. Local; equal on all ranks."""
+        """The state of every field, and ``model``, the objective's module. Local."""
         found: dict[str, Any] = {"model": self.objective.module.state_dict()}
         for field in fields(self):
             value = getattr(self, field.name)
             if hasattr(value, "state_dict"):
                 value = value.state_dict()
-            elif isinstance(value, Best):
-                value = tuple(value)
-            elif not isinstance(value, bool | int | float | str | None):
+            value = tuple(value) if isinstance(value, Best) else value
+            if not isinstance(value, bool | int | float | str | dict | tuple | None):
                 raise TypeError(f"TrainState.{field.name} is a {type(value).__name__}, which cannot be saved")
             found[field.name] = value
         return found
@@ -69,10 +62,8 @@ class TrainState:
             value, saved = getattr(self, field.name), state.get(field.name)
             if hasattr(value, "load_state_dict"):
                 if saved is None:
-                    raise ConfigError(
-                        f"the checkpoint has no {field.name}: an older or another program saved it; begin with its "
-                        "weights alone (checkpoint.init_from), in another run_dir"
-                    )
+                    told = "an older or another program saved it; begin with its weights alone (checkpoint.init_from)"
+                    raise ConfigError(f"the checkpoint has no {field.name}: {told}, in another run_dir")
                 value.load_state_dict(saved)
             elif field.name == "best":
                 self.best = None if saved is None else Best(*saved)
@@ -81,23 +72,21 @@ class TrainState:
 
 
 class Ema:
-    """average = decay * average + (1 - decay) * parameter, after every optimizer step.
-
-    Equal on all ranks because the parameters are: nothing is sent. In float32 at least: in bfloat16 an update of
-    0.1 % is below the last bit and the average would stand still.
-    """
+    """average = decay * average + (1 - decay) * parameter, after every optimizer step; in float32 at least."""
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay
         self.names = [name for name, _ in module.named_parameters()]
-        self.averages = [_wide(each) for each in module.parameters()]
+        kinds = [torch.promote_types(each.dtype, torch.float32) for each in module.parameters()]
+        self.averages = [
+            each.detach().to(kind, copy=True) for each, kind in zip(module.parameters(), kinds, strict=True)
+        ]
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
         """Takes in the parameters of the unwrapped module as they are now. Local."""
-        current = [
-            each.detach().to(average.dtype) for each, average in zip(module.parameters(), self.averages, strict=True)
-        ]
+        pairs = zip(module.parameters(), self.averages, strict=True)
+        current = [each.detach().to(average.dtype) for each, average in pairs]
         torch._foreach_lerp_(self.averages, current, 1.0 - self.decay)
 
     @torch.no_grad()
@@ -131,20 +120,10 @@ class Ema:
             average.copy_(state[name])
 
 
-def _wide(parameter: Tensor) -> Tensor:
-    """A copy in float32, or float64 where the parameter is."""
-    return parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32), copy=True)
-
-
 def settle_buckets(model: nn.Module, objective: Objective, batch: Batch, precision: Precision = FLOAT32) -> None:
     """One forward and backward pass on ``batch`` that leaves nothing behind. Collective: every rank, after each wrap.
 
-    DDP begins with buckets in the order of parameters and, after the first backward pass, forms them in the order in
-    which gradients came. Where an element lies in its bucket decides in which order three or more ranks are added up:
-    the first step of a process rounds otherwise than its others, and a resumed run would not be the uninterrupted one.
-
-    Weights, buffers, gradients and random numbers are as before; that the objective's state is too is up to its
-    ``rehearse``, and checked. Does nothing for a module that is not in DDP.
+    DDP forms its buckets anew after the first backward pass: the first step of a process would round otherwise.
     """
     if not isinstance(model, DistributedDataParallel):
         return
@@ -158,10 +137,8 @@ def settle_buckets(model: nn.Module, objective: Objective, batch: Batch, precisi
             buffer.copy_(kept)
     set_rng_state(rng, device)
     if _written(objective) != before:
-        raise RuntimeError(
-            f"{type(objective).__name__}.rehearse moved the objective's state; override it with a loss that reaches "
-            "all trained parameters and moves nothing"
-        )
+        told = "moved the objective's state; override it with a loss that reaches all parameters and moves nothing"
+        raise RuntimeError(f"{type(objective).__name__}.rehearse {told}")
 
 
 def _written(objective: Objective) -> bytes:

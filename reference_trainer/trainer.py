@@ -1,8 +1,4 @@
-"""The trainer: builds a run from its configuration and executes exactly its plan.
-
-with World.from_env(dist=config.dist) as world, Watch(world):
-    Trainer(config, world).run()
-"""
+"""The trainer: builds a run from its configuration and executes exactly its plan."""
 
 from __future__ import annotations
 
@@ -57,10 +53,7 @@ class Summary:
 
 
 class Trainer:
-    """One run. Making one and every method that is not said to be local are collective: every rank.
-
-    data, objective: in place of those that the configuration names.
-    """
+    """One run. Making one and every method that is not said to be local are collective: every rank."""
 
     def __init__(
         self, config: Config, world: World, *, data: Data | None = None, objective: Objective | None = None
@@ -83,26 +76,16 @@ class Trainer:
         seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch(), self.precision)
         self.state = build_state(objective, config, self.plan)
-        self.gate = Gate(
-            objective,
-            self.state.optimizer,
-            world,
-            policy=config.nonfinite,
-            scaler=self.state.scaler,
-            precision=self.precision,
-        )
+        precise = {"scaler": self.state.scaler, "precision": self.precision}
+        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite, **precise)
         self.stop = Stop(World(), timeout=0)  # Whoever is asked about stopping; nobody outside of ``run``.
-        self.tell: Callable[[str], None] = lambda line: None
-        """Where a line goes that people may want to know, the same on all ranks; nowhere outside of ``run``."""
+        self.tell: Callable[[str], None] = lambda line: None  # Where a note goes; nowhere outside of ``run``.
         self.stopped: signal.Signals | None = None
         self.lr = math.nan  # Learning rate of the last step that was taken; a group's own may be a multiple of it.
         self.state.optimizer.register_step_pre_hook(self._note_lr)
 
     def run(self) -> Summary:
-        """Trains to the end of the plan, from where its checkpoints are, and evaluates; or until a signal says to stop.
-
-        Leaves checkpoints, metrics and pictures in the run directory.
-        """
+        """Trains from where its checkpoints are to the end of the plan, or until a signal; and evaluates."""
         config, state, world, train = self.config, self.state, self.world, {}
         folder, test = run_folder(config, world), {}
         with (
@@ -140,9 +123,8 @@ class Trainer:
                 if not config.eval_every:
                     self.draw(log)
                 if self.stopped:
-                    where = f"everything is in {folder}: the same command with run_dir {folder} goes on from there"
                     said = f"stopped at step {state.step} of {self.plan.optimizer_steps} on {self.stopped.name}"
-                    log.stopped(f"{said}; {where}")
+                    log.stopped(f"{said}; the same command with run_dir {folder} goes on from there")
                 else:
                     log.evaluation(state.step, "test", test)
                 log.weights(state.step, fingerprint(state.objective.module.state_dict()))
@@ -160,10 +142,7 @@ class Trainer:
         return checkpoints.is_best(self.state, metrics)
 
     def draw(self, log: RunLog) -> None:
-        """Has the objective draw what it has learned, on rank zero, unless the run was told to stop.
-
-        No collective: the other ranks wait in their next one, no longer than its time-out.
-        """
+        """Has the objective draw what it has learned, on rank zero, unless the run was told to stop. No collective."""
         if self.world.is_main and not self.stopped:
             state = self.state
             if line := draw(state.objective, state.ema, log.folder, state.step, self.world.device):
@@ -173,32 +152,15 @@ class Trainer:
         """Executes the plan from where the state is; yields after each optimizer step."""
         state, config = self.state, self.config
         sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
-        settings = config.data
-        stream = iter(
-            loader(
-                self.data.train,
-                sampler,
-                workers=settings.workers,
-                pin_memory=settings.pin_memory,
-                in_worker=in_loader_worker,
-            )
-        )
+        how: dict[str, Any] = {"workers": config.data.workers, "pin_memory": config.data.pin_memory}
+        stream = iter(loader(self.data.train, sampler, **how, in_worker=in_loader_worker))
         begun, forward = False, self.precision.forward(self.model)
+        around = {"clip": config.optim.clip, "scheduler": state.scheduler, "ema": state.ema, "forward": forward}
         while state.step < self.plan.optimizer_steps and not self.stopped:
             self.stop.begin_step()
             micro = itertools.islice(stream, self.plan.accumulation)
             batches = [batch.to(self.world.device, self.precision.weights) for batch in micro]
-            result = train_step(
-                self.model,
-                state.objective,
-                self.gate,
-                batches,
-                world=self.world,
-                clip=config.optim.clip,
-                scheduler=state.scheduler,
-                ema=state.ema,
-                forward=forward,
-            )
+            result = train_step(self.model, state.objective, self.gate, batches, world=self.world, **around)
             state.step += 1
             if not begun:
                 begun = True
@@ -228,21 +190,13 @@ class Trainer:
         return every > 0 and (self.state.step % every == 0 or self.state.step == self.plan.optimizer_steps)
 
     def evaluate(self, source: Source) -> dict[str, float]:
-        """The objective's metrics on a source, with the averaged weights where there are some.
-
-        Where ``stopped`` is set afterwards, it was cut short: the metrics are those of a part of the source.
-        """
+        """The objective's metrics on a source, with the averaged weights; where it is ``stopped`` then, on a part."""
         state = self.state
         self.gate.settle()
         with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
-            found = evaluate(
-                state.objective,
-                source,
-                world=self.world,
-                batch_size=self.config.eval_batch,
-                precision=self.precision,
-                interrupted=lambda: self.stop.received is not None,
-            )
+            how = {"batch_size": self.config.eval_batch, "precision": self.precision}
+            told = lambda: self.stop.received is not None  # noqa: E731
+            found = evaluate(state.objective, source, world=self.world, interrupted=told, **how)
         self.stopped = self.stopped or self.stop.agree()
         return found
 
@@ -255,9 +209,8 @@ def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
         group["lr"] = plan.lr * group.pop("lr_factor", 1.0)
     # On a GPU fused, which can leave out a step that is not finite without being waited for (see `finite`).
     fused = next(objective.module.parameters()).is_cuda
-    optimizer = AdamW(
-        groups, lr=plan.lr, betas=optim.betas or objective.betas, weight_decay=optim.weight_decay, fused=fused or None
-    )
+    betas = optim.betas or objective.betas
+    optimizer = AdamW(groups, lr=plan.lr, betas=betas, weight_decay=optim.weight_decay, fused=fused or None)
     scheduler = LambdaLR(optimizer, lambda step: optim.factor(step, plan.optimizer_steps))
     ema = Ema(objective.module, config.ema.decay) if config.ema.decay else None
     scaler = Precision.of(config.precision).scaler(next(objective.module.parameters()).device)
@@ -265,15 +218,11 @@ def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
 
 
 def wrap(module: nn.Module, world: World, strategy: str = "ddp") -> nn.Module:
-    """The module as it is trained: in DDP where there are several ranks, in DataParallel where that is the strategy.
-
-    Batch statistics are refused: they depend on which samples share a rank, so no number of ranks equals another.
-    """
+    """The module in DDP where there are several ranks, in DataParallel where asked; batch statistics are refused."""
     for name, part in module.named_modules():
         if isinstance(part, _BatchNorm):
-            raise ConfigError(
-                f"{name} is a {type(part).__name__}: batch statistics differ between ranks; use GroupNorm or LayerNorm"
-            )
+            told = "batch statistics differ between ranks; use GroupNorm or LayerNorm"
+            raise ConfigError(f"{name} is a {type(part).__name__}: {told}")
     if strategy == "dp":
         return nn.DataParallel(module)
     if world.size == 1:

@@ -1,10 +1,4 @@
-"""q(y|x), the Gaussian that CLUB reads information with: the network, its fit on local shards, its frozen use.
-
-The fit is exact for any split of samples over ranks: each rank's loss is the sum over its own samples divided by N, the
-gradients are summed (one flattened message an inner step), and Adam does the same on every rank. DDP has no part in it:
-it averages, which is another thing where ranks are uneven, and it does not expect a module that is used several times a
-step, with and without gradient.
-"""
+"""q(y|x), the Gaussian that CLUB reads information with: the network, its fit on local shards, its frozen use."""
 
 from __future__ import annotations
 
@@ -73,10 +67,7 @@ class Estimator:
         return (bits * order).sum() & (2**62 - 1)  # overflow wraps; what is left has a negative
 
     def fit(self, x: Tensor, y: Tensor, reduce_sum: ReduceSum | None) -> Fit:
-        """``inner_steps`` steps towards the maximum likelihood. Collective: every rank, one without samples too.
-
-        x (n_r, x_dim), y (n_r, y_dim): this rank's samples, detached, in q's type.
-        """
+        """``inner_steps`` steps towards the maximum likelihood of x (n_r, dx), y (n_r, dy). Collective: every rank."""
         count = y.new_full((1,), len(y))
         count = count if reduce_sum is None else reduce_sum(count)
         sizes, first = [each.numel() for each in self.parameters], None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..core.save import load, sync
 from ..lora import is_adapter
-from .directory import CheckpointError, Manifest, latest, told
+from .directory import CheckpointError, latest, told, verified
 
 MODEL, EMA = "model.safetensors", "ema.safetensors"
 _NESTED = ("model", "state_dict", "model_state_dict", "module", "ema")
@@ -24,18 +24,13 @@ _NESTED = ("model", "state_dict", "model_state_dict", "module", "ema")
 
 
 def write(tensors: Mapping[str, Any], path: Path) -> None:
-    """Writes tensors by name, not yet synced. ``OSError`` where the file system refuses. Local.
-
-    What shares memory (tied weights) is written once for each of its names.
-    """
+    """Writes tensors by name, not yet synced; tied weights once for each name. ``OSError``. Local."""
     plain: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, value in tensors.items():
         if not isinstance(value, Tensor):
-            raise CheckpointError(
-                f"{name} of the model's state_dict is a {type(value).__name__}, and weights are tensors; "
-                "keep it in the objective's state_dict"
-            )
+            told = f"{name} of the model's state_dict is a {type(value).__name__}, and weights are tensors"
+            raise CheckpointError(f"{told}; keep it in the objective's state_dict")
         on_cpu = value.detach().cpu().contiguous()
         storage = on_cpu.untyped_storage().data_ptr()
         plain[name] = on_cpu.clone() if storage in seen else on_cpu
@@ -71,37 +66,33 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def initialise(module: nn.Module, path: Path, *, parts: Sequence[str] = ()) -> None:
-    """Gives an unwrapped module the weights of a file or checkpoint. Local; every rank.
+    """Gives an unwrapped module the weights of a file, a checkpoint or a run. Local; every rank.
 
-    path: .safetensors, a pickle of tensors (.pt, .pth, .bin), a checkpoint, or a run directory, whose latest one is
-    taken. parts: what the module may be called in a larger one; of a file that has such a part only the first is taken.
-    ``CheckpointError`` names the weights that are missing, left over, or of another shape. LoRA in the module stays as
-    it is where the weights are those of a model without it: they are what it adds to.
+    parts: what the module may be called in a larger one. ``CheckpointError`` names weights that do not fit. LoRA in the
+    module stays as it is where the weights are those of a model without it.
     """
     path, expected = find(path), module.state_dict()
     found = foreign(path, expected)
-    for part in parts:
-        if inside := {name: each for name, each in found.items() if name.startswith(f"{part}.")}:
-            found = {name.removeprefix(f"{part}."): each for name, each in inside.items()}
-            break
+    part = next((each for each in parts if any(name.startswith(f"{each}.") for name in found)), None)
+    if part is not None:
+        found = {name.removeprefix(f"{part}."): each for name, each in found.items() if name.startswith(f"{part}.")}
     if not any(map(is_adapter, found)):
         expected = {name: each for name, each in expected.items() if not is_adapter(name)}
-    misshapen = [
-        f"{name} ({tuple(found[name].shape)}, here {tuple(each.shape)})"
-        for name, each in sorted(expected.items())
-        if name in found and found[name].shape != each.shape
-    ]
     problems = {
         "has no": sorted(set(expected) - set(found)),
         "has in addition": sorted(set(found) - set(expected)),
-        "has in another shape": misshapen,
+        "has in another shape": [
+            f"{name} ({tuple(found[name].shape)}, here {tuple(each.shape)})"
+            for name, each in sorted(expected.items())
+            if name in found and found[name].shape != each.shape
+        ],
     }
-    if any(problems.values()):
-        shown = "; it ".join(
-            f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
-            for what, names in problems.items()
-            if names
-        )
+    shown = "; it ".join(
+        f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+        for what, names in problems.items()
+        if names
+    )
+    if shown:
         lora = any(map(is_adapter, found)) and not any(map(is_adapter, expected))
         hint = " (it has LoRA; reference-trainer export RUN FILE --lora merged gives weights without)" * lora
         raise CheckpointError(f"{path} does not fit the model: it {shown}{hint}")
@@ -115,7 +106,7 @@ def find(path: Path) -> Path:
     folder = latest(path) or path
     if not (folder / MODEL).is_file():
         raise CheckpointError(f"{path} is no file with weights, no checkpoint and no run directory with one")
-    Manifest.read(folder).verify(folder)
+    verified(folder)
     return folder / MODEL
 
 
@@ -136,24 +127,8 @@ def foreign(path: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     return dict(found)
 
 
-def export(source: Path, out: Path, *, ema: bool = False) -> Path:
-    """Copies the weights of a run or checkpoint to one .safetensors file; returns the checkpoint. Local.
-
-    ema: the averaged weights. An existing file is not overwritten. ``CheckpointError`` where there is nothing to copy.
-    """
-    weights = find(source)
-    weights = weights.with_name(EMA) if ema else weights
-    if not weights.is_file():
-        raise CheckpointError(f"{weights} is not there: the run has no moving average (ema.decay)")
-    place(out, lambda beside: write(foreign(weights, {}), beside))
-    return weights.parent
-
-
 def place(out: Path, fill: Callable[[Path], None]) -> None:
-    """Writes a file or a folder that must not be there: it appears when it is whole. Local.
-
-    fill: makes it, at the path that it gets. ``CheckpointError`` where there is something, or it cannot be written.
-    """
+    """Writes a file or a folder that must not be there, by ``fill(path)``: it appears when it is whole. Local."""
     if out.exists():
         raise CheckpointError(f"{out} is there already; give another name, or remove it")
     beside = out.with_name(f".{out.name}.{os.getpid()}")
@@ -161,10 +136,9 @@ def place(out: Path, fill: Callable[[Path], None]) -> None:
         with told(out, "cannot be written"):
             out.parent.mkdir(parents=True, exist_ok=True)
             fill(beside)
-            sync(beside)
+            for path in [*beside.rglob("*"), beside]:
+                sync(path)
             os.replace(beside, out)
             sync(out.parent)
     finally:
-        if beside.is_dir():
-            shutil.rmtree(beside)
-        beside.unlink(missing_ok=True)
+        shutil.rmtree(beside, ignore_errors=True) if beside.is_dir() else beside.unlink(missing_ok=True)

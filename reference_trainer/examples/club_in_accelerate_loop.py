@@ -1,13 +1,8 @@
-"""CLUB in somebody else's Accelerate loop: two lines before training, one in the step.
+"""CLUB in somebody else's Accelerate loop: two lines before training, one in the step. On CPUs:
 
-    accelerate launch --multi_gpu --num_processes 2 club_in_accelerate_loop.py      (or plain `python`)
+    accelerate launch --multi_gpu --num_processes 2 club_in_accelerate_loop.py
 
-It runs on CPUs. --multi_gpu is what makes Accelerate start two processes: with --cpu it starts a single one, and says
-nothing of it. CLUB prints on how many ranks it runs.
-
-Two encoders read the same inputs, a head predicts a target from one of them, and CLUB makes the other forget what the
-first knows. With --accumulation 2, Accelerate's backward divides each loss by 2: then CLUB is the mean of the
-micro-batches' CLUBs, `accumulation="micro"`, and the CLUB of their union cannot be had (our own trainer has it).
+With --accumulation 2 CLUB is the mean of the micro-batches' CLUBs, for Accelerate divides each loss by 2.
 """
 
 from __future__ import annotations

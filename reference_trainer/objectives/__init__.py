@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 
 from ..config import Config, ConfigError
-from ..config.section import call
 from ..core.objective import Batch, Forward, Loss, Objective
 from ..launch import World
+from ..settings import call
 
 __all__ = ["Batch", "Forward", "Loss", "Objective", "build_objective"]
 
@@ -16,11 +16,10 @@ def build_objective(config: Config, world: World) -> Objective:
     """The objective of the module ``config.objective``, made by its ``build``; or of the user's class. Collective."""
     if ":" in config.objective:
         given = {"config": config, "world": world, "seed": config.seed}
-        own = call(config.objective, "objective", config.own, given)
+        own = call(config.objective, "objective", "own", config.own, given)
         if not (isinstance(own, Objective) and hasattr(own, "module")):
-            raise ConfigError(
-                f"objective {config.objective} made a {type(own).__name__}; expected an Objective with its `module`"
-            )
+            told = f"made a {type(own).__name__}; expected an Objective with its `module`"
+            raise ConfigError(f"objective {config.objective} {told}")
         return own
     objective: Objective = import_module(f".{config.objective}", __package__).build(config, world)
     return objective

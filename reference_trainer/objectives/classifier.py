@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checkpoint import weights
-from ..checkpoint.directory import CheckpointError, told
+from ..checkpoint.directory import CheckpointError, latest, told
 from ..config import Config
 from ..core.save import replace
 from ..launch import World
@@ -62,40 +60,30 @@ class Classifier(nn.Module):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Where a frozen classifier comes from."""
+    """Where a frozen classifier comes from: a file, or training on all samples at once."""
 
-    name: str  # What it is to the objective: the first part of its file's name, and of its settings'.
+    name: str  # What it is to the objective: its file's name in the run directory, and the name of its setting.
     path: str  # Of its weights; "" to train it.
     hidden: tuple[int, ...]
-    steps: int  # Of training, on all samples at once.
-    reads: str = "digits"  # What it is trained on.
-
-    def file(self, config: Config, folder: Path) -> Path:
-        """Where a run keeps the one that it has trained: the name tells it from any that is trained otherwise."""
-        about = [asdict(self), config.seed, config.precision, config.data.path, config.data.train_samples]
-        return folder / f"{self.name}-{hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]}.safetensors"
+    steps: int
 
     def frozen(self, config: Config, world: World, samples: Callable[[], tuple[Tensor, Tensor]]) -> Classifier:
-        """The classifier, on this rank's device, in evaluation mode, without gradients. Collective: every rank.
+        """The classifier on this rank's device, in evaluation mode. samples: inputs (n, 64), digits (n,). Collective.
 
-        samples: inputs (n, 64) and digits (n,) to train it on, if that is needed. Rank zero loads or trains, and sends
-        the weights to all: machines of different kinds would train different last bits. ``ConfigError`` on all ranks
-        where the file does not fit.
+        Rank zero loads or trains, and sends the weights to all: other machines would train other last bits.
         """
         with torch.random.fork_rng([]):
             torch.manual_seed(seed_of(config.seed, self.name))
             model = Classifier(self.hidden).to(Precision.of(config.precision).weights)
 
         def make() -> dict[str, Tensor]:
-            kept = self.file(config, Path(config.run_dir)) if config.run_dir else None
-            setting = f"{config.objective}.{self.name}"
-            if self.path:
+            kept, setting = Path(config.run_dir, f"{self.name}.safetensors"), f"{config.objective}.{self.name}"
+            # What is kept counts for a run that goes on: one that begins anew may be another.
+            if self.path or (config.run_dir and kept.is_file() and latest(Path(config.run_dir))):
                 try:  # also out of a run of `distillation` or `lens`
-                    weights.initialise(model, Path(self.path), parts=("student", "backbone"))
+                    weights.initialise(model, Path(self.path) if self.path else kept, parts=("student", "backbone"))
                 except CheckpointError as error:
                     raise CheckpointError(f"{setting}: {error}; {setting}_hidden must describe it") from error
-            elif kept is not None and kept.is_file():
-                weights.initialise(model, kept)
             else:
                 fit(model, *samples(), steps=self.steps)
             found: dict[str, Tensor] = model.state_dict()
@@ -104,13 +92,10 @@ class Recipe:
         model.load_state_dict(from_rank_zero(make, world))
         return model.to(world.device).requires_grad_(False).eval()
 
-    def leave(self, model: Classifier, config: Config, folder: Path) -> None:
-        """Writes a classifier that was trained here to the run directory, once: a run that goes on takes it from there.
-
-        Rank zero only. ``CheckpointError`` where the file system refuses.
-        """
-        path = self.file(config, folder)
-        if not self.path and not path.exists():
+    def leave(self, model: Classifier, folder: Path) -> None:
+        """Writes what was trained here to the run directory: a run that goes on takes it from there. Rank zero only."""
+        path = folder / f"{self.name}.safetensors"
+        if not self.path:
             with told(path, "cannot be written"):
                 replace(path, lambda beside: weights.write(model.state_dict(), beside))
 
@@ -122,12 +107,3 @@ def fit(model: Classifier, inputs: Tensor, digits: Tensor, *, steps: int) -> Non
         F.cross_entropy(model(inputs).logits, digits).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-
-def digest(model: nn.Module) -> str:
-    """The SHA-256 of a module's weights, as hexadecimal digits. Local."""
-    found = hashlib.sha256()
-    for name, each in model.state_dict().items():
-        found.update(f"{name} {each.dtype} {tuple(each.shape)}".encode())
-        found.update(each.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()

@@ -1,8 +1,6 @@
 """Two encoders that are to know nothing of each other: the digit in one, its rendering in the other.
 
-Task and embodiment encoder read the same image; a head reads the digit from the one, another the rendering from the
-other. A decoder that rebuilds the image from both makes each encoder carry what belongs to the other (a leak); CLUB
-between their features pushes it out.
+A decoder that rebuilds the image from both makes each carry what belongs to the other (a leak); CLUB pushes it out.
 """
 
 from __future__ import annotations

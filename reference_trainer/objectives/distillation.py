@@ -1,10 +1,5 @@
-"""Distillation: a small classifier learns from the labels and from a large, frozen one, the teacher.
-
-From its softened answers (Hinton et al. 2015, arXiv:1503.02531), and from its features, which the student's are to
-match through a projection (FitNets, Romero et al. 2015, arXiv:1412.6550).
-
-The projection is trained, so it is inside the module that DDP wraps, with the student. The teacher is not: it has no
-gradient, no optimizer state and no place among the saved weights, only its hash, so that a run goes on with no other.
+"""Distillation: a small classifier learns from the labels and from a frozen teacher's answers (arXiv:1503.02531) and
+features, through a projection (arXiv:1412.6550) within the wrapped module. A checkpoint has the teacher's hash alone.
 """
 
 from __future__ import annotations
@@ -20,13 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checkpoint.directory import CheckpointError, told
+from ..checkpoint.weights import fingerprint
 from ..config import Config, ConfigError, DistillationConfig
 from ..core.objective import Batch, Forward, Loss, Objective
 from ..launch import World
 from ..randomness import keyed_uniform
 from ..rendezvous import from_rank_zero
 from ..sources import CLASSES, PIXELS, RENDERINGS, build_data
-from .classifier import Classifier, Read, Recipe, digest
+from .classifier import Classifier, Read, Recipe
 
 
 def build(config: Config, world: World) -> Distillation:
@@ -44,9 +40,9 @@ def build(config: Config, world: World) -> Distillation:
         batch = Batch(index, 0, 0, source.fetch(index, 0))
         return inputs(batch), batch.data["digit"]
 
-    recipe = Recipe("teacher", section.teacher, section.teacher_hidden, section.teacher_steps, section.data)
+    recipe = Recipe("teacher", section.teacher, section.teacher_hidden, section.teacher_steps)
     teacher = recipe.frozen(config, world, samples)
-    return Distillation(section, student, teacher, inputs=inputs, keep=lambda to: recipe.leave(teacher, config, to))
+    return Distillation(section, student, teacher, inputs=inputs, keep=lambda to: recipe.leave(teacher, to))
 
 
 class Outputs(NamedTuple):
@@ -57,10 +53,7 @@ class Outputs(NamedTuple):
 
 
 class Student(nn.Module):
-    """The student and its projection to the teacher's features: one module, so that one wrapper averages both.
-
-    projection: width of the teacher's features; 0 for none.
-    """
+    """The student and its projection to the teacher's features, of width ``projection`` (0: none): one module."""
 
     def __init__(self, hidden: tuple[int, ...], projection: int) -> None:
         super().__init__()
@@ -77,8 +70,7 @@ class Student(nn.Module):
 class Distillation(Objective):
     """Cross entropy with the labels, divergence from the teacher's softened answers, distance from its features.
 
-    teacher: frozen, on this rank's device; None where no weight asks for one. inputs: what both read of a batch,
-    (n, 64). keep: writes the teacher to a run directory.
+    teacher: frozen, or None. inputs: what both read of a batch, (n, 64). keep: writes the teacher to a run directory.
     """
 
     def __init__(
@@ -91,7 +83,7 @@ class Distillation(Objective):
         keep: Callable[[Path], None] = lambda folder: None,
     ) -> None:
         self.config, self.module, self.teacher, self.inputs, self.keep = config, student, teacher, inputs, keep
-        self.teacher_digest = None if teacher is None else digest(teacher)
+        self.teacher_digest = None if teacher is None else fingerprint(teacher.state_dict())
 
     def loss(self, forward: Forward, batch: Batch) -> Loss:
         losses, hits, _ = self.compared(forward, batch)
@@ -136,17 +128,12 @@ class Distillation(Objective):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes in nothing: refuses to go on with another teacher."""
         if state["teacher_sha256"] != self.teacher_digest:
-            raise CheckpointError(
-                "the teacher is not the one that this run began with: its weights have another hash; give the old one "
-                "as distillation.teacher, or begin anew in another run_dir"
-            )
+            hint = "give the old one as distillation.teacher, or begin anew in another run_dir"
+            raise CheckpointError(f"the teacher is not the one that this run began with: another hash; {hint}")
 
 
 def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(teacher || student) of softmax(logits / T), summed over samples; both (n, classes). Local.
-
-    T^2 because the gradient of the rest falls with 1/T^2 (Hinton et al. 2015, section 2).
-    """
+    """T^2 KL(teacher || student) of softmax(logits / T), summed over samples; both (n, classes). Local."""
     found, wanted = (F.log_softmax(each / temperature, 1) for each in (student, teacher))
     return temperature**2 * F.kl_div(found, wanted, reduction="sum", log_target=True)
 
@@ -158,15 +145,12 @@ def read_student(path: Path) -> tuple[int, ...]:
     shown = f"distillation.student: {path}"
     try:
         with told(shown):
-            found = yaml.safe_load(path.read_text(encoding="utf-8"))
+            settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown} is no YAML: {' '.join(str(error).split())}") from error
-    settings = found if isinstance(found, dict) else {}
-    if unknown := sorted(str(name) for name in set(settings) - {"hidden"}):
-        raise ConfigError(f"{shown} has {', '.join(unknown)}; it may have hidden, a list of widths")
-    hidden = settings.get("hidden")
+    hidden = settings.get("hidden") if isinstance(settings, dict) and set(settings) == {"hidden"} else None
     if not (isinstance(hidden, list) and hidden and all(type(width) is int and width > 0 for width in hidden)):
-        raise ConfigError(f"{shown} must have hidden, a list of widths above 0 such as [24], not {hidden!r}")
+        raise ConfigError(f"{shown} must have hidden alone, a list of widths above 0 such as [24], not {settings!r}")
     return tuple(hidden)
 
 
@@ -176,10 +160,7 @@ _WORDINGS = len(_SIZES) * len(_VERBS)
 
 
 def prompt(digit: int, rendering: int, wording: int) -> str:
-    """Such as "a tiny turned seven, drawn in white". Local.
-
-    digit in 0..9, rendering in 0..3 (see `digits`), wording in 0..15.
-    """
+    """Such as "a tiny turned seven, drawn in white". wording: 0..15. Local."""
     size, verb = _SIZES[wording % len(_SIZES)], _VERBS[wording // len(_SIZES)]
     turned, color = "turned " * (rendering >> 1), "black" if rendering & 1 else "white"
     return f"a {size} {turned}{_DIGITS[digit]}, {verb} in {color}"

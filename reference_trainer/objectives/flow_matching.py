@@ -1,7 +1,5 @@
-"""Flow matching on digits: a transformer learns the velocity that carries noise to an image along a straight line.
-
-x_t = (1 - t) noise + t image, and the network learns image - noise (Lipman et al. 2023, arXiv:2210.02747; Liu et al.
-2023, arXiv:2209.03003), told which digit it is and how it is rendered. Following the velocity from noise draws digits.
+"""Flow matching on digits: a transformer learns the velocity image - noise on the line x_t = (1 - t) noise + t image
+(Lipman et al. 2023, arXiv:2210.02747). Following it from noise draws digits.
 """
 
 from __future__ import annotations
@@ -105,9 +103,7 @@ class FlowMatching(Objective):
         return Loss((velocity - point.velocity).square().mean(1).sum(), {}, {})
 
     def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
-        """`velocity_error`, and beside it the error of a network that says zero. Noise and times are the same in each
-        evaluation.
-        """
+        """`velocity_error`, and the error of a network that says zero, at the same noise in each evaluation."""
         point = self.point(batch, "evaluation")
         velocity = module(point.x, point.t, batch.data["digit"], batch.data["rendering"])
         return {
@@ -133,10 +129,7 @@ class FlowMatching(Objective):
 
 @torch.no_grad()
 def sample(module: nn.Module, steps: int, *, seed: int) -> Tensor:
-    """One image of each digit in each rendering, renderings outermost: (40, 64) in [0, 1]. Local.
-
-    Euler's method from noise at t = 0 to images at t = 1. The noise is keyed: the same in every call.
-    """
+    """One image of each digit in each rendering by Euler's method from keyed noise: (40, 64) in [0, 1]. Local."""
     weight = next(module.parameters())
     index = torch.arange(CLASSES * RENDERINGS, device=weight.device)
     x = keyed_normal(index, (PIXELS,), seed=seed, tag="sampling", dtype=weight.dtype)

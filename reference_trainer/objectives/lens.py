@@ -1,9 +1,4 @@
-"""A lens on a frozen network: its activations through a narrow code and back, so that the network still says the same.
-
-Three modules in one: the backbone, a frozen classifier; an encoder from one layer's activations to a code; a decoder
-back. They are trained on two errors: how far what was rebuilt is from the activations, and how far the backbone's
-answer strays when it goes on from what was rebuilt (consistency): the gradient of that passes through the frozen rest.
-"""
+"""A lens on a frozen network: its activations through a narrow code and back, so that it still says the same."""
 
 from __future__ import annotations
 
@@ -41,11 +36,7 @@ class Outputs(NamedTuple):
 
 
 class Lens(nn.Module):
-    """Backbone, encoder and decoder: one module, so that one wrapper averages all that is trained.
-
-    What is frozen has no gradient, and stays in evaluation mode whatever mode the module is put in. images (n, 64):
-    samples over which activations are standardised.
-    """
+    """Backbone, encoder and decoder in one module; what is frozen stays in evaluation mode. images: for the scale."""
 
     def __init__(self, config: LensConfig, backbone: Classifier, images: Tensor) -> None:
         super().__init__()
@@ -92,9 +83,7 @@ class ConsistencyLens(Objective):
         return Loss(loss, {name: value.detach() for name, value in losses.items()}, {})
 
     def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
-        """The losses; the share of the activations' variance that the code keeps; and how often the backbone reads the
-        digit, and says the same, from what was rebuilt.
-        """
+        """The losses, the share of variance that the code keeps, and how often the backbone is right and agrees."""
         out, digit = module(batch.data["image"]), batch.data["digit"]
         found, through, said = self.losses(out), out.through.argmax(1), out.logits.argmax(1)
         return found | {

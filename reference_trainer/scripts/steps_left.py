@@ -1,9 +1,4 @@
-"""How far a run has got, by its checkpoints: `python -m reference_trainer.scripts.steps_left RUN` prints "120 600".
-
-That is, steps of the latest checkpoint, and of the whole plan; "0 0" where nothing is saved or planned yet. A launcher
-asks this and not for an exit code: torchrun returns 1 even where all ranks have saved and left as they were told to.
-Torch-free, for it runs in batch scripts.
-"""
+"""How far a run has got, by its checkpoints: `python -m reference_trainer.scripts.steps_left RUN` prints "120 600"."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def main(run_dir: str, *arguments: str) -> None:
         log=LogConfig(heartbeat=job.heartbeat),
         dist=DistConfig(start_timeout=300, train_timeout=job.timeout),
     )
-    with World.from_env(dist=config.dist) as world, Watch(world, folder=job.folder / "faults", brief={ConfigError: 2}):
+    with World.from_env(dist=config.dist) as world, Watch(world, brief={ConfigError: 2}):
         slow_and_faulty_saving(job, world)
         samples = Samples(job, world.rank)
         quiet = Samples(Job(), world.rank)

@@ -113,7 +113,7 @@ def test_an_accelerator_that_accumulates_takes_the_mean_of_micro_batches_only():
     union = CLUBLoss(4, 4)
     union.set_accelerator(accelerator())
     union.begin_step()
-    with pytest.raises(ClubError, match="and no Accelerator, whose backward divides"):
+    with pytest.raises(ClubError, match="and no Accelerator; without `begin`"):
         union.begin([(X, X)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reference_trainer.config import Config, ConfigError
-from reference_trainer.launch import Launch, LaunchError, detect, first_host, tasks_per_node, with_accelerate
+from reference_trainer.launch import Launch, LaunchError, detect, first_host, with_accelerate
 
 TORCHRUN = {
     "RANK": "5",
@@ -109,11 +109,11 @@ def test_a_rank_without_a_local_rank_is_read_inside_a_slurm_step_only() -> None:
     [
         ({"RANK": "x"}, "RANK is 'x'"),
         ({"RANK": "-1"}, "RANK is '-1'"),
-        ({"RANK": "8"}, "RANK is 8 and WORLD_SIZE 8"),
+        ({"RANK": "8"}, "RANK 8, WORLD_SIZE 8"),
         ({"WORLD_SIZE": ""}, "WORLD_SIZE is ''"),
-        ({"LOCAL_RANK": "6"}, "LOCAL_RANK is 6 and RANK 5"),
-        ({"MASTER_PORT": "99999"}, "MASTER_PORT is 99999"),
-        ({"MASTER_PORT": "0"}, "MASTER_PORT is 0"),
+        ({"LOCAL_RANK": "6"}, "LOCAL_RANK is 6, RANK 5"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT is '99999'"),
+        ({"MASTER_PORT": "0"}, "MASTER_PORT is '0'"),
     ],
 )
 def test_nonsense_is_refused_by_name(changes: dict[str, str], told: str) -> None:
@@ -127,7 +127,7 @@ def test_nonsense_is_refused_by_name(changes: dict[str, str], told: str) -> None
         ({"SLURM_PROCID": "5"}, "SLURM_PROCID is 5"),
         ({"SLURM_LOCALID": "a"}, "SLURM_LOCALID is 'a'"),
         ({"SLURM_STEP_NODELIST": "gpu[03-05"}, "node list"),
-        ({"SLURM_STEP_NODELIST": "", "SLURM_JOB_NODELIST": ""}, "start the ranks with srun"),
+        ({"SLURM_STEP_NODELIST": "", "SLURM_JOB_NODELIST": ""}, "use srun"),
     ],
 )
 def test_a_step_that_makes_no_sense_is_refused_in_one_line(changes: dict[str, str], told: str) -> None:
@@ -156,12 +156,6 @@ def test_the_first_host_of_a_node_list(nodes: str, host: str) -> None:
 def test_a_node_list_that_is_none_is_refused(nodes: str) -> None:
     with pytest.raises(LaunchError, match="MASTER_ADDR"):
         first_host(nodes)
-
-
-def test_tasks_per_node() -> None:
-    assert tasks_per_node("2(x3),1") == [2, 2, 2, 1]
-    assert tasks_per_node("4") == [4]
-    assert tasks_per_node("") == tasks_per_node("many") == []
 
 
 def test_accelerates_accumulation_counts_where_the_configuration_is_silent() -> None:

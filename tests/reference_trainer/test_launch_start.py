@@ -79,8 +79,8 @@ def test_the_timeout_is_set_and_read_back_and_is_in_effect(world):
 
 
 def test_what_the_timeout_came_to_is_told_in_one_line():
-    assert told_timeout(600, 600.0, 1800) == "time-out of collectives: 600 s (effective; it was 1800 s for the start)"
-    assert "stays 1800 s: it could not be set to 600 s" in told_timeout(600, 1800.0, 1800)
+    assert "is 600 s, read back; it was 1800 s for the start" in told_timeout(600, 600.0, 1800)
+    assert "is 1800 s, read back" in told_timeout(600, 1800.0, 1800)
     assert "is not told by this torch" in told_timeout(600, None, 1800)
 
 
@@ -96,7 +96,7 @@ def test_a_torch_without_the_call_keeps_the_timeout_of_the_start_and_it_is_known
 def test_the_backend_is_that_of_the_device_unless_another_is_asked_for(monkeypatch, port, backend, expected):
     seen = []
     monkeypatch.setattr(dist, "init_process_group", lambda name, **options: seen.append((name, options["device_id"])))
-    monkeypatch.setattr(rendezvous, "_store", lambda launch, timeout: dist.HashStore())
+    monkeypatch.setattr(dist, "TCPStore", lambda *given, **named: dist.HashStore())
     device = torch.device("cuda", 0)
     rendezvous.start_group(Launch(0, 0, 2, 2, "torchrun"), device, DistConfig(backend=backend))
     # A group over gloo belongs to no device: it takes tensors of CPU and GPU.
@@ -105,7 +105,7 @@ def test_the_backend_is_that_of_the_device_unless_another_is_asked_for(monkeypat
 
 def test_a_variable_of_nccl_that_does_nothing_is_told_once_a_machine(monkeypatch, capfd):
     monkeypatch.setattr(dist, "init_process_group", lambda name, **options: None)
-    monkeypatch.setattr(rendezvous, "_store", lambda launch, timeout: dist.HashStore())
+    monkeypatch.setattr(dist, "TCPStore", lambda *given, **named: dist.HashStore())
     monkeypatch.setenv("NCCL_SOKET_IFNAME", "eth0")
     for local_rank, count in ((0, 1), (1, 0)):
         launch = Launch(local_rank, local_rank, 2, 2, "torchrun")
@@ -145,7 +145,7 @@ def test_a_rank_that_starts_later_is_waited_for(worlds, port, late):
 @pytest.mark.world_size(2, backend=None)
 def test_a_rank_that_does_not_come_is_told_after_the_timeout(world):
     environ = {**os.environ, "WORLD_SIZE": "3"}
-    with pytest.raises(LaunchError, match=r"not all of 3 ranks arrived at .* within 1 s") as refused:
+    with pytest.raises(LaunchError, match=r"of 3: the ranks did not meet at .* within 1 s") as refused:
         World.from_env(environ, dist=DistConfig(start_timeout=1))
     assert "\n" not in str(refused.value)
 
@@ -163,41 +163,12 @@ def refused(environ, seconds, **options):
 def test_a_port_that_is_in_use_is_told_at_once():
     with socket.create_server(("", 0)) as other:
         line = refused(environment(0, other.getsockname()[1]), 10)
-    assert ": Address already in use; choose" in line
+    assert "address already in use" in line.lower()
 
 
-def test_an_address_of_another_machine_is_refused_by_rank_zero(port, monkeypatch):
-    def unreachable(address, timeout):
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(socket, "create_connection", unreachable)
-    line = refused(environment(0, port, host="10.255.255.1"), 10)
-    assert "MASTER_ADDR 10.255.255.1 does not lead to the machine of rank 0" in line
-
-
-def test_an_address_from_which_nothing_comes_back_is_given_up_before_the_timeout(port, monkeypatch):
-    monkeypatch.setattr(rendezvous, "_UNREACHABLE", 0.2)
-    line = refused(environment(1, port, host="no-such-host.invalid"), 20, dist=DistConfig(start_timeout=1800))
-    assert f"rank 1 of 2 cannot reach rank 0 at no-such-host.invalid:{port}" in line
-
-
-def test_rank_zero_that_never_listens_is_told_after_the_timeout(port, capsys, monkeypatch):
-    monkeypatch.setattr(rendezvous, "_TELL_AFTER", 0.1)
+def test_rank_zero_that_never_listens_is_told_after_the_timeout(port):
     line = refused(environment(1, port), 20, dist=DistConfig(start_timeout=1.2))
-    assert f"rank 1 of 2 cannot reach rank 0 at 127.0.0.1:{port} (Connection refused" in line
-    assert capsys.readouterr().err.count(f"rank 1 waits for rank 0 at 127.0.0.1:{port}") == 1
-
-
-def meet_a_stranger():
-    """What is said of a port on which something listens that never answers: torch would wait without end."""
-    rendezvous._ANSWER = 0.5
-    other = socket.create_server(("127.0.0.1", 0))
-    return refused(environment(1, other.getsockname()[1]), 20), other.detach()  # open to the end of this process
-
-
-def test_something_else_that_listens_at_the_port_is_told(worlds):
-    line, _ = worlds.run(meet_a_stranger, world_size=1, backend=None, isolation="process")[0]
-    assert "did not answer as a store" in line and "choose another MASTER_PORT" in line
+    assert f"rank 1 of 2: the ranks did not meet at 127.0.0.1:{port}" in line
 
 
 def test_nccl_without_a_gpu_is_refused(port):

@@ -66,10 +66,10 @@ ENVIRONMENTS = {"plain": plain, "accelerate": accelerate, "slurm": slurm}
 DROPPED = {"plain": "LOCAL_RANK", "accelerate": "WORLD_SIZE", "slurm": "SLURM_STEP_NODELIST"}
 FAULTS = {
     "half an environment": r"not set|not LOCAL_RANK",
-    "far MASTER_ADDR": "cannot reach rank 0 at",
-    "busy port": "Address already in use; choose another port",
+    "far MASTER_ADDR": "did not meet at",
+    "busy port": r"(?i)address already in use",
     "3 ranks, batch 64": "cannot be shared by 3 ranks: it must be divisible by their number; 2 or 4 ranks can",
-    "a rank missing": "not all of 2 ranks arrived",
+    "a rank missing": "did not meet at",
 }
 table: list[tuple[str, str, Seen]] = []
 

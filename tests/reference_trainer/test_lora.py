@@ -15,7 +15,7 @@ from trainer_runs import trained as go_on  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 import reference_trainer  # noqa: E402
-from reference_trainer.checkpoint import CheckpointError, export, export_adapter, export_merged, latest  # noqa: E402
+from reference_trainer.checkpoint import CheckpointError, export, latest  # noqa: E402
 from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
 from reference_trainer.checkpoint.weights import MODEL, read  # noqa: E402
 from reference_trainer.cli import export as export_command  # noqa: E402
@@ -254,7 +254,7 @@ def test_merged_weights_go_into_the_model_without_lora_and_compute_the_same(run,
     folder, trainer = run
     out = tmp_path / "merged.safetensors"
     assert export_command([str(folder), str(out), "--lora", "merged", *(["--ema"] if ema else [])]) == 0
-    assert capsys.readouterr().out.endswith(f"{'averaged ' * ema}weights, with LoRA in them, of {latest(folder)}\n")
+    assert capsys.readouterr().out.endswith(f"{'averaged ' * ema}weights (merged) of {latest(folder)}\n")
     plain, x = Transformer(), torch.randn(5, 64)
     plain.load_state_dict(read(out))
     module = trainer.state.objective.module
@@ -270,7 +270,7 @@ def test_merged_weights_go_into_the_model_without_lora_and_compute_the_same(run,
 
 def test_an_adapter_is_a_folder_with_the_names_of_peft(run, tmp_path):
     folder, trainer = run
-    assert export_adapter(folder, tmp_path / "adapter") == latest(folder)
+    assert export(folder, tmp_path / "adapter", lora="adapter") == latest(folder)
     assert sorted(each.name for each in (tmp_path / "adapter").iterdir()) == [
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -287,23 +287,23 @@ def test_what_cannot_be_exported_is_told_and_leaves_nothing(run, tmp_path):
     folder, _ = run
     plain = tmp_path / "plain"
     trained(replace(CONFIG, lora=LoraConfig(), steps=1, ema=EmaConfig()), plain)
-    for write in (export_merged, export_adapter):
+    for form in ("merged", "adapter"):
         with pytest.raises(CheckpointError, match=r"was trained without LoRA \(lora.rank is 0\)"):
-            write(plain, tmp_path / "out")
+            export(plain, tmp_path / "out", lora=form)
         (tmp_path / "there").mkdir(exist_ok=True)
         with pytest.raises(CheckpointError, match="there is there already"):
-            write(folder, tmp_path / "there")
-        export(folder, tmp_path / f"{write.__name__}.safetensors")
+            export(folder, tmp_path / "there", lora=form)
+        export(folder, tmp_path / f"{form}.safetensors")
         with pytest.raises(CheckpointError, match="is no run and no checkpoint"):
-            write(tmp_path / f"{write.__name__}.safetensors", tmp_path / "out")
+            export(tmp_path / f"{form}.safetensors", tmp_path / "out", lora=form)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
-    assert export_merged(latest(folder) / MODEL, tmp_path / "out.safetensors") == latest(folder)
+    assert export(latest(folder) / MODEL, tmp_path / "out.safetensors", lora="merged") == latest(folder)
 
 
 def test_peft_loads_the_adapter_and_computes_the_same(run, tmp_path):
     peft = pytest.importorskip("peft")
     folder, trainer = run
-    export_adapter(folder, tmp_path / "adapter")
+    export(folder, tmp_path / "adapter", lora="adapter")
     loaded = peft.PeftModel.from_pretrained(Rebuild().module, str(tmp_path / "adapter")).eval()
     module, x = trainer.state.objective.module.eval(), torch.randn(50, 64)
     with torch.no_grad():

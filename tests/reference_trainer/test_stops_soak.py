@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 torch = pytest.importorskip("torch")
-from reference_trainer.checkpoint.snapshot import Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.soak, pytest.mark.timeout(3600)]
 

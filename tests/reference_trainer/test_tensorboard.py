@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from reference_trainer.config import Config, ConfigError, DataConfig, LogConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.records import Scalars, log_path, read_log  # noqa: E402
+from reference_trainer.records import log_path, read_log  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -49,7 +50,7 @@ class Writer:
 
     made: ClassVar[list[Writer]] = []
 
-    def __init__(self, folder, purge_step, flush_secs):
+    def __init__(self, folder, purge_step):
         self.folder, self.purge_step, self.values, self.closed = folder, purge_step, {}, False
         self.made.append(self)
 
@@ -92,20 +93,22 @@ def test_rank_zero_alone_writes(world, tmp_path, monkeypatch):
     stand_in = ModuleType("torch.utils.tensorboard")
     stand_in.SummaryWriter = Writer
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
-    monkeypatch.setattr("reference_trainer.metrics.require_tensorboard", lambda: None)
+    package_is(monkeypatch, SimpleNamespace())
     monkeypatch.setattr(Writer, "made", [])
     Trainer(config(tmp_path / "run"), World.current()).run()
     assert len(Writer.made) == (world.rank == 0)
 
 
 def test_a_resumed_run_takes_back_what_came_after_its_checkpoint(tmp_path, installed):
-    Scalars(tmp_path, 300).close()
-    assert installed[0].purge_step == 301
+    first = config(tmp_path / "run")
+    Trainer(first, World()).run()
+    Trainer(dataclasses.replace(first, steps=6), World()).run()
+    assert [each.purge_step for each in installed] == [None, 5]
 
 
 def test_without_the_package_it_is_refused_and_without_the_setting_not_looked_for(tmp_path, monkeypatch):
     package_is(monkeypatch, None)
-    with pytest.raises(ConfigError, match=r"pip install 'validate-ddp\[tensorboard\]', or leave it out"):
+    with pytest.raises(ConfigError, match=r"pip install 'validate-ddp\[tensorboard\]'"):
         Trainer(config(tmp_path / "run"), World()).run()
     Trainer(config(tmp_path / "other", wanted=False), World()).run()
     assert not (tmp_path / "other" / "tensorboard").exists()

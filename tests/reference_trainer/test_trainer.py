@@ -73,7 +73,9 @@ def test_a_run_logs_the_same_means_on_every_rank_at_the_steps_asked_for(world, t
     hashes = {each["sha256"] for records in logs for each in records if each.get("event") == "weights"}
     assert hashes == {fingerprint(read(latest(folder) / MODEL))}
     notes = [each["message"] for each in logs[0] if each.get("event") == "note"]
-    assert notes == ["time-out of collectives: 600 s (effective; it was 1800 s for the start)"]
+    assert notes == [
+        "time-out of collectives is 600 s, read back; it was 1800 s for the start (dist.train_timeout: 600 s)"
+    ]
     config = json.loads((folder / "config.json").read_text())
     assert (config["steps"], config["ema"]["decay"]) == (6, 0.5)
 

@@ -1,11 +1,4 @@
-"""What a section of settings is: fields that are read from texts and checked, by their types. Torch-free.
-
-A text is read as what its field is, never as what it looks like: YAML alone takes `1e-4` for a string, `no` for False
-and `2026-01-01` for a date.
-
-A model and data of one's own ("package.module:Class", "package.module:function") have settings too: the arguments of
-what is named, typed by its signature; `config`, `world` and `seed` are those of the run.
-"""
+"""Settings: fields of dataclasses, read from texts as what the field is, checked by its type; what is made of them."""
 
 from __future__ import annotations
 
@@ -21,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
-from ..core import ConfigError
+from .core import ConfigError
 
 Positive = Annotated[float, "above 0"]
 NotNegative = Annotated[float, "not negative"]
@@ -35,8 +28,6 @@ _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
 }
 _BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-
-Raw = str | None | list[str | None]  # A value as it is written: a text, nothing (YAML's null), or a list of these.
 T = TypeVar("T")
 
 
@@ -63,8 +54,7 @@ class Section:
 
 @functools.cache
 def _hints(kind: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -73,6 +63,11 @@ def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     if origin in (typing.Union, types.UnionType):
         return typing.Union, tuple(each for each in options if each is not type(None))
     return origin, options
+
+
+def is_list(hint: Any) -> bool:
+    """Whether a field of this type takes several values. Local."""
+    return any(typing.get_origin(each) is tuple for each in (hint, *typing.get_args(hint)))
 
 
 def _or(told: Sequence[str]) -> str:
@@ -89,49 +84,40 @@ def _problem(value: Any, hint: Any) -> str:
     if origin is typing.Literal:
         return "" if value in options else f"must be {_or([repr(option) for option in options])}"
     if origin is tuple:
-        kinds = [options[0]] * len(value) if options[-1] is Ellipsis else options
-        problem = next(filter(None, map(_problem, value, kinds)), "")
-        return f"{problem}, each of them" if problem else ""
+        return next(filter(None, (_problem(each, options[0]) for each in value)), "")
     return ""
 
 
-def read_as(value: Raw, kind: Any) -> Any:
-    """``value`` as a ``kind``: one of the types that fields have. ``ValueError`` says what it must be. Local."""
+def read_as(value: Any, kind: Any) -> Any:
+    """A text, or a list of texts, as a type that fields have. ``ValueError`` says what it must be. Local."""
     origin, options = _unpacked(kind)
     if origin is typing.Union:
-        nothing = value is None or (isinstance(value, str) and value.lower() in ("null", "none", "~"))
+        nothing = isinstance(value, str) and value.lower() in ("", "null", "none", "~")
         return None if nothing else read_as(value, options[0])
     if origin is tuple:
-        if value is None:
-            raise ValueError("it must be a list")
         if isinstance(value, str):
             value = [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
         if options[-1] is not Ellipsis and len(value) != len(options):
             raise ValueError(f"it must have {len(options)} values")
-        each = [options[0]] * len(value) if options[-1] is Ellipsis else options
-        return tuple(read_as(part, option) for part, option in zip(value, each, strict=True))
-    found = _scalar_as(value, kind, origin, options) if isinstance(value, str) else None
+        return tuple(read_as(part, options[0]) for part in value)
+    found = _scalar(value, kind, options) if isinstance(value, str) else None
     if found is None:
         told = [str(option) for option in options] if origin is typing.Literal else [_KINDS[kind]]
         raise ValueError(f"it must be {_or(told)}")
     return found
 
 
-def _scalar_as(text: str, kind: Any, origin: Any, options: tuple[Any, ...]) -> Any:
+def _scalar(text: str, kind: Any, options: tuple[Any, ...]) -> Any:
     """A text as the type; None where it is none. Whole numbers may be written as 1e3."""
-    if origin is typing.Literal:
+    if options:
         return next((option for option in options if str(option) == text), None)
-    if kind is bool:
-        return _BOOLS.get(text.lower())
-    if kind is str:
-        return text
-    for read in (kind, float):
-        try:
-            number = read(text)
-        except ValueError:
-            continue
-        return number if kind is float or number == number // 1 < float("inf") else None
-    return None
+    if kind in (bool, str):
+        return _BOOLS.get(text.lower()) if kind is bool else text
+    try:
+        number = int(text) if kind is int and text.lstrip("+-").isdecimal() else float(text)
+    except ValueError:
+        return None
+    return kind(number) if kind is float or number == number // 1 < float("inf") else None
 
 
 def types_of(kind: type, prefix: str = "") -> dict[str, Any]:
@@ -153,8 +139,7 @@ def made(base: T, values: Mapping[str, Any], prefix: str = "") -> T:
         if dataclasses.is_dataclass(value):
             value = made(value, values, f"{name}.")
         elif isinstance(value, dict):
-            own = f"{name}."
-            value = value | {each.removeprefix(own): values[each] for each in values if each.startswith(own)}
+            value = value | {key.removeprefix(f"{name}."): values[key] for key in values if key.startswith(f"{name}.")}
         found[field.name] = values.get(name, value)
     return type(base)(**found)
 
@@ -167,49 +152,46 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def found(name: str, setting: str) -> Callable[..., Any]:
-    """What "package.module:Class" names; the current folder is looked in first, as `python -m` does. Local.
+# A model and data of one's own, "package.module:Class": the arguments of what is named are its settings, typed by its
+# signature; `config`, `world` and `seed` are those of the run.
 
-    ``ConfigError`` where there is none.
-    """
+
+def _found(name: str, setting: str) -> Callable[..., Any]:
+    """What is named; the current folder is looked in first, as `python -m` does."""
     module, _, attribute = name.partition(":")
-    if not (module and attribute):
-        raise ConfigError(f"{setting} is {name!r}; it must be package.module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        value: Any = import_module(module)
-        for part in attribute.split("."):
-            value = getattr(value, part)
+        value = getattr(import_module(module), attribute)
     except ImportError as error:
         raise ConfigError(f"{setting} is {name}: {error}") from error
     except AttributeError:
         raise ConfigError(f"{setting} is {name}: module {module} has no {attribute}") from None
-    if not callable(value):
-        raise ConfigError(f"{setting} is {name}, which cannot be called; name a class, or a function that makes one")
+    require(callable(value), f"{setting} is {name}, which is no class and no function")
     return typing.cast("Callable[..., Any]", value)
 
 
 def own_types(name: str, setting: str, section: str) -> dict[str, Any]:
     """The types of the arguments of what is named, by dotted names; a text where nothing is annotated. Local."""
-    made = found(name, setting)
+    made = _found(name, setting)
     hints, types = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made), {}
     for each in inspect.signature(made).parameters.values():
-        named = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-        if named and each.name not in ("config", "world", "seed"):
-            guess = type(each.default) if type(each.default) in (bool, int, float, str) else str
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and each.name not in RUN:
+            guess = type(each.default) if type(each.default) in _KINDS else str
             types[f"{section}.{each.name}"] = hints.get(each.name, guess)
     return types
 
 
-def call(name: str, setting: str, given: Mapping[str, Any], run: Mapping[str, Any]) -> Any:
+RUN = ("config", "world", "seed")
+
+
+def call(name: str, setting: str, section: str, given: Mapping[str, Any], run: Mapping[str, Any]) -> Any:
     """Makes what is named, from its settings and from the run. ``ConfigError`` names an argument that is missing."""
-    made = found(name, setting)
+    made = _found(name, setting)
     wanted = inspect.signature(made).parameters
     values = {each: run[each] for each in wanted if each in run} | dict(given)
-    needed = [each for each in wanted.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    missing = [each.name for each in needed if each.default is each.empty and each.name not in values]
-    if missing:
-        option = f"--{'own' if setting == 'objective' else 'own-data'}.{missing[0].replace('_', '-')}"
-        raise ConfigError(f"{setting} {name} needs {', '.join(missing)}; give {option}")
+    for each in wanted.values():
+        needed = each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        option = f"--{section}.{each.name}".replace("_", "-")
+        require(not needed or each.name in values, f"{setting} {name} needs {each.name}; give {option}")
     return made(**values)
