@@ -84,6 +84,8 @@ class Forkserver:
             if message[0] == "broken":
                 self.broken = _explained(message[1])
                 raise ForkserverError(self.broken)
+            if message[0] == "lost":
+                raise ForkserverError(message[1])
             if message[0] == "store":
                 self.port = message[1]
             elif message[0] == "spawned":
