@@ -147,10 +147,11 @@ def of_python() -> list[Setting]:
         (tempfile, "tempdir"), (logging.root, "level"), (logging.root.manager, "disable"),
         (multiprocessing.context._default_context, "_actual_context"),  # type: ignore[attr-defined]
     ]  # fmt: skip
+    digits = [(sys.get_int_max_str_digits, sys.set_int_max_str_digits)] if sys.version_info >= (3, 10, 7) else []
     return [
+        *digits,
         (sys.getrecursionlimit, sys.setrecursionlimit),
         (sys.getswitchinterval, sys.setswitchinterval),
-        (sys.get_int_max_str_digits, sys.set_int_max_str_digits),
         (socket.getdefaulttimeout, socket.setdefaulttimeout),
         (threading.stack_size, threading.stack_size),
         (sys.gettrace, sys.settrace),
