@@ -172,9 +172,9 @@ def of_python() -> list[Setting]:
 def of_torch() -> list[Setting]:
     """Of torch, and numpy's random numbers."""
     torch: Any = importlib.import_module("torch")
-    printing = torch._tensor_str.PRINT_OPTS
+    printing, devices = torch._tensor_str.PRINT_OPTS, importlib.import_module("torch.utils._device")
     return [
-        (lambda: torch.utils._device.CURRENT_DEVICE, torch.set_default_device),
+        (lambda: devices.CURRENT_DEVICE, torch.set_default_device),
         (torch.get_rng_state, torch.set_rng_state),
         (torch.get_default_dtype, torch.set_default_dtype),
         (torch.is_grad_enabled, torch.set_grad_enabled),
