@@ -129,9 +129,10 @@ def test_a_mesh_and_its_groups_are_those_of_the_test(world, turn):
     dist.all_reduce(total, group=mesh["tp"].get_group())
     assert total.item() == (1 if world.rank < 2 else 5)
     assert world.device == torch.device("cpu")
-    flat = torch.ones(1)
-    dist.all_reduce(flat, group=mesh[("dp", "tp")]._flatten().get_group())
-    assert flat.item() == 4
+    if hasattr(mesh, "_flatten"):  # not in torch 2.4
+        flat = torch.ones(1)
+        dist.all_reduce(flat, group=mesh[("dp", "tp")]._flatten().get_group())
+        assert flat.item() == 4
 
 
 class Numbers(Dataset):

@@ -340,7 +340,7 @@ def test_fails(world):
 
 
 @pytest.mark.slow
-def test_works_with_xdist_failed_first_and_exitfirst(suite):
+def test_works_with_xdist_last_failed_failed_first_and_exitfirst(suite):
     source = """
 @pytest.mark.world_size(2)
 @pytest.mark.parametrize("i", range(12))
@@ -354,6 +354,7 @@ def test_many(world, i):
     )
     result = suite("", "--ff", "-x")
     result.assert_outcomes(failed=1)  # the one that had failed comes first, and is the last
+    suite("", "--lf").assert_outcomes(failed=1, deselected=11)
 
 
 @pytest.mark.slow

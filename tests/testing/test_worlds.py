@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import decimal
 import gc
+import importlib
+import locale
 import logging
+import multiprocessing
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -158,6 +164,21 @@ def disturb():
     socket.setdefaulttimeout(1)
     os.umask(0o777)
     gc.disable()
+    gc.set_threshold(1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    sys.settrace(lambda *_: None)
+    sys.excepthook = print
+    sys.meta_path.clear()
+    decimal.getcontext().prec = 3
+    locale.setlocale(locale.LC_ALL, "C")
+    tempfile.tempdir = "/nowhere"
+    multiprocessing.set_start_method("spawn", force=True)
+    logging.getLogger().addHandler(logging.NullHandler())
+    torch.set_printoptions(precision=1)
+    torch.set_float32_matmul_precision("medium")
     sys.stdout = None
     return os.getpid()
 
@@ -180,7 +201,15 @@ def look():
         "timer": signal.getitimer(signal.ITIMER_REAL),
         "limits": (sys.getrecursionlimit(), socket.getdefaulttimeout()),
         "umask": (umask := os.umask(0), os.umask(umask)),
-        "gc": gc.isenabled(),
+        "gc": (gc.isenabled(), gc.get_threshold()),
+        "mask": signal.pthread_sigmask(signal.SIG_BLOCK, []),
+        "quit": str(signal.getsignal(signal.SIGQUIT)),
+        "kernel": (resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)),
+        "hooks": (sys.gettrace(), sys.excepthook is sys.__excepthook__, len(sys.meta_path)),
+        "library": (decimal.getcontext().prec, locale.setlocale(locale.LC_ALL), tempfile.tempdir),
+        "start": multiprocessing.get_start_method(allow_none=True),
+        "handlers": len(logging.root.handlers),
+        "printed": (str(torch.tensor(1 / 3)), torch.get_float32_matmul_precision()),
         "stdout": sys.stdout is not None and sys.stdout.fileno(),
     }, os.getpid()
 
@@ -194,6 +223,38 @@ def test_each_job_finds_the_same_state(two):
     assert two.run(draw) == random_numbers
     assert random_numbers[0] == random_numbers[1]
     assert before[0][0]["folder"] == os.getcwd()
+
+
+SETS = """
+import os, sys, torch
+
+if "RANK" in os.environ:
+    torch.set_default_dtype(torch.float64)
+    sys.setrecursionlimit(3000)
+
+def found():
+    return str(torch.get_default_dtype()), sys.getrecursionlimit()
+"""
+
+
+def test_what_a_module_sets_when_it_is_imported_all_of_its_functions_find(two, tmp_path, monkeypatch):
+    (tmp_path / "sets_when_imported.py").write_text(SETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = two.run(look)
+    found = importlib.import_module("sets_when_imported").found
+    assert [two.run(found) for _ in range(2)] == [[("torch.float64", 3000)] * 2] * 2
+    assert two.run(look) == before, "another module"
+
+
+def replace_a_function():
+    torch.distributed.all_reduce = print
+    return os.getpid()
+
+
+def test_a_rank_whose_torch_a_test_has_changed_is_replaced(two):
+    pids = two.run(replace_a_function)
+    assert two.run(total, 1) == [2, 2]
+    assert not {pid for _, _, pid in two.run(identity, 0)} & set(pids)
 
 
 def leave_a_thread():

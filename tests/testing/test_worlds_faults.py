@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -183,6 +184,41 @@ def test_a_forkserver_that_is_killed_between_jobs_costs_none_and_is_told(pool, t
     assert [two.run(total, 1) for _ in range(4)] == [[2, 2]] * 4
     assert pool.lost == ["the forkserver has died (exit code -9)"]
     pool.lost.clear()
+
+
+def test_a_store_that_is_killed_between_jobs_costs_none_and_is_told(pool, two):
+    two.run(total, 1)
+    pool.lost.clear()  # it is other tests' too
+    server = pool.server.process
+    ranks = {pid for world in pool.server.pids.values() for pid in world.values()}
+    children = {int(pid) for pid in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()}
+    (store,) = children - ranks
+    os.kill(store, signal.SIGKILL)
+    server.wait()
+    assert [two.run(total, 1) for _ in range(2)] == [[2, 2]] * 2
+    assert pool.lost == ["the process with the store of the process groups was killed"]
+    pool.lost.clear()
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise LookupError
+
+
+def raise_without_words():
+    raise Wordless
+
+
+def raise_at_length():
+    raise ValueError("x" * 3_000_000)
+
+
+def test_exceptions_without_words_or_with_too_many_are_told(two):
+    with pytest.raises(WorldError, match=r"ranks 0-1 raised Wordless: its text cannot be made \(LookupError\)"):
+        two.run(raise_without_words)
+    with pytest.raises(WorldError, match="bytes more") as caught:
+        two.run(raise_at_length)
+    assert len(str(caught.value)) < 200_000
 
 
 def print_much(lines, world):

@@ -18,7 +18,7 @@ Processes
       forkserver    has imported torch, never ran an operator; forks and reaps.    forkserver.py
         store       one `TCPStore` for all, on loopback: no rank takes it down.    forkserver.py
         ranks       forked in worlds; each leads a process group of its own,       rank.py, group.py, state.py,
-                    so that what a test has started ends with it                   stacks.py
+                    so that what a test has started ends with it                   held.py, stacks.py
 
 Channels (transport.py: pickled frames over Unix socket pairs, made by the parent, sent to the forkserver by `spawn`)
     parent - forkserver    spawn, kill, close / store (ready), spawned, died

@@ -8,7 +8,8 @@ Whatever ends the parent, its channel closes, and this process ends the ranks wi
 the sub-reaper of that (``validate_ddp.descendants``), so that no session and no environment hides a daemon.
 
 The parent's messages: ("spawn", world, rank, size) with the rank's six descriptors, ("kill", world), ("close", grace).
-Ours: ("broken", text), ("store", port) when ready, ("spawned", world, rank, pid), ("died", pid, exit code).
+Ours: ("broken", text), ("store", port) when ready, ("spawned", world, rank, pid), ("died", pid, exit code), and
+("lost", text) before it ends by itself.
 """
 
 from __future__ import annotations
@@ -223,8 +224,11 @@ class Server:
         """Takes leave of what ranks had started that has outlived them, while no rank lies unburied before it."""
         while not self.ended:
             info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if info is None or info.si_pid == self.store or info.si_pid in self.alive:
+            if info is None or info.si_pid in self.alive:
                 return
+            if info.si_pid == self.store:  # no rank can meet another any more: the parent starts a forkserver anew
+                self.parent.send(("lost", "the process with the store of the process groups was killed"))
+                raise Closed
             os.waitpid(info.si_pid, 0)
 
     def bury(self, pid: int) -> None:

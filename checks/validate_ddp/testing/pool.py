@@ -13,7 +13,7 @@ from typing import Any
 
 from .outcome import GROUP, ISOLATIONS, PROCESS, Job, Reply, WorldError
 from .payload import Payload
-from .server import START_LIMIT, Forkserver, ForkserverError
+from .server import START_LIMIT, Forkserver, ForkserverError, ForkserverLost
 from .state import ModuleHome, ParentContext
 from .transport import wait_readable
 from .worlds import WorldProcesses
@@ -74,9 +74,8 @@ class Pool:
         check(size, isolation)
         serial = next(self.serials)
         found = self.context.now(self.modules)
-        self.replace_dead_server()
         try:
-            world = self.acquire(size, backend or "", isolation)
+            world = self.idle_world(size, backend or "", isolation)
             changed = b"" if world.context == found else found
             world.context = found
             job = Job(serial, title, payload, changed, backend, isolation, capture, is_test)
@@ -88,15 +87,14 @@ class Pool:
             self.discard()
             raise
 
-    def replace_dead_server(self) -> None:
-        """Another forkserver, where it was killed while no job ran: the next one is not to blame."""
-        if self.server is None or not self.server.port:
-            return
+    def idle_world(self, size: int, backend: str, isolation: str) -> WorldProcesses:
+        """An idle world; of another forkserver where one was killed while no job ran: the next one is not to blame."""
         try:
-            self.server.listen_now()
-        except ForkserverError as error:
+            return self.acquire(size, backend, isolation)
+        except ForkserverLost as error:
             self.discard()
             self.lost.append(str(error))
+            return self.acquire(size, backend, isolation)
 
     def after(self, world: WorldProcesses, isolation: str) -> None:
         """Forgets a world that is not used again; its successor is forked while the caller looks at the answer."""

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 from unittest import SkipTest
 
-from .capture import Files, Stream, empty, flush, text_file
+from . import held
+from .capture import HEAD, TAIL, Files, Stream, empty, flush, shortened, text_file
 from .group import Group
 from .outcome import SHARED, Failure, Idle, Job, Reply, Warned
 from .stacks import answer_probes, dump_into, place_of
@@ -134,7 +135,8 @@ class Rank:
         value, failure = b"", None
         try:
             self.baseline.name_job(job.serial, job.title if job.is_test else "")
-            self.coverage.start()
+            if self.coverage.start():
+                self.baseline.keep()
             with warnings.catch_warnings(record=True) as caught:
                 self.baseline.apply_filters()
                 lacking = self.group.lacks(job)
@@ -201,6 +203,10 @@ def pickled_result(result: object) -> bytes:
         raise TypeError(f"the result (a {kind}) cannot travel to the parent: {error}; return plain data") from None
 
 
+LINE = 1_000
+"""Characters of an exception's first line that a headline shows."""
+
+
 def plain_failure(error: BaseException, text: str = "", rendered: bytes | None = None) -> Failure:
     """An exception as an answer, with its traceback from the user's function on."""
     if not text:
@@ -209,8 +215,13 @@ def plain_failure(error: BaseException, text: str = "", rendered: bytes | None =
             frames = frames.tb_next
         text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
     name = type(error).__name__
-    said = str(error).strip().splitlines()
-    summary = f"raised {name}" + (f": {said[0]}" if said else "")
+    try:
+        said = str(error).strip().splitlines()
+    except Exception as failed:  # noqa: BLE001 - classes of users may fail in any way
+        said = [f"its text cannot be made ({type(failed).__name__})"]
+    summary = f"raised {name}" + (f": {said[0][:LINE]}" if said else "")
+    if len(text) > HEAD + TAIL:
+        text, rendered = shortened(text), None
     return Failure("exception", summary, text, rendered, travelling(error), place_of(error))
 
 
@@ -235,11 +246,11 @@ class Coverage:
     def __init__(self) -> None:
         self.running: Any = None
 
-    def start(self) -> None:
-        """Starts, once."""
+    def start(self) -> bool:
+        """Starts, once; whether it has now."""
         settings = os.environ.pop("VALIDATE_DDP_COVERAGE", "")
         if not settings or self.running is not None:
-            return
+            return False
         import json
 
         import coverage  # type: ignore[import-not-found, unused-ignore]
@@ -250,6 +261,7 @@ class Coverage:
         if self.running is None:
             self.running = coverage.Coverage(data_suffix=True, **options)
             self.running.start()
+        return True
 
     def save(self) -> None:
         """Writes the data beside the parent's."""
@@ -268,6 +280,8 @@ def call_function(steps: pickle.Unpickler, world: RankWorld, sections: list[tupl
         spawn._fixup_main_from_path(main)  # type: ignore[attr-defined]
         _main_is_here.append(main)
     function, args, kwargs = steps.load()
+    if getattr(function, "__module__", None) in sys.modules:
+        held.imported(function.__module__)
     if "world" not in kwargs and takes_world(function):
         kwargs["world"] = world
     return function(*args, **kwargs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import inspect
 import marshal
 import os
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import SkipTest, TestCase, TestResult, TestSuite
 
-from . import capture, rank_fixtures
+from . import capture, held, rank_fixtures
 from .outcome import Failure
 from .rank import RankWorld, current_world, plain_failure
 from .state import finder
@@ -90,7 +89,7 @@ def keep_rewritten(folder: str) -> None:
 def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[str, str]]) -> None:
     """The step of a marked test: module, path to the function, attributes of its instance, then the arguments."""
     module_name, path, level, drawn, debugged, arguments = steps.load()
-    owner: Any = importlib.import_module(module_name)
+    owner: Any = held.imported(module_name)
     for name in path[:-1]:
         owner = getattr(owner, name)
     state = steps.load()

@@ -23,6 +23,10 @@ class ForkserverError(RuntimeError):
     """The forkserver could not start, or has died."""
 
 
+class ForkserverLost(ForkserverError):
+    """It ran, and has ended: another one can be started."""
+
+
 class Forkserver:
     """A running forkserver. Starting returns at once; ``wait_until_ready`` waits for its import of torch."""
 
@@ -68,22 +72,20 @@ class Forkserver:
                 raise ForkserverError(f"the forkserver did not start within {START_LIMIT:.0f} s")
             self.listen()
 
-    def listen_now(self) -> None:
-        """Takes in what the forkserver has said by now; raises ``ForkserverError`` if it has died."""
-        while wait_readable([self.channel], 0):
-            self.listen()
-
     def listen(self) -> None:
         """Takes in what the forkserver has said; call it when its channel is readable."""
         try:
             self.channel.pump()
         except Closed:
-            raise ForkserverError(f"the forkserver has died (exit code {self.process.poll()})") from None
+            lost = ForkserverLost if self.port else ForkserverError
+            raise lost(f"the forkserver has died (exit code {self.process.poll()})") from None
         while self.channel.has_message():
             message = self.channel.pop()
             if message[0] == "broken":
                 self.broken = _explained(message[1])
                 raise ForkserverError(self.broken)
+            if message[0] == "lost":
+                raise ForkserverLost(message[1])
             if message[0] == "store":
                 self.port = message[1]
             elif message[0] == "spawned":
@@ -108,7 +110,7 @@ class Forkserver:
             try:
                 self.channel.send(("spawn", world, rank, size), descriptors)
             except Closed:
-                raise ForkserverError("the forkserver has died") from None
+                raise ForkserverLost("the forkserver has died") from None
             finally:
                 job_end.close()
                 probe_end.close()

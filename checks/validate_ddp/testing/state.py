@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import logging
 import os
 import pickle
 import random
-import signal
-import socket
 import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from . import held
 
 _LEFT_OUT = ("PYTEST_CURRENT_TEST", "COLUMNS", "LINES")
 
@@ -116,15 +114,14 @@ class Baseline:
         torch.set_num_threads(1)
         random.seed(0)
         torch.default_generator.manual_seed(0)
-        self.torch_rng = torch.get_rng_state()
-        self.python_rng = random.getstate()
-        self.signals = {number: signal.getsignal(number) for number in _SIGNALS}
         self.threads = threading.active_count()
-        self.root_level = logging.root.level
-        os.umask(umask := os.umask(0))
-        self.umask = umask
-        self.limits = [(put, get()) for get, put in _LIMITS]
         sys.meta_path.insert(0, finder)
+        held.begin()
+        self.keep()
+
+    def keep(self) -> None:
+        """Takes what is set now for what tests find."""
+        self.values = held.values()
 
     def take_over(self, pickled: bytes) -> None:
         """Takes the parent's context; empty where it has not changed."""
@@ -169,47 +166,12 @@ class Baseline:
         """Puts back what tests change. Returns why this process should not be used again, else an empty string."""
         torch = self.torch
         self._restore_environment()
-        random.setstate(self.python_rng)
-        torch.set_rng_state(self.torch_rng)
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(0)
-        torch.set_default_dtype(torch.float32)
-        torch.set_default_device(None)
-        torch.set_grad_enabled(True)
-        if torch.get_num_threads() != 1:
-            torch.set_num_threads(1)
-        if torch.are_deterministic_algorithms_enabled():
-            torch.use_deterministic_algorithms(False)
-        if torch.is_anomaly_enabled():
-            torch.autograd.set_detect_anomaly(False)
         if torch.is_autocast_enabled() or torch.is_inference_mode_enabled():
             return "it was left in autocast or inference mode"
-        for number, handler in self.signals.items():
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        os.umask(self.umask)
-        for put, value in self.limits:
-            put(value)
-        logging.disable(logging.NOTSET)
-        logging.root.setLevel(self.root_level)
-        gc.enable()
+        left = held.replaced() or held.put_back(self.values)
+        if left:
+            return left
         if threading.active_count() > self.threads:
             names = [thread.name for thread in threading.enumerate()][self.threads :]
             return f"threads were left running: {', '.join(names)}"
         return ""
-
-
-_LIMITS: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
-    (sys.getrecursionlimit, sys.setrecursionlimit),
-    (sys.getswitchinterval, sys.setswitchinterval),
-    (socket.getdefaulttimeout, socket.setdefaulttimeout),
-    (threading.stack_size, threading.stack_size),
-]
-"""Of the interpreter, one for all that runs in it."""
-
-_SIGNALS = [
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCHLD", "SIGPIPE")
-    if hasattr(signal, name)
-]
