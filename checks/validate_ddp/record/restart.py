@@ -148,8 +148,10 @@ def firsts(runs: Runs) -> list[tuple[int, Moment, Moment]]:
 
 def learned_alike(runs: Runs, rank: int, step: int) -> bool:
     """Whether both have had the same losses up to a step: random numbers may be others without a defect."""
-    pairs = list(zip(*runs.of(rank), strict=False))[: step - runs.base]
-    return all(mine.event.losses == theirs.event.losses for mine, theirs in pairs)
+    pairs = list(zip(*runs.of(rank), strict=False))[: step - runs.base]  # before the first step more may be thrown away
+    return all(
+        list(mine.event.losses) == list(theirs.event.losses)[-len(mine.event.losses) :] for mine, theirs in pairs
+    )
 
 
 def repeats(runs: Runs) -> str:
