@@ -82,10 +82,11 @@ def compared(runs: Runs) -> protocol.Restart:
 
 
 def _loop(runs: Runs) -> protocol.Frame | None:
-    """The line at which the restarted run takes its batches."""
-    for _, batch in runs.resumed.each(protocol.Batch):
-        return batch.site.own if batch.site.frames else None
-    return None
+    """The line at which the restarted run takes the last batch before its first step."""
+    rank = runs.resumed.ranks[0]
+    until = runs.resumed.of(rank, protocol.Moment)[0].time
+    sites = [each.site for each in runs.resumed.of(rank, protocol.Batch) if each.time < until]
+    return sites[-1].own if sites and sites[-1].frames else None
 
 
 def _nothing(runs: Runs, first: Moment) -> Seen:

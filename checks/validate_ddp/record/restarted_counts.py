@@ -103,9 +103,14 @@ def _unlike(one: list[protocol.Kept], two: list[protocol.Kept]) -> dict[str, tup
             for name, number, shown in zip(theirs.names, theirs.numbers, theirs.shown, strict=True)
         }
         for name, number, shown in zip(mine.names, mine.numbers, mine.shown, strict=True):
-            if name in held and held[name][0] != number:
+            if name in held and held[name][0] != number and not (_setting(shown) or _setting(held[name][1])):
                 found.setdefault(name, (shown, held[name][1]))
     return found
+
+
+def _setting(shown: str) -> bool:
+    """Whether it is a text, a flag or nothing: what a command line says, which is another one after a restart."""
+    return shown[:1] in ("'", '"') or shown in ("True", "False", "None")
 
 
 def _counts(one: str, two: str) -> bool:

@@ -124,6 +124,8 @@ def _as_sets(runs: Runs) -> Seen:
     if again > padding:
         text = f"{again} of the {sum(before.values())} samples of the epoch before the restart are learned from again"
         yield Wrong(ERROR, rank, step, text)
+    elif missed > padding and runs.whole.plan.get("max_steps"):
+        yield Unclear("the samples of an epoch that --max-steps cuts short, whose order is another")
     elif missed > padding and _is_over(runs):
         yield Wrong(ERROR, rank, step, f"{missed} of {len(whole)} samples of the epoch are skipped")
     elif after:
