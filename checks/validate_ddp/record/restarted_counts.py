@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, WARNING
-from validate_ddp.record.restart import Runs, Seen, Wrong, firsts, learned_alike, moments
+from validate_ddp.record.restart import Runs, Seen, Wrong, draws, firsts, learned_alike, moments
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
@@ -45,7 +45,8 @@ def _loss(runs: Runs) -> Iterator[Wrong]:
     """Where all that is known of a step is as it was, and its loss is another, while the run that was ended had it."""
     for rank, mine, theirs in firsts(runs):
         again = moments(runs.stopped, rank)[runs.base].event.losses
-        alike = mine.fed and mine.fed == theirs.fed and mine.held("random") == theirs.held("random")
+        drawn = {name: state for name, state in mine.held("random").items() if draws(runs, rank, name)}
+        alike = mine.fed and mine.fed == theirs.fed and drawn.items() <= theirs.held("random").items()
         one, two = mine.event.losses[-1:], theirs.event.losses[-1:]
         if alike and one and two and again == mine.event.losses and abs(one[0] - two[0]) > _NEAR * abs(one[0]):
             text = f"the loss of step {runs.base + 1} is {two[0]:.6g}, where the whole run has {one[0]:.6g}, from the "
