@@ -30,6 +30,7 @@ from validate_ddp.rehearse.plan import Plan
 _ALIKE, _OTHER = 1000, 5000
 """Seeds of what a script does not seed: in the first two runs, and in the third."""
 _ENDED_WELL = ("finished", "stopped")
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _NAMED = re.compile(r"'([^']+)'")
 """Paths in what Python says of a file."""
 _HASHES = ("PYTHONHASHSEED", "0")
@@ -260,7 +261,8 @@ def _failed(runs: Runs) -> protocol.Restart:
     place, saved = runs.place()
     place = event.own or place
     size = "" if runs.same_size else f" on {ranks} ranks"
-    told = f"the restart{size} fails: rank {rank}: {event.kind}: {event.message}".split("\n")[0]
+    message = _COLOURS.sub("", event.message.split("\n")[0])
+    told = f"the restart{size} fails: rank {rank}: {event.kind}: {message}"
     found = protocol.Difference(
         kind=FAILS, severity="error", rank=rank, step=runs.at + 1, text=told[:300], place=place,
         also=saved if saved != place else None, note="saved here",
