@@ -1,14 +1,16 @@
-"""Our trainer with an objective that keeps an averaged teacher; after the word ``tells``, in the checkpoints."""
+"""Our trainer with an averaged teacher and a count of steps, which are in no checkpoint but with the word ``tells``."""
 
 from __future__ import annotations
 
 import copy
 import sys
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from reference_trainer import Config, Objective, Trainer, World
 from reference_trainer.config import CheckpointConfig
@@ -59,4 +61,11 @@ if __name__ == "__main__":
     torch.manual_seed(config.seed)  # the same teacher on all ranks
     with World.from_env(dist=config.dist) as world, Watch(world):
         data = Data(train=Waves(72), validation=Waves(12), test=Waves(12))
-        Trainer(config, world, objective=Regression(), data=data).run()
+        trainer, taken = Trainer(config, world, objective=Regression(), data=data), count()
+
+        def warm_up(optimizer: Optimizer, *_: object) -> None:
+            step = trainer.state.step if "tells" in sys.argv else next(taken)
+            optimizer.param_groups[0]["lr"] = 1e-4 * (step + 1)
+
+        trainer.state.optimizer.register_step_pre_hook(warm_up)
+        trainer.run()

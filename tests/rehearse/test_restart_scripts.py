@@ -77,8 +77,8 @@ def test_the_trainer_goes_on_from_where_it_was(tmp_path: Path, monkeypatch: pyte
     assert not any(each.code.startswith("DDP9") for each in run.findings)
 
 
-@pytest.mark.parametrize(("words", "codes"), [([], {"DDP906"}), (["tells"], set())])
-def test_what_an_objective_keeps_to_itself_is_lost(
+@pytest.mark.parametrize(("words", "codes"), [([], {"DDP902", "DDP906"}), (["tells"], set())])
+def test_what_a_user_of_the_trainer_keeps_aside_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], codes: set[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
