@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +18,13 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.held import guard
 from validate_ddp.rehearse.outcome import judge
 from validate_ddp.rehearse.page import as_html
+from validate_ddp.rehearse.plan import Plan
 from validate_ddp.rehearse.report_json import as_json
 from validate_ddp.rehearse.restart import Check, Restarting
 from validate_ddp.report import Options
 
 STEPS, AT, EPOCH = 6, 2, 3
+PLAN = Plan(script=("train.py",))
 Step = dict[str, Any]
 Change = Callable[[Step, int, int], None]
 """Of a rank's step, by number in the whole run and rank."""
@@ -86,6 +90,14 @@ def rate(step: Step, number: int, rank: int) -> None:
     step["rates"] = [0.1]
 
 
+def loss(step: Step, number: int, rank: int) -> None:
+    step["losses"] = [9.0 + number]
+
+
+def rank_zeros(step: Step, number: int, rank: int) -> None:
+    step["samples"], step["batches"] = None, [1000 * (number // EPOCH) + (number % EPOCH) * 4]
+
+
 def average(step: Step, number: int, rank: int) -> None:
     step["digests"] |= {"averages": [7], "averages_before": [7]}
 
@@ -95,6 +107,8 @@ def average(step: Step, number: int, rank: int) -> None:
     [
         (None, "", "went on on 2 ranks for 4 steps: as the whole run"),
         (again, "samples", "step 3 learns from what step 1 of the whole run did: the epoch begins again"),
+        (rank_zeros, "samples", "rank 1: step 3 learns from what rank 0 learns from in it too"),
+        (loss, "counters", "the loss of step 3 is 11, where the whole run has 0.333333, from the same samples"),
         (rate, "rates", "step 3 has the learning rate 0.1, where the whole run has 0.0333333: that of its first step"),
         (aspect("state", [9]), "state", "the optimizer's state of `a: m` is not what it was"),
         (aspect("random", [9]), "", "as the whole run"),  # nobody draws
@@ -114,6 +128,16 @@ def test_what_a_restart_loses_is_told_by_its_kind(record: Any, change: Change | 
     assert len(codes) == bool(kind) and ("held" in {judged.words[f"DDP90{n}"] for n in (1, 2, 3, 4, 6)}) is (
         event.looked != ["weights"] or not kind
     )
+
+
+def test_a_backward_that_every_run_throws_away_before_its_first_step_is_no_count(record: Any) -> None:
+    def settled(step: Step, number: int, rank: int) -> None:
+        if step["count"] == 0:
+            step["losses"] = [7.0, *step["losses"]]
+
+    runs = [steps(record, *span, settled) for span in ((0, STEPS), (0, AT + 1), (AT, STEPS))]
+    event = compared(Runs(*(Run(each.told(finished=True)) for each in runs), AT))
+    assert [each.kind for each in event.differences] == [] and "counters" in event.looked
 
 
 def test_two_runs_that_differ_are_not_compared(record: Any) -> None:
@@ -165,14 +189,21 @@ def test_how_a_restart_is_asked_for(tmp_path: Any, monkeypatch: pytest.MonkeyPat
 def test_without_landlock_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "version", lambda: 0)
     with pytest.raises(UsageError, match=r"--restart-at: .*kept from your files.*Linux 5\.13"):
-        Check(Restarting(2))
+        Check(PLAN, Restarting(2))
 
 
-def test_what_the_kernel_has_denied_is_no_loss_of_the_scripts(record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernel_has_denied_is_no_loss_of_the_scripts(
+    record: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(guard, "version", lambda: 1)
-    for message, told in (("[Errno 13] Permission denied: 'model.bin'", "PermissionError.*model.bin"), ("a key", "")):
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in path)  # where root may do all
+    (tmp_path / "locked").mkdir()
+    denied = f"[Errno 13] Permission denied: '{tmp_path}/{{}}model.bin'"
+    for message, told in (
+        (denied.format(""), "PermissionError.*model.bin"), (denied.format("locked/"), ""), ("a key", ""),
+    ):  # fmt: skip
         run = record(1)
         run.add(0, "exception", kind="PermissionError", message=message, traceback="", stack=[])
         run.add(0, "finish", outcome="failed", seconds=1.0)
-        with Check(Restarting(2)) as check, pytest.raises(UsageError, match=told) if told else nullcontext():
+        with Check(PLAN, Restarting(2)) as check, pytest.raises(UsageError, match=told) if told else nullcontext():
             check._refused(Run(run.told()))

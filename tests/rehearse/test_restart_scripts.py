@@ -9,6 +9,8 @@ import pytest
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.held import guard
 from validate_ddp.testing import rehearse
 
+from ci.bench import rehearsals
+
 pytestmark = [
     pytest.mark.runtime, pytest.mark.slow, pytest.mark.skipif(not guard.version(), reason="needs Landlock"),
 ]  # fmt: skip
@@ -73,3 +75,35 @@ def test_the_trainer_goes_on_from_where_it_was(tmp_path: Path, monkeypatch: pyte
     run = rehearse("-m reference_trainer", args=words, restart_at=4, restart_nproc=3, static=False)
     assert "went on on 3 ranks" in str(run) and "as the whole run" in str(run), str(run)
     assert not any(each.code.startswith("DDP9") for each in run.findings)
+
+
+@pytest.mark.parametrize(("words", "codes"), [([], {"DDP902", "DDP906"}), (["tells"], set())])
+def test_what_a_user_of_the_trainer_keeps_aside_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], codes: set[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = rehearse(SCRIPT.with_name("restart_trainer.py"), args=words, restart_at=4, static=False)
+    assert {each.code for each in run.findings if each.code.startswith("DDP9")} == codes, str(run)
+
+
+PAIRS = {
+    "restart_of_a_term_that_grows": "", "restart_without_the_moments": "", "restart_of_sharded_weights_only": "",
+    "restart_on_more_ranks_without_their_random_states": "", "restart_on_more_ranks_without_their_loaders": "",
+    "restart_without_skipped_batches": "accelerate", "restart_of_the_loader_of_rank_zero": "torchdata",
+    "restart_of_an_average_in_a_lightning_callback": "lightning",
+    "restart_of_transformers_with_the_model_only": "transformers",
+}  # fmt: skip
+"""One of each kind, and the package without which it is left out."""
+
+
+@pytest.mark.parametrize("half", ["buggy", "fixed"])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_pair_of_each_kind_is_told_apart(tmp_path: Path, pair: str, half: str) -> None:
+    if PAIRS[pair]:
+        pytest.importorskip(PAIRS[pair])
+    script = rehearsals.FIXTURES / "observed" / pair / f"{half}.py"
+    line = next(row for row in script.read_text().splitlines() if row.startswith("# rehearse: "))
+    report, _, _ = rehearsals.rehearse(script, tmp_path, *line.removeprefix("# rehearse: ").split())
+    assert report["facts"]["restart"]["compared"], report["facts"]["restart"]
+    found = {(each["code"], each["line"]) for each in report["findings"] if each["severity"] != "info"}
+    assert found == rehearsals.expected(script), report["findings"]

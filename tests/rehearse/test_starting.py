@@ -60,6 +60,8 @@ def test_a_task_of_slurm_has_its_numbers_and_none_of_torchrun(tmp_path: Path) ->
         ("try:\n    import no_such_package\nexcept ImportError:\n    pass", None),
         ("def later():\n    import no_such_package", None),
         ("import sys\nsys.path.append('x')\nimport no_such_package", None),
+        ("import numpy\nroot = numpy.find_root(__file__)\nimport no_such_package", None),
+        ("import os\nos.getcwd()\nimport no_such_package", "no_such_package"),
         ("import wandb", None),
         ("import beside\nimport json", None),
     ],

@@ -7,6 +7,7 @@ What a step makes (parameters, states, averages, what is saved) is compared late
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from validate_ddp.record.run import NOWHERE, Run, Site
@@ -148,8 +149,20 @@ def firsts(runs: Runs) -> list[tuple[int, Moment, Moment]]:
 
 def learned_alike(runs: Runs, rank: int, step: int) -> bool:
     """Whether both have had the same losses up to a step: random numbers may be others without a defect."""
-    pairs = list(zip(*runs.of(rank), strict=False))[: step - runs.base]
-    return all(mine.event.losses == theirs.event.losses for mine, theirs in pairs)
+    pairs = list(zip(*runs.of(rank), strict=False))[: step - runs.base]  # before the first step more may be thrown away
+    return all(
+        list(mine.event.losses) == list(theirs.event.losses)[-len(mine.event.losses) :] for mine, theirs in pairs
+    )
+
+
+def draws(runs: Runs, rank: int, generator: str) -> bool:
+    """Whether numbers are drawn from it between steps that no iteration of a loader lies between."""
+    every = moments(runs.whole, rank)
+    return any(
+        one.held("random").get(generator) != two.held("random").get(generator)
+        for one, two in pairwise(every)
+        if list(one.event.turns) == list(two.event.turns)
+    )
 
 
 def repeats(runs: Runs) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from validate_ddp.findings import ERROR, INFO, WARNING
 from validate_ddp.record.restart import (
     AVERAGES,
@@ -19,6 +17,7 @@ from validate_ddp.record.restart import (
     Unclear,
     Wrong,
     aligned,
+    draws,
     firsts,
     learned_alike,
     loads,
@@ -82,10 +81,11 @@ def compared(runs: Runs) -> protocol.Restart:
 
 
 def _loop(runs: Runs) -> protocol.Frame | None:
-    """The line at which the restarted run takes its batches."""
-    for _, batch in runs.resumed.each(protocol.Batch):
-        return batch.site.own if batch.site.frames else None
-    return None
+    """The line at which the restarted run takes the last batch before its first step."""
+    rank = runs.resumed.ranks[0]
+    until = runs.resumed.of(rank, protocol.Moment)[0].time
+    sites = [each.site for each in runs.resumed.of(rank, protocol.Batch) if each.time < until]
+    return sites[-1].own if sites and sites[-1].frames else None
 
 
 def _nothing(runs: Runs, first: Moment) -> Seen:
@@ -209,7 +209,7 @@ def _random(runs: Runs) -> Seen:
             continue  # what was set was looked at; a loader's own draws may have come since
         for rank, mine, theirs in firsts(runs):
             one, two = mine.held("random").get(generator), theirs.held("random").get(generator)
-            if one is None or not _draws(runs, rank, generator):
+            if one is None or not draws(runs, rank, generator):
                 continue
             if one == two:
                 yield None
@@ -222,16 +222,6 @@ def _random(runs: Runs) -> Seen:
                 f"rank {rank}: the random state of {generator}, {why}, is not what it was{again}",
             )  # fmt: skip
             break
-
-
-def _draws(runs: Runs, rank: int, generator: str) -> bool:
-    """Whether numbers are drawn from it between steps that no iteration of a loader lies between."""
-    every = moments(runs.whole, rank)
-    return any(
-        one.held("random").get(generator) != two.held("random").get(generator)
-        for one, two in pairwise(every)
-        if list(one.event.turns) == list(two.event.turns)
-    )
 
 
 def _of_another_rank(runs: Runs) -> Seen:

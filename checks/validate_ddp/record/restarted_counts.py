@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validate_ddp.findings import ERROR, WARNING
-from validate_ddp.record.restart import Runs, Seen, Wrong, firsts, learned_alike, moments
+from validate_ddp.record.restart import Runs, Seen, Wrong, draws, firsts, learned_alike, moments
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 _ENDED = "finished"
+_NEAR = 1e-5
+"""To what the loss of a step is the same, relatively."""
 
 
 def counters(runs: Runs, clean: bool) -> Seen:
@@ -19,7 +21,7 @@ def counters(runs: Runs, clean: bool) -> Seen:
         return
     for rank, mine, theirs in firsts(runs):
         one, two = len(mine.event.losses), len(theirs.event.losses)
-        if one != two and one and two:
+        if one and two and one not in (two, two - _thrown_away(runs.whole, rank)):
             text = f"rank {rank}: step {runs.base + 1} is made of {two} backwards, where the whole run's is of {one}"
             yield Wrong(ERROR, rank, runs.base + 1, text + ": the count of micro-batches begins again")
             return
@@ -29,8 +31,28 @@ def counters(runs: Runs, clean: bool) -> Seen:
             )
             yield Wrong(WARNING, rank, runs.base + 1, text)
             return
-    wrong = next(_saved(runs, clean), None) or next(_length(runs), None)
+    wrong = next(_saved(runs, clean), None) or next(_length(runs), None) or (next(_loss(runs), None) if clean else None)
     yield wrong  # or that all is well
+
+
+def _thrown_away(run: Run, rank: int) -> int:
+    """Backwards that a run makes before its first step beyond those of a step, as to have DDP's buckets settled."""
+    every = moments(run, rank)[:2]
+    return max(0, len(every[0].event.losses) - len(every[-1].event.losses))
+
+
+def _loss(runs: Runs) -> Iterator[Wrong]:
+    """Where all that is known of a step is as it was, and its loss is another, while the run that was ended had it."""
+    for rank, mine, theirs in firsts(runs):
+        again = moments(runs.stopped, rank)[runs.base].event.losses
+        drawn = {name: state for name, state in mine.held("random").items() if draws(runs, rank, name)}
+        alike = mine.fed and mine.fed == theirs.fed and drawn.items() <= theirs.held("random").items()
+        one, two = mine.event.losses[-1:], theirs.event.losses[-1:]
+        if alike and one and two and again == mine.event.losses and abs(one[0] - two[0]) > _NEAR * abs(one[0]):
+            text = f"the loss of step {runs.base + 1} is {two[0]:.6g}, where the whole run has {one[0]:.6g}, from the "
+            text += "same samples, weights and random state: something else that it hangs on is not restored"
+            yield Wrong(WARNING, rank, runs.base + 1, f"rank {rank}: {text}")
+            return
 
 
 def _length(runs: Runs) -> Iterator[Wrong]:
@@ -82,9 +104,14 @@ def _unlike(one: list[protocol.Kept], two: list[protocol.Kept]) -> dict[str, tup
             for name, number, shown in zip(theirs.names, theirs.numbers, theirs.shown, strict=True)
         }
         for name, number, shown in zip(mine.names, mine.numbers, mine.shown, strict=True):
-            if name in held and held[name][0] != number:
+            if name in held and held[name][0] != number and not (_setting(shown) or _setting(held[name][1])):
                 found.setdefault(name, (shown, held[name][1]))
     return found
+
+
+def _setting(shown: str) -> bool:
+    """Whether it is a text, a flag or nothing: what a command line says, which is another one after a restart."""
+    return shown[:1] in ("'", '"') or shown in ("True", "False", "None")
 
 
 def _counts(one: str, two: str) -> bool:

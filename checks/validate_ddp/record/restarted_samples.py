@@ -32,11 +32,26 @@ def samples(runs: Runs) -> Seen:
             yield Wrong(ERROR, rank, runs.base + other + 1, text + _cause(every, runs.base + other, found))
         elif resumed[other].event.samples == every[runs.base + other].event.samples and resumed[other].event.samples:
             yield Unclear(f"what is in the samples of rank {rank}, which differs although they are the same")
+        elif (twin := _twin(runs, rank, other)) is not None:
+            text = f"rank {rank}: step {runs.base + other + 1} learns from what rank {twin} learns from in it too"
+            yield Wrong(ERROR, rank, runs.base + other + 1, text)
         elif other == 0:
             yield from _as_sets(runs)
         else:
             yield Unclear(f"the samples of rank {rank} from step {runs.base + other + 1} on, whose order is another")
         return
+
+
+def _twin(runs: Runs, rank: int, other: int) -> int | None:
+    """A rank that has the same batches in a step of the restarted run, and others in the whole one."""
+    mine = [every[other].fed for every in runs.of(rank)]
+    for each in runs.resumed.ranks:
+        pair = runs.of(each)
+        if each != rank and other < min(map(len, pair)):
+            whole, resumed = (every[other].fed for every in pair)
+            if resumed and resumed == mine[1] and whole != mine[0]:
+                return each
+    return None
 
 
 def _alike(mine: Moment, theirs: Moment) -> bool:
@@ -87,6 +102,9 @@ def _as_sets(runs: Runs) -> Seen:
     for rank in runs.whole.ranks:
         every = moments(runs.whole, rank)
         turn = _turn(every[runs.base]) if runs.base < len(every) else None
+        if turn is None:
+            yield Unclear("samples: no loader was seen")
+            return
         parts = [(before, _of_turn(every[: runs.base], turn)), (rest, _of_turn(every[runs.base :], turn))]
         if not _added(parts):
             yield Unclear("samples: their numbers in the data set are not known")
@@ -106,6 +124,8 @@ def _as_sets(runs: Runs) -> Seen:
     if again > padding:
         text = f"{again} of the {sum(before.values())} samples of the epoch before the restart are learned from again"
         yield Wrong(ERROR, rank, step, text)
+    elif missed > padding and runs.whole.plan.get("max_steps"):
+        yield Unclear("the samples of an epoch that --max-steps cuts short, whose order is another")
     elif missed > padding and _is_over(runs):
         yield Wrong(ERROR, rank, step, f"{missed} of {len(whole)} samples of the epoch are skipped")
     elif after:

@@ -58,7 +58,11 @@ def missing(file: str, plan: Plan) -> Missing | None:
 
 
 def _imported(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
+    """As far as no package is called, which may have said where modules are found (rootutils)."""
     for node in body:
+        value = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AnnAssign) else None
+        if isinstance(value, ast.Call) and ast.unparse(value.func).partition(".")[0] not in sys.stdlib_module_names:
+            return
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

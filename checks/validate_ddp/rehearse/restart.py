@@ -9,7 +9,8 @@ import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 from validate_ddp.console import UsageError
 from validate_ddp.record.restart import FAILS, Runs, moments, repeats, saved_after, written
@@ -22,12 +23,18 @@ from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import View
+from validate_ddp.rehearse.parent.warm import forked
 from validate_ddp.rehearse.partition import DENIED, OFFLINE, QUIET, Silent
 from validate_ddp.rehearse.plan import Plan
 
 _ALIKE, _OTHER = 1000, 5000
 """Seeds of what a script does not seed: in the first two runs, and in the third."""
 _ENDED_WELL = ("finished", "stopped")
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_NAMED = re.compile(r"'([^']+)'")
+"""Paths in what Python says of a file."""
+_HASHES = ("PYTHONHASHSEED", "0")
+"""Sets have the same order in each run."""
 _TEMPORARY = "tmp"
 """In the folder of the check: what the runs have for temporary files."""
 _UNHELD = (
@@ -49,36 +56,50 @@ class Restarting(NamedTuple):
     nproc: int | None = None
 
 
-class _Kept(Keeper):
-    """Keeps the ranks of a run of the check."""
+class _Kept:
+    """Keeps the ranks of a run of the check, in what keeps any. check: its folder."""
 
-    def __init__(self, check: str, orders: dict[str, object]) -> None:
-        super().__init__()
-        self.check, self.orders = check, json.dumps(orders)
+    def __init__(self, keeper: Keeper, check: str, orders: dict[str, object]) -> None:
+        self.keeper, self.check, self.orders = keeper, check, json.dumps(orders)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.keeper, name)
+
+    def __enter__(self) -> Keeper:
+        return cast("Keeper", self)
+
+    def __exit__(self, *error: object) -> None:
+        self.keeper.__exit__(*error)
 
     def start(self, words: list[str], environment: dict[str, str], screen: int | None) -> int:
         """As of any run; with the orders, and a hash of texts that is the same in each run."""
-        rank = environment.get("RANK", "0")
         own = {RESTART: self.orders, "TMPDIR": os.path.join(self.check, _TEMPORARY), **dict(QUIET)}
-        return super().start(words, {"PYTHONHASHSEED": rank, **dict([OFFLINE]), **environment, **own}, screen)
+        return self.keeper.start(words, {**dict([_HASHES, OFFLINE]), **environment, **own}, screen)
 
     def poll(self) -> dict[int, int]:
         """As of any run; all ranks are ended where one of them says why the check cannot go on."""
         if os.path.exists(os.path.join(self.check, WHY)):
-            self.ask(patiently=False)
-        return super().poll()
+            self.keeper.ask(patiently=False)
+        return self.keeper.poll()
 
 
 class Check:
     """A context: the folder of the check. Local. Raises UsageError where the kernel would not keep the runs in it."""
 
-    def __init__(self, asked: Restarting) -> None:
+    def __init__(self, plan: Plan, asked: Restarting) -> None:
         if not guard.version():
             raise UsageError(_UNHELD)
-        self.asked = asked
+        self.plan, self.asked = plan, asked
         self.keeper = Keeper()
         self.folder = self.keeper.folder
         self._empty()
+
+    @cached_property
+    def start(self) -> Callable[[], Keeper]:
+        """Makes what keeps ranks; torch is imported once for the three runs, where ranks can be forked."""
+        hashes = () if _HASHES[0] in os.environ else (_HASHES,)
+        plan = replace(self.plan, environment=(*hashes, *QUIET, *self.plan.environment))
+        return forked(plan, self.keeper, silent=False)
 
     def _empty(self) -> None:
         """The folder for temporary files has the same name in all runs; the second one finds nothing in it."""
@@ -96,7 +117,7 @@ class Check:
         """Makes the keeper of a run that writes into ``files``."""
         where = os.path.join(self.folder, files)
         orders = {"folder": self.folder, "files": where, "seed": seed, "stop": stop, "whole": whole}
-        return lambda: _Kept(self.folder, orders)
+        return lambda: cast("Keeper", _Kept(self.start(), self.folder, orders))
 
     @property
     def first(self) -> Callable[[], Keeper]:
@@ -130,7 +151,8 @@ class Check:
         if why:
             return _not(why)
         view.note("restart: on from what was saved")
-        words = tuple(word.replace("{last}", _last(stopped, at)) for word in self.asked.arguments)
+        last = _last(stopped, at, os.path.join(self.folder, "b"))
+        words = tuple(word.replace("{last}", last) for word in self.asked.arguments)
         again = replace(
             plan, arguments=(*plan.arguments, *words), nproc_per_node=self.asked.nproc or plan.nproc_per_node
         )
@@ -147,6 +169,13 @@ class Check:
         self._refused(run)
         return run
 
+    def _is_held(self, message: str) -> bool:
+        """Whether it is by the check that something was denied: not where the message names paths with which this
+        process, that nothing holds, could do no more, or which the run may write."""
+        named = [path for path in _NAMED.findall(message) if "/" in path or os.path.exists(path)]
+        inside = os.path.join(self.folder, "")
+        return not named or any(not path.startswith(inside) and _may(path) for path in named)
+
     def _refused(self, run: Run) -> None:
         """Raises UsageError where a run has been kept from something: by itself, or by the kernel."""
         path, why = os.path.join(self.folder, WHY), ""
@@ -154,15 +183,27 @@ class Check:
             with open(path, encoding="utf-8") as file:
                 why = file.readline().strip()
         elif run.outcome == "failed":
-            denied = (event for _, event in run.each(protocol.UncaughtException) if DENIED.search(event.message))
+            raised = (event for _, event in run.each(protocol.UncaughtException))
+            denied = (each for each in raised if DENIED.search(each.message) and self._is_held(each.message))
             why = next((f"{each.kind}: {each.message}{_at(each.own)}".replace("\n", " ") for each in denied), "")
         if why:
             raise UsageError(f"--restart-at: {why}: {_HELD}")
 
 
+def _may(path: str) -> bool:
+    """Whether what is there may be read, and be written or replaced; of what is not there, whether it may be made."""
+    there = os.path.exists(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    if there and not os.access(path, os.R_OK):
+        return False
+    return (there and os.access(path, os.W_OK)) or os.access(folder, os.W_OK | os.X_OK)
+
+
 def run_restarted(plan: Plan, log: Log, view: View, read: list[object] | None, asked: Restarting) -> None:
     """The whole run, and the two others; the event ``restart`` is the log's last. Local."""
-    with Check(asked) as check:
+    with Check(plan, asked) as check:
         if supervise(plan, log, view, read, check.first) != "interrupted":
             check.check(plan, log, view)
 
@@ -175,12 +216,22 @@ def _not(why: str) -> protocol.Restart:
     return protocol.Restart(compared=False, why=why)
 
 
-def _last(run: Run, at: int) -> str:
-    """The newest path saved: of a checkpoint in several files, its folder."""
+def _last(run: Run, at: int, folder: str) -> str:
+    """The newest path saved: of a checkpoint in several files, its folder. folder: where the run has written."""
     kept = [event.path for _, event in run.each(protocol.Kept) if event.path and event.after <= at]
     renamed = {event.source: event.path for _, event in run.each(protocol.Renamed)}
     path = kept[-1] if kept else ""
+    if os.path.basename(path).startswith("<"):  # into memory, as Lightning does before it writes
+        files = [os.path.join(each, name) for each, _, names in os.walk(folder) for name in names]
+        files = [each for each in files if _is_archive(each)]
+        return max(files, key=os.path.getmtime).removeprefix(folder) if files else ""
     return renamed.get(path, path)
+
+
+def _is_archive(path: str) -> bool:
+    """Whether it begins as what torch.save writes."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
 
 
 def _of(runs: Runs) -> protocol.Restart:
@@ -210,7 +261,8 @@ def _failed(runs: Runs) -> protocol.Restart:
     place, saved = runs.place()
     place = event.own or place
     size = "" if runs.same_size else f" on {ranks} ranks"
-    told = f"the restart{size} fails: rank {rank}: {event.kind}: {event.message}".split("\n")[0]
+    message = _COLOURS.sub("", event.message.split("\n")[0])
+    told = f"the restart{size} fails: rank {rank}: {event.kind}: {message}"
     found = protocol.Difference(
         kind=FAILS, severity="error", rank=rank, step=runs.at + 1, text=told[:300], place=place,
         also=saved if saved != place else None, note="saved here",

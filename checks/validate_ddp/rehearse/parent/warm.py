@@ -48,6 +48,8 @@ class Warm:
         self.runs = 0
         self.answers = b""
         self.codes: dict[int, int] = {}
+        self.before = len(environment.command(plan, None)) - len(plan.arguments)
+        """Words of a command line before the script's arguments."""
         path = os.path.join(keeper.folder, "warm")
         given = json.dumps({"socket": path, "modules": _MODULES + more})
         own = {"VALIDATE_DDP_WARM": given, "TMPDIR": keeper.folder}  # the last module makes a folder in it
@@ -109,10 +111,17 @@ class Forked(Keeper):
         self.pids: list[int] = []
 
     def start(self, words: list[str], environment: dict[str, str], screen: int | None) -> int:
-        """Forks a process that goes on to the script. ``words`` are those of all."""
-        self.warm.line.sendall(json.dumps(environment).encode() + b"\n")
+        """Forks a process that goes on to the script; of ``words`` with the script's arguments."""
+        told = json.dumps({"environment": environment, "arguments": words[self.warm.before :]})
+        data = told.encode() + b"\n"
+        sent = socket.send_fds(self.warm.line, [data], [] if screen is None else [screen])
+        self.warm.line.sendall(data[sent:])
         self.pids.append(int(self.warm.answer()[1]))
         return self.pids[-1]
+
+    def ask(self, patiently: bool) -> None:
+        """Has the processes of this run end, and does not wait. Raises OSError where nobody hears it any more."""
+        self.warm.line.sendall(b"\n")
 
     def poll(self) -> dict[int, int]:
         """The exit codes of processes that have ended, negative for a signal."""
@@ -123,7 +132,7 @@ class Forked(Keeper):
     def close(self, patiently: bool = False) -> None:
         """Ends the processes of this run."""
         deadline = time.monotonic() + 5
-        self.warm.line.sendall(b"\n")
+        self.ask(patiently)
         while any(pid not in self.codes for pid in self.pids) and time.monotonic() < deadline:
             select.select([self.warm.line], [], [], 0.1)
             self.poll()

@@ -10,7 +10,8 @@ from types import CodeType, FrameType
 from .protocol import Event, Frame, NewSite, Site
 
 _DEPTH = 8
-"""Frames of a site, innermost first; loops of epochs and the function that calls them are within reach."""
+"""Frames of a site, innermost first; loops of epochs and the function that calls them are within reach. Where all are a
+library's, the script's line that called it is the last of them."""
 SCRIPT, LIBRARY, HIDDEN = 0, 1, 2
 
 
@@ -44,9 +45,12 @@ class Sites:
         """The frames to show, innermost first, and the function of torch that the innermost of them called."""
         found: list[FrameType] = []
         via = ""
-        while frame is not None and len(found) < _DEPTH:
+        own = False
+        while frame is not None and (len(found) < _DEPTH or not own):
             code = frame.f_code
-            if self.kind(code.co_filename) != HIDDEN:
+            kind = self.kind(code.co_filename)
+            own = own or kind == SCRIPT
+            if kind == SCRIPT or (kind == LIBRARY and len(found) < _DEPTH):
                 found.append(frame)
             elif not found and not code.co_filename.startswith(self.hidden[1]) and code.co_name not in _PLUMBING:
                 via = code.co_name

@@ -12,9 +12,14 @@ import os
 import select
 import signal
 import socket
+import sys
 from importlib import import_module
 
 from .patching import remember
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 VARIABLE = "VALIDATE_DDP_WARM"
 """Where the command listens, and the modules to import."""
@@ -23,8 +28,9 @@ _PAUSE = 0.02
 
 
 def serve() -> None:
-    """Returns in the forked processes alone. A line of the command is an environment, or nothing to end all of them;
-    ours are ``pid N`` and ``ended N CODE``. At the command's end this process ends too."""
+    """Returns in the forked processes alone. A line of the command is an environment with the script's arguments, and
+    with it may come a descriptor for what the process prints; or nothing to end all of them. Ours are ``pid N`` and
+    ``ended N CODE``. At the command's end this process ends too."""
     given = json.loads(os.environ.pop(VARIABLE))
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.connect(given["socket"])
@@ -35,13 +41,15 @@ def serve() -> None:
     gc.freeze()
     line.sendall(b"ready\n")
     data = b""
+    screens: list[int] = []
     alive: set[int] = set()
     while True:
         if select.select([line], [], [], _PAUSE if alive else None)[0]:
-            more = line.recv(1 << 16)
+            more, came, _, _ = socket.recv_fds(line, 1 << 16, 1)
             if not more:
                 break
             data += more
+            screens += came
         while b"\n" in data:
             text, _, data = data.partition(b"\n")
             if not text:
@@ -50,8 +58,10 @@ def serve() -> None:
             pid = os.fork()
             if not pid:
                 line.close()
-                _become(json.loads(text))
+                _become(json.loads(text), screens)
                 return
+            while screens:
+                os.close(screens.pop())
             alive.add(pid)
             line.sendall(f"pid {pid}\n".encode())
         for pid in list(alive):
@@ -63,10 +73,15 @@ def serve() -> None:
     os._exit(0)
 
 
-def _become(environment: dict[str, str]) -> None:
+def _become(told: dict[str, Any], screens: list[int]) -> None:
     os.setsid()
+    for screen in screens:
+        for standard in (1, 2):
+            os.dup2(screen, standard)
+        os.close(screen)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update(told["environment"])
+    sys.argv[1:] = told["arguments"]
 
 
 def _kill(alive: set[int]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..callers import takes_by_hand
+from ..hook import when_complete
 from ..patching import Args, Kwargs, Numbering, Original, around, guarded, patch
 
 if TYPE_CHECKING:
@@ -36,16 +37,16 @@ def install(session: Session) -> None:
     """Local. Events ``loader``, ``sampler``, ``set_epoch``, ``split``, ``iteration``, ``batch`` and ``iterated``."""
     data = session.torch.utils.data
     observer = session.loaders = Loaders(session)
-    around(
-        data.DataLoader, "__init__", session.fault, lambda args, kwargs: args[0],
-        lambda loader, result: observer.made(loader),
-    )  # fmt: skip
+    observer.follow(data.DataLoader)
+    when_complete(
+        "torchdata.stateful_dataloader.stateful_dataloader",  # which has methods of its own in place of these
+        lambda module: guarded(session.fault, "loaders", observer.follow, module.StatefulDataLoader),
+    )
     around(
         data.distributed.DistributedSampler, "__init__", session.fault, lambda args, kwargs: args[0],
         lambda sampler, result: observer.sampler(sampler),
     )  # fmt: skip
     around(data.distributed.DistributedSampler, "set_epoch", session.fault, observer.set_epoch)
-    around(data.DataLoader, "__iter__", session.fault, observer.beginning, observer.began)
     iterator = data.dataloader._BaseDataLoaderIter
     around(iterator, "_next_index", session.fault, lambda args, kwargs: args[0], observer.drawn)
     patch(iterator, "__next__", observer.next_batch)
@@ -65,8 +66,13 @@ class Loaders:
         self.by_hand: dict[tuple[CodeType, int], bool] = {}
         """By the line that asks for a batch."""
         self.watching: list[Callable[[int, int, list[int] | None, object], None]] = []
-        """Called with each batch: its loader, turn and indices before it."""
+        """Called with each batch: its loader, turn and indices (of a subset, in what it is part of) before it."""
         self.limit = session.options.get("max_steps") or 0
+
+    def follow(self, kind: type[DataLoader]) -> None:
+        """From now on all loaders of a class."""
+        around(kind, "__init__", self.session.fault, lambda args, kwargs: args[0], lambda loader, _: self.made(loader))
+        around(kind, "__iter__", self.session.fault, self.beginning, self.began)
 
     def made(self, loader: DataLoader) -> None:
         sampler = loader.sampler
@@ -200,8 +206,11 @@ class Loaders:
         if state[1] < _ROWS_OF_ITERATIONS and state[2] < _ROWS_OF_BATCHES:
             told.rows = self.rows(batch)
         dataset = iterator._dataset
-        if indices and isinstance(dataset, self.torch.utils.data.Subset) and state[1] < _ROWS_OF_ITERATIONS:
-            told.whole = [int(dataset.indices[each]) for each in indices]
+        if indices and isinstance(dataset, self.torch.utils.data.Subset):
+            if state[1] < _ROWS_OF_ITERATIONS or self.watching:
+                indices = [int(dataset.indices[each]) for each in indices]
+            if state[1] < _ROWS_OF_ITERATIONS:
+                told.whole = indices
         self.session.emit(told)
         state[2] += 1
         for watch in self.watching:

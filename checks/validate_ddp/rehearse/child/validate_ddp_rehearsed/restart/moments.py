@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import protocol
 from ..partition.models import plain
-from ..patching import Handed, Original, guarded, one_number, patch
+from ..patching import Args, Handed, Kwargs, Original, guarded, one_number, patch
 from .averages import Averages
 from .digests import of_bytes, of_tensor, tensors
 from .saved import watch_saves
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..session import Session
     from .begin import Orders
 
+_HOOK = -1
+"""The number of ours; those of torch count from zero."""
 _AHEAD = 256
 """Batches that may be fetched and passed over before one is trained on."""
 
@@ -65,7 +67,7 @@ class Moments:
         patch(self.torch.nn.Module, "__call__", self._called)
         patch(self.torch.amp.GradScaler, "scale", self._scaled)
         module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the name
-        module.register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: self.before(optimizer))
+        module.register_optimizer_step_pre_hook(self._come_last)
         self.averages.install()
         watch_saves(session, lambda: self.done)
 
@@ -137,6 +139,30 @@ class Moments:
             return result
 
         return scaled
+
+    def _come_last(self, optimizer: Handed, args: Args, kwargs: Kwargs) -> None:
+        """The optimizer's own hooks, which are called after this one, may set its rates."""
+        hooks = optimizer._optimizer_step_pre_hooks
+        hooks.pop(_HOOK, None)
+        hooks[_HOOK] = self.stepping
+
+    def stepping(self, optimizer: Handed, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
+        """A step begins. One that is given its forward and backward, as by Lightning, is told when these are done."""
+        closure: Handed = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            self.before(optimizer)
+            return None
+        waiting = [optimizer]
+
+        def evaluated() -> object:
+            loss = closure()
+            if waiting:
+                self.before(waiting.pop())
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": evaluated}
+        return (args[0], evaluated, *args[2:]), kwargs
 
     def before(self, optimizer: Handed) -> None:
         """An optimizer is about to step. Does not return where the run is to end here."""
