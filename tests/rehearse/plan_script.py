@@ -1,4 +1,4 @@
-"""Trains a megabyte or more: ``plan_script.py ddp|sharded``; with MEASURED, tells there what a real rank moves and holds."""
+"""Trains 25 MB: ``plan_script.py ddp|sharded``; in the folder MEASURED it tells what a real rank moves and holds."""
 
 import ctypes
 import gc
@@ -52,11 +52,11 @@ def train(kind, layers, width):
 def moved():
     """What the flight recorder has seen, by kind."""
     found = {}
-    for entry in pickle.loads(torch._C._distributed_c10d._dump_fr_trace())["entries"]:
+    for entry in pickle.loads(torch._C._distributed_c10d._dump_fr_trace())["entries"]:  # noqa: S301 - of this process
         kind = entry["profiling_name"].partition(":")[2]
         sizes = [
-            sum(math.prod(shape) * BYTES[name] for shape, name in zip(entry[f"{side}_sizes"], entry[f"{side}_dtypes"]))
-            for side in ("input", "output")
+            sum(math.prod(shape) * BYTES[name] for shape, name in zip(*entry_of, strict=True))
+            for entry_of in [(entry[f"{side}_sizes"], entry[f"{side}_dtypes"]) for side in ("input", "output")]
         ]
         if max(sizes) and kind != "barrier":
             found[kind] = found.get(kind, 0) + max(sizes)
@@ -65,7 +65,7 @@ def moved():
 
 dist.init_process_group("gloo")
 if "MEASURED" in os.environ:
-    train(sys.argv[1], 1, 8)  # what is loaded and kept once
+    train(sys.argv[1], 6, 1024)  # what is loaded, and what gloo keeps
     before, first = held(), moved()
 kept = train(sys.argv[1], 6, 1024)
 if "MEASURED" in os.environ:

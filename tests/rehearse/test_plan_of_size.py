@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from validate_ddp.console import UsageError
 from validate_ddp.rehearse.at_size import in_words
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.simulated import files
 from validate_ddp.rehearse.links import Links, least_seconds, shares
 from validate_ddp.rehearse.options import read
 from validate_ddp.rehearse.page.sizes import as_html, bars
+from validate_ddp.rehearse.simulated import hide
 from validate_ddp.rehearse.sizes import as_table
 
 from tests.rehearse.conftest import Recorded
@@ -95,6 +97,26 @@ def test_several_sizes_have_a_column_and_a_bar_each(record: type[Recorded]) -> N
 
 def test_bars_of_nothing_are_not_drawn() -> None:
     assert bars("x", ["8"], [{}], str) == "" and bars("x", ["8"], [{"a": 0.0}], str) == ""
+
+
+def test_what_a_rank_has_made_is_taken_away_and_put_back_beside_what_the_next_has_made(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    (theirs / "saves").mkdir(parents=True)
+    ours.mkdir()
+    (theirs / "saves" / "first.pt").write_text("of rank 0")
+    (theirs / "saves" / "log").write_text("of rank 0")
+    made = [[str(theirs / "saves"), 3], [str(theirs / "saves" / "first.pt"), 3], [str(theirs / "gone"), 1]]
+    (ours / files.MADE).write_text("".join(json.dumps(row) + "\n" for row in made))
+    hidden = hide(str(ours))
+    assert [(path, met) for _, path, met in hidden] == [(str(theirs / "saves"), 3)] and not any(theirs.iterdir())
+    assert [tuple(row) for row in json.loads((ours / files.HIDDEN).read_text())] == hidden
+    (theirs / "saves").mkdir()
+    (theirs / "saves" / "log").write_text("of rank 1")
+    for place, path, _ in hidden * 2:
+        files.put_back(place, path)
+    assert {each.name: each.read_text() for each in (theirs / "saves").iterdir()} == {
+        "first.pt": "of rank 0", "log": "of rank 1",
+    }  # fmt: skip
 
 
 SCRIPT = Path(__file__).with_name("plan_script.py")

@@ -182,8 +182,11 @@ def rows(told: AtSize) -> list[tuple[str, object]]:
     if told["rates"] is not None and len(set(told["rates"])) > 1:
         first, most, last = told["rates"]
         found.append(("learning rate", f"{first:g}, {most:g} at step {told['peak']}, {last:g} at the end"))
+    moved: dict[str, list[str]] = {}
     for each in told["traffic"]:
-        found.append((f"{each['op']} a step, on {_among(told, each)}", f"{each['calls']}, {each['bytes']:,} bytes"))
+        text = f"{each['calls']} on {each['ranks']:,} ranks, {each['bytes']:,} bytes"
+        moved.setdefault(f"{each['op']} a step, {where(each)}", []).append(text)
+    found += [(name, "; ".join(texts)) for name, texts in moved.items()]
     if told["seconds"] is not None:
         found.append(("time of a step's calls, at least", in_time(told["seconds"])))
     if told["memory"] is not None:
@@ -197,11 +200,9 @@ def rows(told: AtSize) -> list[tuple[str, object]]:
     ]
 
 
-def _among(told: AtSize, each: Traffic) -> str:
-    if each["ranks"] == told["world_size"]:
-        return "all ranks"
-    where = "of one node" if each["nodes"] == 1 else f"on {each['nodes']:,} nodes"
-    return f"{each['ranks']:,} ranks {where}"
+def where(each: Traffic) -> str:
+    """Over which links a group's calls go."""
+    return "within a node" if each["nodes"] == 1 else "across nodes"
 
 
 def _some(ranks: list[int]) -> str:

@@ -64,7 +64,7 @@ def simulate(plan: Plan, log: Log, view: View, read: list[object] | None) -> str
         told = json.dumps({"folder": folder, "ranks": plan.ranks})
         keep = forked(plan, keeper, silent=False)
         for at, rank in enumerate(plan.ranks):
-            hidden = _hide(folder)
+            hidden = hide(folder)
             view.note(f"rank {rank} as if of {plan.world_size}")
             own = Log(None)
             one = replace(plan, ranks=(rank,), environment=(*plan.environment, (_VARIABLE, told)))
@@ -88,7 +88,7 @@ def simulate(plan: Plan, log: Log, view: View, read: list[object] | None) -> str
     return outcome
 
 
-def _hide(folder: str) -> list[tuple[str, str, int]]:
+def hide(folder: str) -> list[tuple[str, str, int]]:
     """Takes away what the ranks before have made: the next one begins as they did, and finds it where it has met them.
     Gives what was taken as (where it lies, path, how many calls of groups its maker had made)."""
     made: dict[str, int] = {}

@@ -45,7 +45,7 @@ def _table(judged: Sequence[Judged]) -> str:
 def _moved(told: at_size.AtSize | None) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in told["traffic"] if told is not None else ():
-        name = f"{each['op']} {'within a node' if each['nodes'] == 1 else 'across nodes'}"
+        name = f"{each['op']} {at_size.where(each)}"
         found[name] = found.get(name, 0.0) + each["bytes"]
     return found
 

@@ -32,8 +32,8 @@ class Moved(Event):
 
 class Memory(Event):
     """Bytes of the tensors that a rank holds when an optimizer has stepped, each storage once, of shards the local
-    part. buckets: of wrappers' reducers, where gradients do not lie in them. activations: the most so far that autograd
-    has kept for a backward besides parameters; None where it was not counted."""
+    part. buckets: of wrappers' reducers, where gradients do not lie in them. activations: the most that autograd has
+    kept for a backward of this step besides parameters; None where it was not counted."""
 
     optimizer: Count
     parameters: Count

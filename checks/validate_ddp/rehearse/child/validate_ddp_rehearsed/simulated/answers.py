@@ -185,11 +185,13 @@ class Answers:
         if getattr(wrapper, "_comm_hooks", None):
             return
 
+        group, weakly = wrapper.process_group, weakref.ref(wrapper)  # the hook keeps nothing that keeps it
+
         def own(state: object, bucket: GradBucket) -> Future[Tensor]:
             future: Future[Tensor] = self.torch.futures.Future()
             buffer = bucket.buffer()
-            self.world.moved("all_reduce", in_bytes(buffer), wrapper.process_group)
-            self.memory.bucket(wrapper, bucket.index(), buffer)
+            self.world.moved("all_reduce", in_bytes(buffer), group)
+            self.memory.bucket(weakly(), bucket.index(), buffer)
             grads = [each.grad for each in bucket.parameters() if each.grad is not None]
             self.assuming.mark([buffer, *grads], "backward")
             future.set_result(buffer)

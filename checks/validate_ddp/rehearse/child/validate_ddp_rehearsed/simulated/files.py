@@ -40,7 +40,9 @@ class Files:
         fault = self.session.fault
         around(time, "sleep", fault, lambda args, kwargs: self.show(sys.maxsize))  # it waits for another rank
         torch = self.session.torch
-        around(torch, "save", fault, lambda args, kwargs: self._made(args[1] if len(args) > 1 else kwargs.get("f")))
+        saving = lambda args, kwargs: self._made(args[1] if len(args) > 1 else kwargs.get("f"))  # noqa: E731
+        around(torch.serialization, "save", fault, saving)  # opened by C++
+        torch.save = torch.serialization.save
         sys.addaudithook(self._audit)
 
     def show(self, met: int) -> None:

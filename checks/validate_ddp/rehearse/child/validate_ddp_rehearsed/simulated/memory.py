@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from typing import TYPE_CHECKING
 
 from .. import protocol
@@ -32,8 +33,8 @@ class Memory:
 
     def __init__(self, session: Session) -> None:
         self.session, self.torch = session, session.torch
-        self.buckets: dict[tuple[int, int], tuple[int, int]] = {}
-        """By wrapper and number: address and bytes."""
+        self.buckets: weakref.WeakKeyDictionary[DistributedDataParallel, Storages] = weakref.WeakKeyDictionary()
+        """Those of the last backward, by wrapper."""
         self.told: dict[int, int] = {}
         self.kept = Kept()
 
@@ -45,25 +46,28 @@ class Memory:
         )
         self.kept.install(self.session)
 
-    def bucket(self, wrapper: DistributedDataParallel, number: int, buffer: Tensor) -> None:
-        """The memory of a bucket of a wrapper's gradients. With the first one those of the last backward are gone."""
-        if not number:
-            self.buckets = {key: held for key, held in self.buckets.items() if key[0] != id(wrapper)}
+    def bucket(self, wrapper: Handed, number: int, buffer: Tensor) -> None:
+        """The memory of a bucket of a wrapper's gradients, of which number 0 comes first."""
         storage = buffer.untyped_storage()
-        self.buckets[id(wrapper), number] = (storage._cdata, storage.nbytes())
+        held = self.buckets.setdefault(wrapper, {}) if number else {}
+        held[storage._cdata] = storage.nbytes()
+        self.buckets[wrapper] = held
 
     def _stepped(self, optimizer: Optimizer) -> None:
         number = self.session.optimizers.of(optimizer)
         self.told[number] = self.told.get(number, 0) + 1
-        if self.told[number] > _STEPS:
-            return
+        if self.told[number] <= _STEPS:
+            self._tell(number)
+        self.kept.forget()
+
+    def _tell(self, number: int) -> None:
         parameters, modules, optimizers = self._alive()
         known: Storages = {}
         counted = protocol.Memory(
             optimizer=number,
             parameters=_new(known, parameters),
             gradients=_new(known, (each.grad for each in parameters)),
-            buckets=_new(known, (), dict(self.buckets.values())),
+            buckets=_new(known, (), {key: size for each in self.buckets.values() for key, size in each.items()}),
             state=_new(known, (each for one in optimizers for each in _tensors(one.state, self.torch.Tensor))),
             buffers=_new(known, (each for module in modules for each in module._buffers.values())),
         )
@@ -124,6 +128,10 @@ class Kept:
         now = sum(self.sizes[address] for address in self.live)
         if now > self.peak:
             self.peak, self.at_peak = now, {address: self.sizes[address] for address in self.live}
+
+    def forget(self) -> None:
+        """The step is over: what the next one keeps is looked at anew."""
+        self.peak, self.at_peak = 0, {}
 
     def most(self, without: set[int]) -> int | None:
         """The most that was kept at the start of a backward, but for some storages; None where it was not counted."""
