@@ -40,8 +40,8 @@ class AtSize(TypedDict):
     """Pairs are the least and the most of a rank. padding: samples that the sampler repeats so that all ranks have
     equally many, less than nothing for those that it leaves out. rates: of the first group of the first optimizer, at
     its first, its highest and its last step, the step of the highest being ``peak``, from 1. decisions: lines at which
-    ranks decide differently by a value that was assumed. files: by path, the ranks that write it. seconds: below which
-    no step can be, for its calls alone; None without ``--link``."""
+    ranks decide differently by a value that was assumed. files: by path, the ranks that write it. traffic: of what
+    lies between two steps. seconds: below which no step can be, for its calls alone; None without ``--link``."""
 
     world_size: int
     ranks: list[int]
@@ -78,7 +78,7 @@ def at_size(run: Run) -> AtSize:
         "rates": (rates[0], max(rates), rates[-1]) if rates else None,
         "peak": rates.index(max(rates)) + 1 if rates else None,
         "traffic": traffic,
-        "seconds": least_seconds(calls, links) if links is not None else None,
+        "seconds": least_seconds(calls, links) if calls and links is not None else None,
         "memory": _memory(run),
         "decisions": sorted({f"{frame.path.rpartition('/')[2]}:{frame.line}" for frame in lines}),
         "files": {path: sorted({rank for rank, _ in written}) for path, written in sorted(writers(run).items())},
@@ -113,7 +113,9 @@ def _traffic(run: Run, rank: int) -> list[Traffic]:
             counts[-1][event.op, event.size, event.nodes, event.bytes] += 1
         elif event.optimizer == steps[0].optimizer:
             counts.append(Counter())
-    whole = counts[1:-1] or counts[:1]
+    whole = counts[1:-1]  # of one step alone it is not known what came before it once
+    if not whole:
+        return []
     usual = Counter(frozenset(each.items()) for each in reversed(whole)).most_common(1)[0][0]
     found: dict[tuple[str, int, int], Traffic] = {}
     for (op, size, nodes, moved), calls in sorted(usual):
