@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,8 +21,6 @@ from validate_ddp.rehearse.options import read
 from validate_ddp.rehearse.page.sizes import as_html, bars
 from validate_ddp.rehearse.simulated import hide
 from validate_ddp.rehearse.sizes import as_table
-
-from tests.rehearse.conftest import Recorded
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")
 
@@ -58,7 +57,7 @@ def test_bytes_are_said_in_the_unit_that_fits(count: int, words: str) -> None:
     assert in_words(count) == words
 
 
-def planned(record: type[Recorded], nodes: int) -> Recorded:
+def planned(record: Any, nodes: int) -> Any:
     """Two steps of two ranks of a world of eight a node."""
     made = record(2, ranks=[0, 1], link=[["intra", 100], ["inter", 10]])
     for event in made.events:
@@ -73,7 +72,7 @@ def planned(record: type[Recorded], nodes: int) -> Recorded:
     return made
 
 
-def test_the_facts_tell_what_a_step_moves_and_what_a_rank_holds(record: type[Recorded]) -> None:
+def test_the_facts_tell_what_a_step_moves_and_what_a_rank_holds(record: Any) -> None:
     told = planned(record, 2).judged().facts["at_size"]
     assert told is not None
     assert told["traffic"] == [
@@ -86,7 +85,7 @@ def test_the_facts_tell_what_a_step_moves_and_what_a_rank_holds(record: type[Rec
     }  # fmt: skip
 
 
-def test_several_sizes_have_a_column_and_a_bar_each(record: type[Recorded]) -> None:
+def test_several_sizes_have_a_column_and_a_bar_each(record: Any) -> None:
     judged = [planned(record, nodes).judged() for nodes in (1, 2)]
     rows = {row.split("  ")[0]: row.split("  ")[1:] for row in as_table(judged).splitlines()}
     assert [cell.strip() for cell in rows["memory of a rank: optimizer state"] if cell] == ["8.0 KiB", "8.0 KiB"]

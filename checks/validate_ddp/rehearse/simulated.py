@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import cast
 
@@ -102,8 +103,9 @@ def hide(folder: str) -> list[tuple[str, str, int]]:
     for path, met in made.items():  # a folder comes before what was made in it
         if os.path.lexists(path):
             place = os.path.join(tempfile.mkdtemp(dir=folder), "kept")
-            shutil.move(path, place)
-            hidden.append((place, path, met))
+            with suppress(OSError):  # what cannot be taken away is there
+                shutil.move(path, place)
+                hidden.append((place, path, met))
     with open(os.path.join(folder, files.HIDDEN), "w", encoding="utf-8") as file:
         json.dump(hidden, file)
     return hidden
