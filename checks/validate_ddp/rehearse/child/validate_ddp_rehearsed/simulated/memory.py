@@ -66,7 +66,7 @@ class Memory:
         counted = protocol.Memory(
             optimizer=number,
             parameters=_new(known, parameters),
-            gradients=_new(known, (each.grad for each in parameters)),
+            gradients=_new(known, (each.grad for each in parameters if each.is_leaf)),
             buckets=_new(known, (), {key: size for each in self.buckets.values() for key, size in each.items()}),
             state=_new(known, (each for one in optimizers for each in _tensors(one.state, self.torch.Tensor))),
             buffers=_new(known, (each for module in modules for each in module._buffers.values())),
@@ -102,7 +102,7 @@ class Kept:
         self.live: dict[int, int] = {}
         """By address, how often it is kept."""
         self.sizes: Storages = {}
-        self.now = self.peak = 0
+        self.peak = 0
         self.at_peak: Storages = {}
         self.on = True
 
@@ -157,6 +157,7 @@ class _Saved:
             self.kept.live[self.address] = count
         else:
             self.kept.live.pop(self.address, None)
+            self.kept.sizes.pop(self.address, None)
 
 
 def _storage(tensor: Handed) -> Iterator[tuple[int, int]]:
@@ -165,6 +166,8 @@ def _storage(tensor: Handed) -> Iterator[tuple[int, int]]:
         inner = getattr(tensor, name, None) if type(tensor).__name__ in ("DTensor", "AsyncCollectiveTensor") else None
         if inner is not None:
             tensor = inner
+    if tensor.device.type == "meta":
+        return
     try:
         storage = tensor.untyped_storage()
         yield int(storage._cdata), int(storage.nbytes())
