@@ -56,8 +56,9 @@ def install(world: World) -> None:
             if hasattr(plain, name):
                 setattr(Counted, name, _counting(world, kind, name, fakes or name))
 
-    def counted(common: Handed, options: Handed) -> ProcessGroup:
-        return Counted(common.group_rank, common.group_size, made(common, options))
+    def counted(*given: object) -> ProcessGroup:
+        fake = made(*given)
+        return Counted(fake.rank(), fake.size(), fake)
 
     plugins["FAKE"] = plugins["FAKE"]._replace(creator_fn=counted)
 
