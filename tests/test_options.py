@@ -24,6 +24,7 @@ INTEGER = jsonschema.Draft7Validator.TYPE_CHECKER.redefine(  # as TOML tells 2.0
 )
 VALIDATOR = jsonschema.validators.extend(jsonschema.Draft7Validator, type_checker=INTEGER)(SCHEMA)
 VALUES: dict[str, tuple[str, Any]] = {
+    "a table of intra and inter = GB/s above 0": ("inter=50,intra=450", {"inter": 50.0, "intra": 450.0}),
     "a list of selectors": ("DDP2,double-wrap", ["DDP2", "double-wrap"]),
     "a list of patterns": ("a,b/*", ["a", "b/*"]),
     "a table of pattern = list of selectors": ("t/*:DDP2,DDP3", {"t/*": ["DDP2", "DDP3"]}),

@@ -100,6 +100,13 @@ def _wholes(text: str) -> list[int]:
     return found
 
 
+def _links(text: str) -> list[tuple[str, float]]:
+    pairs = [(name.strip(), _number(value)) for name, _, value in (item.partition("=") for item in _comma_list(text))]
+    if sorted(name for name, _ in pairs) != ["inter", "intra"] or min(value for _, value in pairs) <= 0:
+        raise ValueError(f"`{text}` is not intra=GB/s,inter=GB/s, such as intra=450,inter=50")
+    return pairs
+
+
 def choice(*words: str) -> Kind:
     """One of some words."""
     return Kind("one of " + ", ".join(words), {"enum": list(words)})
@@ -131,6 +138,11 @@ NUMBERS = Kind(
     _wholes,
 )  # fmt: skip
 SECONDS = Kind("a number of seconds above 0", {"type": "number", "exclusiveMinimum": 0, "maximum": 10**9}, "S", _number)
+LINKS = Kind(
+    "a table of intra and inter = GB/s above 0",
+    _table_of({"type": "number", "exclusiveMinimum": 0, "maximum": 10**6}, propertyNames={"enum": ["intra", "inter"]}),
+    "intra=GB/s,inter=GB/s", _links,
+)  # fmt: skip
 VARIABLES = Kind('a table of NAME = "VALUE"', _table_of(_SET, propertyNames=_NAMED), "NAME=VALUE", _pair)
 DATA = Kind("a list of KIND:PATH", _STRINGS, "KIND:PATH", lambda text: [text])
 COLORS = choice("auto", "always", "never")

@@ -114,3 +114,25 @@ def test_the_table_has_a_column_for_each_size(tmp_path: Path) -> None:
     rows = {row[:30].strip(): row[30:].split() for row in done.stdout.splitlines() if row}
     assert done.returncode == 1 and rows["findings"] == ["0", "1"], done.stdout + done.stderr
     assert "error DDP607 at" in done.stdout and done.stdout.rstrip().endswith("on 1,024 ranks")
+
+
+RESUMED = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if not os.path.exists("last.pt"):
+    dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 0:
+    torch.save({}, "last.pt")
+dist.barrier()
+assert os.path.exists("last.pt")
+dist.destroy_process_group()
+"""
+
+
+def test_what_rank_zero_saves_is_there_for_others_from_where_they_have_met_it(tmp_path: Path) -> None:
+    (tmp_path / "resumed.py").write_text(RESUMED)
+    command = ["run", "--no-static", "--as-world", "64", "--as-ranks", "0,63", "resumed.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "validate_ddp", *command], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and "no findings" in done.stdout, done.stdout + done.stderr

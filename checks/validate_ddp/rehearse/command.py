@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,11 +22,12 @@ from validate_ddp.rehearse.options import Options, on_top, read_trace
 from validate_ddp.rehearse.options import read as read_options
 from validate_ddp.rehearse.outcome import Judged, judge
 from validate_ddp.rehearse.page import as_html
+from validate_ddp.rehearse.page.sizes import as_html as sizes_as_html
 from validate_ddp.rehearse.parent import ending
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.partition import check_partition
-from validate_ddp.rehearse.report_json import as_json
+from validate_ddp.rehearse.report_json import as_json, sizes_as_json
 from validate_ddp.rehearse.restart import Restarting, run_restarted
 from validate_ddp.report.printable import escape
 
@@ -70,9 +71,7 @@ def _sizes(options: Options, file: str | None, settings: Settings) -> int:
         judged.append(_judged(_rehearsed(options._replace(plan=plan), file, settings), settings, options))
         if judged[-1].run.outcome == "interrupted":
             return INTERRUPTED
-    with _written("standard output"):
-        sys.stdout.write(sizes.as_table(judged))
-        sys.stdout.flush()
+    _say(sizes.as_table(judged), options, lambda: sizes_as_json(judged), lambda: sizes_as_html(judged))
     return max(_code(each, options.fail_on or settings.fail_on) for each in judged)
 
 
@@ -180,13 +179,17 @@ def _report(judged: Judged, options: Options) -> None:
     from validate_ddp.report import Options as Drawing
 
     drawing = Drawing(color=colored(options.color, sys.stdout.isatty()), width=columns())
+    _say(show.as_text(judged, drawing), options, lambda: as_json(judged), lambda: as_html(judged))
+
+
+def _say(told: str, options: Options, in_json: Callable[[], str], in_html: Callable[[], str]) -> None:
     try:
         with _written("standard output"):
-            sys.stdout.write(show.as_text(judged, drawing))
+            sys.stdout.write(told)
             sys.stdout.flush()
     finally:  # a reader that has gone, or a full disk, is no reason to lose what goes elsewhere
         if options.report is not None:
-            text = as_json(judged) if options.report.endswith(".json") else as_html(judged)
+            text = in_json() if options.report.endswith(".json") else in_html()
             with _written(options.report):
                 write_report(options.report, text.encode("utf-8", "backslashreplace"))
 

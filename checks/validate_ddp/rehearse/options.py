@@ -12,6 +12,7 @@ from validate_ddp.options import (
     DATA,
     DUMPS,
     FILE,
+    LINKS,
     LOG,
     NUMBER,
     NUMBERS,
@@ -62,6 +63,9 @@ class Options(NamedTuple):
     ] = ()
     as_ranks: Annotated[tuple[int, ...], Option(NUMBERS, "which of them (six, over nodes)", no_key="act")] = ()
     per_node: Annotated[int, Option(NUMBER, "ranks a node there (8)")] = 8
+    link: Annotated[
+        tuple[tuple[str, float], ...], Option(LINKS, "what a rank there can send: the least time of its calls a step")
+    ] = ()
     max_steps: Annotated[int | None, Option(NUMBER, "end each iteration over a loader after N batches")] = None
     stop_after: Annotated[int | None, Option(NUMBER, "end the run after N optimizer steps")] = None
     partition: Annotated[
@@ -196,6 +200,7 @@ def _planned(options: Options) -> Options:
         hang=options.hang,
         environment=options.env,
         shim=options.shim,
+        link=options.link,
     )
     if not rest:
         raise UsageError("run needs a script: `validate-ddp run [options] train.py [args]`")
@@ -208,8 +213,10 @@ def _planned(options: Options) -> Options:
         plan = replace(plan, script=rest[:own], arguments=rest[own:])
     if plan.script[0] != "-m" and not os.path.isfile(plan.script[0]):
         raise UsageError(f"{plan.script[0]}: no such script")
-    if len(options.as_world) > 1 and (options.report or options.log):
-        raise UsageError("--as-world with several sizes prints a table: give --report and --log one size")
+    if len(options.as_world) > 1 and options.log:
+        raise UsageError("--as-world with several sizes makes as many runs: give --log one size")
+    if options.link and len(dict(options.link)) < 2:
+        raise UsageError("--link needs both speeds: intra=GB/s,inter=GB/s")
     if options.as_world:
         plan = simulated.planned(plan, options.as_world[0], options.as_ranks, options.per_node)
     return options._replace(plan=plan)

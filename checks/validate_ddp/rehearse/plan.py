@@ -14,7 +14,7 @@ class Plan:
     ranks, "auto" turns from the first to the third when a rank is seen to spawn. max_steps: batches of each iteration
     of a loader; stop_after: optimizer steps after which the run is ended. timeout, hang: seconds. environment: pairs
     for every rank. said: what the command itself has changed, to be told. ranks: those that are started, where not all
-    are, each as if of so many.
+    are, each as if of so many. link: what a rank can send, as of ``links.Links``.
     """
 
     script: tuple[str, ...]
@@ -30,6 +30,7 @@ class Plan:
     shim: bool = True
     said: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
+    link: tuple[tuple[str, float], ...] = ()
 
     @property
     def world_size(self) -> int:

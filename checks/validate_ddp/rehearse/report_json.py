@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from validate_ddp import __version__
 from validate_ddp.catalogue import name_of
@@ -15,8 +16,18 @@ SCHEMA = 1
 
 def as_json(judged: Judged) -> str:
     """One JSON object."""
+    return json.dumps(_document(judged), indent=2, default=str) + "\n"
+
+
+def sizes_as_json(judged: Sequence[Judged]) -> str:
+    """One object, with such an object for each size of the world."""
+    document = {"schema": SCHEMA, "sizes": [_document(each) for each in judged]}
+    return json.dumps(document, indent=2, default=str) + "\n"
+
+
+def _document(judged: Judged) -> dict[str, object]:
     run, failure = judged.run, judged.failure
-    document = {
+    return {
         "schema": SCHEMA,
         "tool": {"name": "validate-ddp", "version": __version__},
         "plan": run.plan,
@@ -30,7 +41,6 @@ def as_json(judged: Judged) -> str:
         "rules": {code: {"name": name_of(code), "verdict": word} for code, word in judged.words.items()},
         "faults": [{"where": each.where, "message": each.message} for each in run.faults],
     }
-    return json.dumps(document, indent=2, default=str) + "\n"
 
 
 def _finding_as_json(reported: Reported) -> dict[str, object]:

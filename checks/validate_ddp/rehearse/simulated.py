@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import cast
 
 from validate_ddp.console import UsageError
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.simulated import files
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
@@ -61,10 +65,15 @@ def simulate(plan: Plan, log: Log, view: View, read: list[object] | None) -> str
         told = json.dumps({"folder": folder, "ranks": plan.ranks})
         keep = forked(plan, keeper, silent=False)
         for at, rank in enumerate(plan.ranks):
+            hidden = hide(folder)
             view.note(f"rank {rank} as if of {plan.world_size}")
             own = Log(None)
             one = replace(plan, ranks=(rank,), environment=(*plan.environment, (_VARIABLE, told)))
-            outcomes.append(supervise(one, own, view, keep=keep))
+            try:
+                outcomes.append(supervise(one, own, view, keep=keep))
+            finally:
+                for place, path, _ in hidden:
+                    files.put_back(place, path)
             if any(isinstance(event, protocol.Spawn) for event in own.events):
                 raise UsageError(_SPAWNS)
             start = min((event.time for event in own.events if event.time), default=0.0)
@@ -78,6 +87,28 @@ def simulate(plan: Plan, log: Log, view: View, read: list[object] | None) -> str
         outcome = "failed" if "hang" in outcomes else "stopped"
     log.add(protocol.Finish(outcome=outcome, seconds=round(time.monotonic() - began, 3)))
     return outcome
+
+
+def hide(folder: str) -> list[tuple[str, str, int]]:
+    """Takes away what the ranks before have made: the next one begins as they did, and finds it where it has met them.
+    Gives what was taken as (where it lies, path, how many calls of groups its maker had made)."""
+    made: dict[str, int] = {}
+    try:
+        with open(os.path.join(folder, files.MADE), encoding="utf-8") as file:
+            for path, met in map(json.loads, file):
+                made.setdefault(path, met)
+    except FileNotFoundError:
+        return []
+    hidden = []
+    for path, met in made.items():  # a folder comes before what was made in it
+        if os.path.lexists(path):
+            place = os.path.join(tempfile.mkdtemp(dir=folder), "kept")
+            with suppress(OSError):  # what cannot be taken away is there
+                shutil.move(path, place)
+                hidden.append((place, path, met))
+    with open(os.path.join(folder, files.HIDDEN), "w", encoding="utf-8") as file:
+        json.dump(hidden, file)
+    return hidden
 
 
 _OF_ONE = (protocol.Start, protocol.Finish, protocol.Stop)

@@ -11,14 +11,11 @@ from validate_ddp.rehearse import show
 from validate_ddp.rehearse.joined import CONTRADICTED
 from validate_ddp.rehearse.outcome import Judged
 from validate_ddp.rehearse.page.findings import article
-from validate_ddp.rehearse.page.markup import element, text
+from validate_ddp.rehearse.page.markup import element, page, text
 from validate_ddp.rehearse.page.ranks import calls, times
 from validate_ddp.rehearse.page.restart import restarted
 from validate_ddp.rehearse.page.samples import coverage, drift
-from validate_ddp.rehearse.page.style import STYLE
 from validate_ddp.report import plural
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def as_html(judged: Judged) -> str:
@@ -37,12 +34,7 @@ def as_html(judged: Judged) -> str:
         f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{head}</h2>{inner}</section>'
         for name, head, inner in sections
     )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(title)}</title><style>{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n"
-    )
+    return page(title, body)
 
 
 def _head(judged: Judged, title: str, sections: list[tuple[str, str, str]]) -> str:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import html
 
+from validate_ddp.rehearse.page.style import STYLE
 from validate_ddp.report.printable import escape
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def page(title: str, body: str) -> str:
+    """The whole file. body: what is escaped already."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{text(title)}</title><style>{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n"
+    )
 
 
 def text(value: str) -> str:

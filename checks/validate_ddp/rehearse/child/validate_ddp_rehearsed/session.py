@@ -82,6 +82,8 @@ class Session:
         """Called when an iteration over a loader has ended."""
         self.named: Callable[[ProcessGroup | None], tuple[str, list[int]] | None] | None = None
         """In place of what tells a group's name and members, where not all of them are run."""
+        self.quiet = False
+        """Whether what is done to files is ours, and no event."""
         self.waited = False
         """Whether this rank has slept or locked a file since it last met others."""
         self.scratch = ""

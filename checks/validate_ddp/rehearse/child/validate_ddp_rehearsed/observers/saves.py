@@ -67,6 +67,8 @@ class _Files:
         """What was saved and has not been renamed."""
 
     def audit(self, event: str, args: Args) -> None:
+        if self.session.quiet:
+            return
         if event == "open":
             if not isinstance(args[2], int):
                 return

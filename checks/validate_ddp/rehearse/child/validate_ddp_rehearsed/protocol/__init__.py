@@ -42,7 +42,7 @@ from .launch import (
 from .partition import Partition, Reading, Taped
 from .records import Record, as_json, bounds_of, wrong
 from .restart import Difference, Kept, Moment, Randomness, Restart, Side
-from .simulated import UNRUN, Assumed, Moved
+from .simulated import UNRUN, Assumed, Memory, Moved
 from .steps import (
     Average,
     Buffers,
@@ -62,9 +62,9 @@ from .values import NOWHERE, Frame, Name, Orders, Plan, Sampling, Site, Standing
 
 __all__ = [
     "KINDS", "NOWHERE", "UNRUN", "VERSION", "Assumed", "Average", "Backward", "Batch", "Buffers", "Call", "Claim",
-    "Clip", "Collective", "Ddp", "Device", "Difference", "Done", "Draw", "Ended", "Event", "Exit", "Fault",
-    "Finish", "Forward", "Frame", "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Is",
-    "Iterated", "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "MeanLoss", "Moment", "Moved", "Name",
+    "Clip", "Collective", "Ddp", "Device", "Difference", "Done", "Draw", "Ended", "Event", "Exit", "Fault", "Finish",
+    "Forward", "Frame", "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Is", "Iterated",
+    "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "MeanLoss", "Memory", "Moment", "Moved", "Name",
     "NewSite", "Optimizer", "Orders", "Parameters", "Partition", "Plan", "Randomness", "Read", "Reading", "Record",
     "Renamed", "Restart", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded",
     "Shim", "Side", "Site", "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Taped",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .bounds import Count, Size, Text
+from .bounds import Count, GivenCount, Size, Text
 from .event import Event, Timed
 from .values import CallSite
 
@@ -21,9 +21,24 @@ class Assumed(Timed):
 
 class Moved(Event):
     """A call that moves data. bytes: of the larger of what the rank gives and gets. group: its name. size: of all its
-    members, also those that are not run."""
+    members, also those that are not run; nodes: on so many."""
 
     op: Text
     bytes: Count
     group: Text
     size: Size
+    nodes: Size = 1
+
+
+class Memory(Event):
+    """Bytes of the tensors that a rank holds when an optimizer has stepped, each storage once, of shards the local
+    part. buckets: of wrappers' reducers, where gradients do not lie in them. activations: the most that autograd has
+    kept for a backward of this step besides parameters; None where it was not counted."""
+
+    optimizer: Count
+    parameters: Count
+    buffers: Count
+    gradients: Count
+    buckets: Count
+    state: Count
+    activations: GivenCount = None

@@ -147,6 +147,7 @@ class Plan(TypedDict, total=False):
     timeout: Number
     hang: Number
     ranks: Annotated[list[int], list_of(RANK)]
+    link: Annotated[Sequence[tuple[str, float]], Is("a list of names with a speed each", each(_speed))]
 
 
 class Orders(TypedDict, total=False):
@@ -162,6 +163,12 @@ class Orders(TypedDict, total=False):
     shim: bool
     observers: list[str]
     timeout: float
+
+
+def _speed(value: object) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    return value[0] in ("intra", "inter") and isinstance(value[1], int | float) and 0 < value[1] < 1e12
 
 
 def _frame(value: object) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import pickle
 import weakref
 import zlib
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Handed, Kwargs, Original, around, everywhere, patch
+from .counted import flat, in_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..session import Session
     from .assumed import Assuming
+    from .memory import Memory
     from .world import World
 
 _TENSORS = {
@@ -44,8 +45,8 @@ _OBJECTS = {
 class Answers:
     """The functions of torch.distributed that answer a rank of which there is no other."""
 
-    def __init__(self, session: Session, world: World, assuming: Assuming) -> None:
-        self.session, self.world, self.assuming = session, world, assuming
+    def __init__(self, session: Session, world: World, assuming: Assuming, memory: Memory) -> None:
+        self.session, self.world, self.assuming, self.memory = session, world, assuming, memory
         self.torch, self.dist = session.torch, session.torch.distributed
         self.outputs: weakref.WeakKeyDictionary[Work, list[Tensor]] = weakref.WeakKeyDictionary()
 
@@ -73,16 +74,15 @@ class Answers:
         def collective(*args: object, **kwargs: object) -> object:
             given = dict(zip(names, args, strict=False)) | kwargs
             size = self.world.size(given.get("group"))
-            told = list(_flat((given.get(gives), given.get(gets))))
+            told = list(flat((given.get(gives), given.get(gets))))
             work = original(*args, **kwargs)
             if size > 1 and all(type(each).__name__ in ("Tensor", "Parameter") for each in told):
-                outputs = list(_flat(given.get(gets)))
+                outputs = list(flat(given.get(gets)))
                 with self.torch.no_grad():
                     known = self._answered(name, given, outputs, size)
-                self.moved(name, max(_bytes(given.get(gives)), _bytes(given.get(gets))), given.get("group"))
                 self.assuming.mark(outputs, name if known else name + protocol.UNRUN)
             if isinstance(work, self.dist.Work):
-                self.outputs[work] = list(_flat(given.get(gets)))
+                self.outputs[work] = list(flat(given.get(gets)))
             return work
 
         return collective
@@ -104,7 +104,7 @@ class Answers:
                 elif reduce == "PRODUCT":
                     each.pow_(size)
         elif name.startswith("all_to_all"):
-            inputs = list(_flat(given.get(_TENSORS[name][0])))
+            inputs = list(flat(given.get(_TENSORS[name][0])))
             for mine, each in zip(inputs, outputs, strict=False):
                 each.copy_(mine) if mine.shape == each.shape else each.zero_()
         elif name in ("scatter", "recv", "irecv"):
@@ -141,11 +141,33 @@ class Answers:
             elif into is not None:
                 data = pickle.dumps(given.get("obj", given.get("object")))
                 into[:] = [pickle.loads(data) for _ in into]  # noqa: S301 - what was dumped a line above
+            self._objects_moved(name, given, found[2])
             if into is not None:
                 self.assuming.decided(name if known else name + protocol.UNRUN, _digest(into))
             return None
 
         return collective
+
+    def _objects_moved(self, name: str, given: Kwargs, size: int) -> None:
+        """PyTorch sends how long an object is, then the object."""
+        several = given.get("object_list") if name == "broadcast_object_list" else None
+        if name == "scatter_object_list":
+            several = given.get("scatter_object_input_list") or given.get("scatter_object_output_list")
+        objects = several if several is not None else [given.get("obj", given.get("object"))]
+        lengths = [_length(each) for each in objects] or [0]
+        group = given.get("group")
+        if name == "broadcast_object_list":
+            calls = [("broadcast", 8 * len(lengths)), ("broadcast", sum(lengths))]
+        elif name == "scatter_object_list":
+            parts = size if self.dist.get_rank() == self._source(given) else 1
+            calls = [("broadcast", 8), ("scatter", parts * max(lengths)), ("scatter", parts * 8)]
+        elif name == "gather_object":
+            parts = size if given.get("object_gather_list") is not None else 1
+            calls = [("all_gather", 8 * size), ("gather", parts * lengths[0])]
+        else:
+            calls = [("all_gather", 8 * size), ("all_gather", size * lengths[0])]
+        for kind, count in calls:
+            self.world.moved(kind, count, group)
 
     def _future(self, original: Original) -> Original:
         def get_future(work: Work) -> object:
@@ -163,10 +185,13 @@ class Answers:
         if getattr(wrapper, "_comm_hooks", None):
             return
 
+        group, weakly = wrapper.process_group, weakref.ref(wrapper)  # the hook keeps nothing that keeps it
+
         def own(state: object, bucket: GradBucket) -> Future[Tensor]:
             future: Future[Tensor] = self.torch.futures.Future()
             buffer = bucket.buffer()
-            self.moved("all_reduce", _bytes(buffer), wrapper.process_group)
+            self.world.moved("all_reduce", in_bytes(buffer), group)
+            self.memory.bucket(weakly(), bucket.index(), buffer)
             grads = [each.grad for each in bucket.parameters() if each.grad is not None]
             self.assuming.mark([buffer, *grads], "backward")
             future.set_result(buffer)
@@ -175,11 +200,12 @@ class Answers:
         own.__annotations__ = {"bucket": self.dist.GradBucket, "return": self.torch.futures.Future[self.torch.Tensor]}
         wrapper.register_comm_hook(None, own)
 
-    def moved(self, name: str, count: int, group: Handed) -> None:
-        """Tells of a call and its bytes."""
-        found = self.world.group(group)
-        if found is not None:
-            self.session.emit(protocol.Moved(op=name, bytes=count, group=found[0], size=found[2]))
+
+def _length(thing: object) -> int:
+    try:
+        return len(pickle.dumps(thing))
+    except Exception:  # noqa: BLE001 - an object of the script that cannot be pickled: real ranks fail of it
+        return 0
 
 
 def _digest(given: Handed) -> str:
@@ -187,15 +213,3 @@ def _digest(given: Handed) -> str:
         return f"{zlib.crc32(pickle.dumps(given)):x}"
     except Exception:  # noqa: BLE001 - an object of the script that cannot be pickled
         return "not known"
-
-
-def _flat(given: Handed) -> Handed:
-    if isinstance(given, (list, tuple)):
-        for each in given:
-            yield from _flat(each)
-    elif given is not None:
-        yield given
-
-
-def _bytes(given: Handed) -> int:
-    return sum(math.prod(each.shape) * each.element_size() for each in _flat(given))

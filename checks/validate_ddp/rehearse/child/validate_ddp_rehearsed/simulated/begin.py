@@ -33,9 +33,14 @@ def install(session: Session) -> None:
         return
     from .answers import Answers
     from .assumed import Assuming
+    from .files import Files
+    from .memory import Memory
     from .world import World
 
     session.options["sources"] = given["folder"]
     world = World(session, given)
     world.install()
-    Answers(session, world, Assuming(session)).install()
+    Files(session, world, given).install()
+    memory = Memory(session)
+    memory.install()
+    Answers(session, world, Assuming(session), memory).install()

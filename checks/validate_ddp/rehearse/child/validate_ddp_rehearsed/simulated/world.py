@@ -8,9 +8,13 @@ import os
 import pickle
 from typing import TYPE_CHECKING
 
+from .. import protocol
 from ..patching import Handed, Original, everywhere, patch
+from . import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch.distributed import ProcessGroup
 
     from ..session import Session
@@ -27,8 +31,13 @@ class World:
         self.session, self.part = session, part
         self.dist = session.torch.distributed
         self.c10d = self.dist.distributed_c10d
-        self.known: dict[int, tuple[ProcessGroup, str, list[int], int]] = {}
+        self.known: dict[int, tuple[ProcessGroup, str, list[int], int, int]] = {}
         self.counts: dict[str, int] = {}
+        self.met = 0
+        """Calls of groups that this rank has made."""
+        self.meeting: list[Callable[[], None]] = []
+        """Called at each of them."""
+        self.per_node = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
 
     def install(self) -> None:
         """Local. Patches what joins and makes groups, and stores."""
@@ -40,11 +49,15 @@ class World:
             if original is not None:
                 patch(self.dist, name, self._joined if name == "init_process_group" else self._made)
                 stubs[id(original)] = getattr(self.dist, name)
+        original = self.dist.get_backend
+        patch(self.dist, "get_backend", self._named_as_real)
+        stubs[id(original)] = self.dist.get_backend
         for name in ("TCPStore", "FileStore"):
             stubs[id(getattr(self.dist, name))] = self._store
             setattr(self.dist, name, self._store)
         everywhere(stubs)
         self._told_short()
+        counted.install(self)
 
     def _store(self, *args: object, **kwargs: object) -> Handed:
         """A store of this rank alone. A key that another rank would set ends it, with the store's own exception."""
@@ -77,6 +90,15 @@ class World:
 
         return group
 
+    def _named_as_real(self, original: Original) -> Original:
+        """The script, and torch's meshes, go on as in a rehearsal of real ranks."""
+
+        def get_backend(*args: object, **kwargs: object) -> object:
+            found = original(*args, **kwargs)
+            return self.dist.Backend.GLOO if found == "fake" else found
+
+        return get_backend
+
     def _told_short(self) -> None:
         """Events name the members of a group that are run: all of them would be thousands of numbers a call."""
         session, group_name = self.session, self.group
@@ -87,8 +109,9 @@ class World:
 
         session.named = short
 
-    def group(self, group: ProcessGroup | None) -> tuple[str, list[int], int] | None:
-        """A group's name, those of its members that are run, and how many it has; None where this rank is in none."""
+    def group(self, group: ProcessGroup | None) -> tuple[str, list[int], int, int] | None:
+        """A group's name, those of its members that are run, how many it has, and on how many nodes; None where this
+        rank is in none."""
         try:
             if group is None or group is self.c10d.GroupMember.WORLD:
                 group = self.c10d._get_default_group()
@@ -96,7 +119,8 @@ class World:
             if held is None or held[0] is not group:
                 members = self.c10d.get_process_group_ranks(group)
                 run = [rank for rank in self.part["ranks"] if rank in set(members)]
-                held = (group, str(self.c10d._get_process_group_name(group)), sorted(run), len(members))
+                nodes = len({rank // self.per_node for rank in members})
+                held = (group, str(self.c10d._get_process_group_name(group)), sorted(run), len(members), nodes)
                 self.known[id(group)] = held
             return held[1:]
         except (ValueError, KeyError, TypeError, RuntimeError, AttributeError):
@@ -106,6 +130,20 @@ class World:
         """Members of a group; 1 where this rank is not in it."""
         found = self.group(group)
         return 1 if found is None else found[2]
+
+    def meet(self) -> None:
+        """This rank makes a call that others make too."""
+        self.met += 1
+        for each in self.meeting:
+            each()
+
+    def moved(self, kind: str, count: int, group: ProcessGroup | None) -> None:
+        """Tells of a call and its bytes."""
+        self.meet()
+        found = self.group(group)
+        if found is not None:
+            told = protocol.Moved(op=kind, bytes=count, group=found[0], size=found[2], nodes=found[3])
+            self.session.emit(told)
 
     def broadcast(self, group: ProcessGroup | None, source: object, own: Handed) -> tuple[bool, Handed]:
         """What the source gave at this broadcast of the group, and whether it is known; the source leaves its own."""
