@@ -39,7 +39,7 @@ class Files:
         self.world.meeting.append(lambda: self.show(self.world.met))
         fault = self.session.fault
         around(time, "sleep", fault, lambda args, kwargs: self.show(sys.maxsize))  # it waits for another rank
-        torch = self.session.torch
+        torch: Handed = self.session.torch
         saving = lambda args, kwargs: self._made(args[1] if len(args) > 1 else kwargs.get("f"))  # noqa: E731
         around(torch.serialization, "save", fault, saving)  # opened by C++
         torch.save = torch.serialization.save
