@@ -109,12 +109,17 @@ def of_process() -> list[Setting]:
     if hasattr(os, "sched_getaffinity"):
         found.append((lambda: os.sched_getaffinity(0), partial(os.sched_setaffinity, 0)))
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
-        found.append((partial(signal.getitimer, timer), lambda value, timer=timer: signal.setitimer(timer, *value)))
+        found.append((partial(signal.getitimer, timer), partial(restore_timer, timer)))
     for name in ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "STACK"):
         limit = getattr(resource, f"RLIMIT_{name}", None)
         if limit is not None:
             found.append((partial(resource.getrlimit, limit), partial(resource.setrlimit, limit)))
     return found
+
+
+def restore_timer(timer: int, wanted: tuple[float, float]) -> None:
+    """Sets a timer, or ends it."""
+    signal.setitimer(timer, *wanted)  # type: ignore[arg-type, unused-ignore]
 
 
 def handlers() -> list[Any]:
@@ -145,7 +150,7 @@ def of_python() -> list[Setting]:
     places = [
         (sys, "excepthook"), (sys, "unraisablehook"), (sys, "displayhook"), (threading, "excepthook"),
         (tempfile, "tempdir"), (logging.root, "level"), (logging.root.manager, "disable"),
-        (multiprocessing.context._default_context, "_actual_context"),  # type: ignore[attr-defined]
+        (multiprocessing.context._default_context, "_actual_context"),
     ]  # fmt: skip
     digits = [(sys.get_int_max_str_digits, sys.set_int_max_str_digits)] if sys.version_info >= (3, 10, 7) else []
     return [
