@@ -102,7 +102,7 @@ def read_as(value: Any, kind: Any) -> Any:
         return tuple(read_as(part, options[0]) for part in value)
     found = _scalar(value, kind, options) if isinstance(value, str) else None
     if found is None:
-        told = [str(option) for option in options] if origin is typing.Literal else [_KINDS[kind]]
+        told = [str(option) for option in options] if origin is typing.Literal else [_KINDS.get(kind, str(kind))]
         raise ValueError(f"it must be {_or(told)}")
     return found
 
@@ -159,6 +159,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _found(name: str, setting: str) -> Callable[..., Any]:
     """What is named; the current folder is looked in first, as `python -m` does."""
     module, _, attribute = name.partition(":")
+    require(bool(module and attribute), f"{setting} is {name}; it must be package.module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -135,7 +135,10 @@ def read_layers(path: Path, chain: tuple[Path, ...] = ()) -> Iterator[tuple[str,
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: settings are wanted, such as `steps: 100`")
     names = content.pop("defaults", [])
-    for name in [names] if isinstance(names, str) else names:
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: defaults must be a name, or a list of names, such as `defaults: [base]`")
+    for name in names:
         yield from read_layers(path.parent / (name if Path(name).suffix else f"{name}.yaml"), (*chain, path))
     yield str(path), flat(content)
 
@@ -159,7 +162,7 @@ def in_new_form(layer: Layer, place: str, *, launched: Callable[[], bool]) -> tu
     if f"{_MIXED}.enabled" in layer or f"{_MIXED}.dtype" in layer:
         on = _is_on(f"{_MIXED}.enabled", layer.get(f"{_MIXED}.enabled"), place)
         dtype = layer.get(f"{_MIXED}.dtype")
-        if on and dtype not in _PRECISIONS:
+        if on and (not isinstance(dtype, str) or dtype not in _PRECISIONS):
             raise ConfigError(f"{place}: {_MIXED}.dtype is {dtype}; it must be bf16 or fp16 where it is enabled")
         found["precision"] = _PRECISIONS[str(dtype)] if on else "float32"
     new = [f"{name} -> {OLDER_NAMES[name]}={layer[name]}" for name in layer if name in OLDER_NAMES]

@@ -179,12 +179,18 @@ def _several_nodes(launch: Launch, start: Start) -> Place | None:
     return Place(launch.path, count.word.span, f"started on {count.least} nodes")
 
 
+_TEMPLATE = re.compile(r"\{\{|%[sd]|^<.*>$|\{[^}]*,.*\}")
+"""Of a word that something else fills in, or that the shell makes several of."""
+
+
 def _command(launch: Launch, start: Start) -> Command:
     from validate_ddp.interpreter.started import Command
 
     words = handed_on(start)
-    whole = all(_AS_MANY.isdisjoint(word.names) for word in words)
-    return Command(tuple(word.only for word in words), whole, Place(launch.path, start.span))
+    whole = all(_AS_MANY.isdisjoint(word.names) and (word.only is not None or not word.many) for word in words)
+    whole = whole and not any("{{" in (word.only or "") for word in words)
+    known = (None if _TEMPLATE.search(word.only or "") else word.only for word in words)
+    return Command(tuple(known), whole, Place(launch.path, start.span))
 
 
 def check(launches: dict[str, Launch], summaries: Summaries, enabled: dict[str, frozenset[str]]) -> list[Finding]:

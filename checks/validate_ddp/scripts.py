@@ -232,7 +232,7 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         else:
             found = _found(program, enabled)
             launched = summaries.launched.get(script)
-            if launched is not None and launched.commands and program.asks:
+            if launched is not None and program.asks and any(command.whole for command in launched.commands):
                 found = _found_as_started(script, summaries, enabled, found)
             program.let_go()
     except UsageError:  # of a rule or a row of ours that cannot be as it is written
@@ -258,20 +258,13 @@ def _found_as_started(
     from validate_ddp.interpreter.started import Started, joined, missing, without
 
     commands = summaries.launched[script].commands
-    gone = found
-    for with_defaults in (True, False):  # a default shows what happens, and not that the option is never given
-        program = _walked(script, summaries, Started(commands, with_defaults))
-        proposals = _found(program, enabled) if program.is_distributed else []
-        if program.is_distributed:
-            gone = missing(gone, proposals, program)
-        program.let_go()
-        if not program.is_distributed:
-            return found  # of one process, of which nothing is asked
-        if with_defaults:
-            found = joined(found, proposals, commands)
-        if not gone:
-            break
-    return without(found, gone, commands)
+    program = _walked(script, summaries, Started(commands))
+    if program.is_distributed:  # or it is one of one process, of which nothing is asked
+        proposals = _found(program, enabled)
+        gone = missing(found, proposals, program)
+        found = without(joined(found, proposals, commands), gone, commands)
+    program.let_go()
+    return found
 
 
 def _found(program: Program, enabled: frozenset[str]) -> list[Proposal]:

@@ -29,7 +29,7 @@ GIVEN = "--deepspeed ds.json --per_device_train_batch_size"
             "",
             [("run.sh", "warning")],
         ),
-        (THREE, f"torchrun train.py {GIVEN} 8", OF_TRANSFORMERS, [("run.sh", "error")]),
+        (THREE, f"torchrun train.py {GIVEN} 8", OF_TRANSFORMERS, [("run.sh", "warning")]),
         (THREE, f"torchrun train.py {GIVEN} 4", OF_TRANSFORMERS, []),
         (THREE, f"torchrun train.py {GIVEN} 8", "", []),
         ({**THREE, "train_batch_size": "auto"}, "deepspeed --num_gpus 3 train.py --deepspeed ds.json", "", []),

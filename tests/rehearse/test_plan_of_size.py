@@ -106,7 +106,7 @@ def test_what_a_rank_has_made_is_taken_away_and_put_back_beside_what_the_next_ha
     (theirs / "saves" / "log").write_text("of rank 0")
     made = [[str(theirs / "saves"), 3], [str(theirs / "saves" / "first.pt"), 3], [str(theirs / "gone"), 1]]
     (ours / files.MADE).write_text("".join(json.dumps(row) + "\n" for row in made))
-    hidden = hide(str(ours))
+    hidden = hide(str(ours), str(ours))
     assert [(path, met) for _, path, met in hidden] == [(str(theirs / "saves"), 3)] and not any(theirs.iterdir())
     assert [tuple(row) for row in json.loads((ours / files.HIDDEN).read_text())] == hidden
     (theirs / "saves").mkdir()

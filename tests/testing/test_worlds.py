@@ -205,7 +205,7 @@ def look():
         "mask": signal.pthread_sigmask(signal.SIG_BLOCK, []),
         "quit": str(signal.getsignal(signal.SIGQUIT)),
         "kernel": (resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0)),
-        "hooks": (sys.gettrace(), sys.excepthook is sys.__excepthook__, len(sys.meta_path)),
+        "hooks": (type(sys.gettrace()).__name__, sys.excepthook is sys.__excepthook__, len(sys.meta_path)),
         "library": (decimal.getcontext().prec, locale.setlocale(locale.LC_ALL), tempfile.tempdir),
         "start": multiprocessing.get_start_method(allow_none=True),
         "handlers": len(logging.root.handlers),

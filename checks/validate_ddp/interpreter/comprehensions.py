@@ -5,7 +5,7 @@ from __future__ import annotations
 from validate_ddp.interpreter import binding, conditions, iteration
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.objects import Dict, List
-from validate_ddp.interpreter.values import Const, Opaque, Value, carried_by, on_ranks
+from validate_ddp.interpreter.values import Const, Opaque, RankTest, Value, carried_by, on_ranks
 from validate_ddp.source import syntax
 
 
@@ -18,14 +18,17 @@ def evaluate(machine: Machine, node: syntax.ListComp | syntax.DictComp) -> Value
         if listed is not None:
             return listed
         sources: Value = ()
+        truths: list[conditions.Truth] = []
         for clause in node.generators:
             value = machine.evaluate(clause.iter)
             sources += value
             iteration.note(machine, value, machine.site())
             binding.assign(machine, clause.target, iteration.element(value))
-            for test in clause.ifs:
-                conditions.test(machine, test)
-        _, element = _made(machine, node)
+            truths += [conditions.test(machine, test) for test in clause.ifs]
+        kept = conditions.all_of(truths) if truths else None
+        who, sure = (kept.who, kept.sure) if isinstance(kept, RankTest) else ("all", True)
+        with machine.guarded(who, sure=sure):
+            _, element = _made(machine, node)
     finally:
         frame.scope = outer
     carried = carried_by(sources)

@@ -10,7 +10,7 @@ from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.ranks import Who
 from validate_ddp.interpreter.values import Instance, OnRanks, Symbol, Value, is_none, join, on_ranks
-from validate_ddp.source.syntax import Attribute, Expression, Extent, Name
+from validate_ddp.source.syntax import Attribute, Expression, Extent, Lambda, Name
 from validate_ddp.source.traversal import dotted
 
 _HOLDERS = ("zero", "local-zero", "nonzero", "local-nonzero")
@@ -64,7 +64,11 @@ def note(machine: Machine, node: Expression, value: Value, name: str, span: Exte
 
 
 def note_unbound(machine: Machine, node: Name, value: Value) -> None:
-    """Record that a name is read, whatever for, which some ranks here have never bound."""
+    """Record that a name is read, whatever for, which some ranks here have never bound. Where a lambda is called is not
+    known as its body is walked, nor by whom: nothing is said of it."""
+    function = machine.frame.function
+    if function is not None and isinstance(function.node, Lambda):
+        return
     note(machine, node, value, "", machine.frame.statement)
 
 

@@ -1,25 +1,26 @@
 """What the commands that start a script hand to its options, as argparse reads them, and what becomes of its findings.
 
-A value that every known start gives, or leaves at its default, is the option's value. What only that shows names the
-commands; what a script does for other values stays, unless every command gives one by which it does not.
+A value that every known start gives is the option's value. Defaults are not: a file, the environment or a word out of
+sight may replace them. What only a given value shows names the commands, and is no error: the script may change what it
+has read. What a script does for other values stays, unless every command gives one by which it does not.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
-from validate_ddp.findings import INFO, SEVERITIES, Place, Proposal
+from validate_ddp.findings import ERROR, INFO, SEVERITIES, WARNING, Place, Proposal
 from validate_ddp.interpreter import incomplete, roles
-from validate_ddp.interpreter.values import Const, Opaque, Site, Value, bare, constant, join
+from validate_ddp.interpreter.values import Const, Opaque, Site, Value, bare, join
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.trace import Program
 
 ONE, PERHAPS_ONE, SEVERAL, ACTION = 1, -1, -2, -3
 """Words that an option takes; 0 is a switch, and of an action of somebody's own nobody knows what it does."""
-ALL = "*"
 REST = "sys.argv"
 """What stands for the words of the command, and for those that another parser has left of them."""
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
@@ -55,64 +56,39 @@ class Option(NamedTuple):
     flags: tuple[str, ...]
     takes: int
     read: str
-    default: Value
     present: Value
 
 
 class Started:
     """How the script is started, as far as launch files tell, and what it asks of that.
 
-    options: those that were declared so far, by where, and their flags. reset: those whose defaults the program
-    replaces, ``*`` where it is not known which. switches: what some of them can be whatever starts the script, by name.
-    asked: the program reads its command line.
+    options: those that were declared so far, by where, and their flags. switches: what some of them can be whatever
+    starts the script, by name. asked: the program reads its command line.
     """
 
-    __slots__ = ("asked", "commands", "options", "reset", "switches")
+    __slots__ = ("asked", "commands", "options", "switches")
 
-    def __init__(self, commands: Sequence[Command], with_defaults: bool = True) -> None:
+    def __init__(self, commands: Sequence[Command]) -> None:
         self.commands = commands
         self.options: dict[tuple[Site, tuple[str, ...]], Option] = {}
-        self.reset: set[str] = set() if with_defaults else {ALL}
         self.switches: dict[str, Value] = {}
         self.asked = False
 
     def values(self) -> dict[str, Value]:
         """What each option is in all these starts, as constants; those of which that is not sure are left out."""
-        options = [
-            option._replace(default=()) if not self.reset.isdisjoint((ALL, option.name)) else option
-            for option in self.options.values()
-        ]
-        return _values(options, self.commands) if self.commands else {}
-
-
-def _values(options: Sequence[Option], commands: Sequence[Command]) -> dict[str, Value]:
-    given = [_given(options, command) for command in commands]
-    defaults: dict[str, Value] = {}
-    for option in options:
-        known = option.name not in defaults or _is_same(defaults[option.name], option.default)
-        defaults[option.name] = option.default if known else ()
-    found: dict[str, Value] = {}
-    for name, default in defaults.items():
-        if _says_rank(name):
-            continue
-        held: Value = ()
-        for row in given:
-            value = () if row is None else row.get(name, default)
-            if not value or not all(isinstance(atom, Const) for atom in value):
-                break
-            held = join(held, value)
-        else:
-            if 0 < len(held) <= _MOST_VALUES:
-                found[name] = held
-    return found
-
-
-def _is_same(first: Value, second: Value) -> bool:
-    return len(join(first, second)) == len(first) == len(second)
+        given = [_given(list(self.options.values()), command) for command in self.commands]
+        found: dict[str, Value] = {}
+        for name in set(given[0] or ()).intersection(*(row or () for row in given)) if given else ():
+            rows = [row[name] for row in given if row]
+            if all(row and all(isinstance(atom, Const) for atom in row) for row in rows) and not _says_rank(name):
+                held = reduce(join, rows)
+                if len(held) <= _MOST_VALUES:
+                    found[name] = held
+        return found
 
 
 def _says_rank(name: str) -> bool:
-    """Whether launchers may fill it in, or it says that there are several ranks: a default is for a single process."""
+    """Whether launchers may fill it in, or it says that there are several ranks."""
     return not isinstance(bare(roles.suggested(name))[0], Opaque) or roles.hinted(name) is not None
 
 
@@ -163,8 +139,7 @@ def _meant(options: Sequence[Option], flag: str) -> Option | None:
         exact = [option for option in options if any(each.startswith(flag) for each in option.flags)]
     elif not exact:
         exact = [option for option in options if flag[:2] in option.flags and option.takes != 0]
-    alike = {(option.name, option.takes, option.read) for option in exact}
-    return exact[0] if len(alike) == 1 else None
+    return exact[0] if all(option._replace(flags=exact[0].flags) == exact[0] for option in exact) and exact else None
 
 
 def _made(option: Option, text: str | None) -> Value:
@@ -176,14 +151,6 @@ def _made(option: Option, text: str | None) -> Value:
         return ()
 
 
-def default_of(read: str, default: Value) -> Value:
-    """What argparse makes of a default: a text is read as the command's would be."""
-    text = constant(default)
-    if not isinstance(text, str):
-        return default
-    return _made(Option("", (), ONE, read, (), ()), text)
-
-
 def joined(plain: list[Proposal], started: list[Proposal], commands: Sequence[Command]) -> list[Proposal]:
     """What is proposed of a script, ``plain`` whatever starts it, and ``started`` where these commands do: what only
     they show names them."""
@@ -192,6 +159,8 @@ def joined(plain: list[Proposal], started: list[Proposal], commands: Sequence[Co
     found = []
     for proposal in started:
         known = before.pop(_key(proposal), None)
+        if proposal.severity == ERROR and (known is None or known.severity != ERROR):
+            proposal = proposal._replace(severity=WARNING)
         if known is not None and SEVERITIES.index(known.severity) >= SEVERITIES.index(proposal.severity):
             found.append(known)
         elif proposal.code != incomplete.CODE:

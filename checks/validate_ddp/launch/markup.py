@@ -94,6 +94,9 @@ class _Markup:
 
     def _inner(self, node: Any, before: str) -> Iterator[Given]:
         """The settings of a mapping and of those in it."""
+        self.count += 1
+        if self.count > _MOST:  # a few aliases of aliases are as many as one likes
+            return
         for name, (key, value) in _keys(node).items():
             yield Given(before + name, self._word(value) if value.id == "scalar" else None, self._word(key))
             yield from self._inner(value, f"{before}{name}.")

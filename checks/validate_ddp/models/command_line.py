@@ -50,12 +50,10 @@ def _declared(machine: Machine, atom: Any, call: Call) -> Value | None:
     return None
 
 
-_SWITCHES = {"store_true": (True, False), "store_false": (False, True)}
-"""What they are where they are given, and where not."""
+_SWITCHES = {"store_true": True, "store_false": False}
+"""What they are where they are given."""
 _BOTH = "BooleanOptionalAction"
 _WORDS = {"store": ONE, "append": SEVERAL, "extend": SEVERAL, "count": 0, "store_const": 0}
-_FROM_ELSEWHERE = frozenset(("is_config_file", "env_var", "is_config_file_arg"))
-"""Keywords of configargparse: files and the environment replace defaults."""
 
 
 def _note_option(machine: Machine, call: Call) -> None:
@@ -68,26 +66,19 @@ def _note_option(machine: Machine, call: Call) -> None:
     flags = tuple(each for each in names if each.startswith("-"))
     held: Value
     action = _action(call)
-    default = call.keywords.get("default", NONE)
     if action == _BOTH:
         takes, read, held = 0, "", (Const(True),)
     elif action in _SWITCHES:
-        present, absent = _SWITCHES[action]
-        takes, read = 0, ""
-        held = (Const(present),)
-        default = call.keywords.get("default", (Const(absent),))
+        takes, read, held = 0, "", (Const(_SWITCHES[action]),)
     else:
         takes = _words_taken(action, call)
         read = _reader(call.keywords.get("type"))
         held = call.keywords.get("const", NONE) if action != "count" else ()
-        default = started.default_of(read, default)
-    option = started.Option(name.lstrip("-").replace("-", "_"), flags, takes, read, default, held)
+    option = started.Option(name.lstrip("-").replace("-", "_"), flags, takes, read, held)
     machine.started.options[call.site, flags] = option
     if action == _BOTH:
         off = tuple("--no-" + flag[2:] for flag in flags if flag.startswith("--"))
         machine.started.options[call.site, off] = option._replace(flags=off, present=(Const(False),))
-    if not _FROM_ELSEWHERE.isdisjoint(call.keywords):
-        machine.started.reset.add(started.ALL)
 
 
 def _action(call: Call) -> str:
@@ -109,12 +100,6 @@ def _reader(value: Value | None) -> str:
         return "str"
     made_by = value[0] if len(value) == 1 else None
     return made_by.name.removeprefix("builtins.") if isinstance(made_by, Symbol) else ""
-
-
-def _defaults_set(machine: Machine, atom: Any, call: Call) -> Value | None:
-    """``parser.set_defaults(lr=1e-4, **configuration)``."""
-    machine.started.reset.update((started.ALL,) if call.open else call.keywords)
-    return None
 
 
 def _note_rank(machine: Machine, call: Call) -> None:
@@ -148,9 +133,7 @@ def parsed(machine: Machine, atom: Any, call: Call) -> Value:
             asked = Rank("local", False, fact.name) if fact.name == "local_rank" else Opaque(fact.name)
             fields[fact.name] = (asked,)
     machine.started.asked = True
-    if call.argument(1, "namespace"):
-        machine.started.reset.add(started.ALL)
-    if _is_of_command(call):
+    if machine.started.commands and _is_of_command(call):
         fields.update(machine.started.values())
     namespace: Value = (Namespace(call.site, fields),)
     if call.name == "parse_known_args":
@@ -164,7 +147,4 @@ def _is_of_command(call: Call) -> bool:
     return not words or all(is_none(atom) or (isinstance(atom, Symbol) and atom.name == REST) for atom in bare(words))
 
 
-DECLARED = (
-    method("add_argument", _declared, parameters="* default required dest", fact=facts.Option),
-    method("set_defaults", _defaults_set),
-)
+DECLARED = (method("add_argument", _declared, parameters="* default required dest", fact=facts.Option),)

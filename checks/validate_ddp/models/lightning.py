@@ -126,8 +126,9 @@ def _first_rank_came_alone(machine: Machine) -> None:
     if any(_begins(now, run.guards) for run in runs):
         return
     for fact in machine.facts:
-        behind = any(run.order < fact.order and _begins(fact.guards, run.guards) for run in runs)
-        if not behind and (not runs or _begins(fact.guards, now)):
+        if Flag.PROCESS_FIRST in fact.flags or (runs and not _begins(fact.guards, now)):
+            continue
+        if not any(run.order < fact.order and _begins(fact.guards, run.guards) for run in runs):
             fact.flags |= {Flag.PROCESS_FIRST}
 
 

@@ -192,8 +192,11 @@ def rows(told: AtSize) -> list[tuple[str, object]]:
     if told["seconds"] is not None:
         found.append(("time of a step's calls, at least", in_time(told["seconds"])))
     if told["memory"] is not None:
-        text = ", ".join(f"{in_words(count)} {name}" for name, count in held(told))
-        found.append(("memory of a rank, at least", f"{in_words(sum(dict(held(told)).values()))}: {text}"))
+        kinds = dict(held(told))
+        text = ", ".join(f"{in_words(count)} {name}" for name, count in kinds.items())
+        # A backward may free what it was kept for as it makes gradients.
+        least = sum(kinds.values()) - min(kinds.get(KINDS["activations"], 0), kinds.get(KINDS["gradients"], 0))
+        found.append(("memory of a rank, at least", f"{in_words(least)}: {text}"))
     if told["decisions"]:
         found.append(("decided by assumed values", ", ".join(told["decisions"])))
     return [

@@ -230,8 +230,13 @@ def _last(run: Run, at: int, folder: str) -> str:
 
 def _is_archive(path: str) -> bool:
     """Whether it begins as what torch.save writes."""
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\x03\x04"
+    try:
+        if not os.path.isfile(path):  # a pipe, or a link that leads nowhere
+            return False
+        with open(path, "rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
 
 
 def _of(runs: Runs) -> protocol.Restart:

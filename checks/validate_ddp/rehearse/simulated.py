@@ -18,6 +18,7 @@ from validate_ddp.console import UsageError
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.simulated import files
 from validate_ddp.rehearse.log import Log
+from validate_ddp.rehearse.parent.ending import last
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import View
@@ -59,21 +60,20 @@ def simulate(plan: Plan, log: Log, view: View, read: list[object] | None) -> str
     )
     outcomes: list[str] = []
     first = 0.0
-    with Keeper() as keeper:
+    with Keeper() as keeper, _Aside(view) as aside, last(aside.put_back):
         folder = os.path.join(keeper.folder, "sources")
         os.mkdir(folder)
         told = json.dumps({"folder": folder, "ranks": plan.ranks})
         keep = forked(plan, keeper, silent=False)
         for at, rank in enumerate(plan.ranks):
-            hidden = hide(folder)
+            aside.hidden = hide(folder, aside.folder)
             view.note(f"rank {rank} as if of {plan.world_size}")
             own = Log(None)
             one = replace(plan, ranks=(rank,), environment=(*plan.environment, (_VARIABLE, told)))
             try:
                 outcomes.append(supervise(one, own, view, keep=keep))
             finally:
-                for place, path, _ in hidden:
-                    files.put_back(place, path)
+                aside.put_back()
             if any(isinstance(event, protocol.Spawn) for event in own.events):
                 raise UsageError(_SPAWNS)
             start = min((event.time for event in own.events if event.time), default=0.0)
@@ -89,9 +89,36 @@ def simulate(plan: Plan, log: Log, view: View, read: list[object] | None) -> str
     return outcome
 
 
-def hide(folder: str) -> list[tuple[str, str, int]]:
+class _Aside:
+    """A folder for what the ranks before have made. It is no part of what a kept run removes: however the command ends,
+    what is in it is put back, or lies there."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.folder = tempfile.mkdtemp(prefix="validate-ddp-aside-")
+        self.hidden: list[tuple[str, str, int]] = []
+
+    def __enter__(self) -> _Aside:
+        return self
+
+    def put_back(self) -> None:
+        for place, path, _ in self.hidden:
+            with suppress(OSError, shutil.Error):
+                files.put_back(place, path)
+
+    def __exit__(self, *error: object) -> None:
+        self.put_back()
+        if any(os.path.lexists(place) and not os.path.lexists(path) for place, path, _ in self.hidden):
+            self.view.note(f"what the ranks have made and could not be put back lies in {self.folder}")
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def hide(folder: str, aside: str) -> list[tuple[str, str, int]]:
     """Takes away what the ranks before have made: the next one begins as they did, and finds it where it has met them.
-    Gives what was taken as (where it lies, path, how many calls of groups its maker had made)."""
+
+    folder: where it was noted what they have made. aside: where it is laid meanwhile. Gives what was taken as (where it
+    lies, path, how many calls of groups its maker had made)."""
     made: dict[str, int] = {}
     try:
         with open(os.path.join(folder, files.MADE), encoding="utf-8") as file:
@@ -102,7 +129,7 @@ def hide(folder: str) -> list[tuple[str, str, int]]:
     hidden = []
     for path, met in made.items():  # a folder comes before what was made in it
         if os.path.lexists(path):
-            place = os.path.join(tempfile.mkdtemp(dir=folder), "kept")
+            place = os.path.join(tempfile.mkdtemp(dir=aside), "kept")
             with suppress(OSError):  # what cannot be taken away is there
                 shutil.move(path, place)
                 hidden.append((place, path, met))

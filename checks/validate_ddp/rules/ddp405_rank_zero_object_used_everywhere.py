@@ -129,9 +129,13 @@ VALID = (
     """
     if rank == 0:
         start, path = 0, "run-1"
+        show = lambda: print(path)
     if rank != 0:
         start = 1
+        show = lambda: None
+    show()
     found = {"path": path if rank == 0 else None}
+    many = [path for _ in range(3) if rank == 0]
     path = found["path"]
     print(start, path)
     """,

@@ -10,7 +10,7 @@ The first is the product of the others and of the data-parallel ranks. Where it 
 related parameters` as soon as the engine is made, on every rank, after the model was loaded. transformers ends with
 `Please correct the following DeepSpeed config values that mismatch TrainingArguments values`.
 
-It is an error where no number of ranks can put it right, and where transformers compares two numbers; a warning where
+It is an error where no number of ranks can put it right; a warning where transformers compares two numbers, and where
 the command's ranks do not fit, as a script may change what it has read. Where fewer ranks would fit that the command's
 are a multiple of, nothing is said: several may share a sample.
 
@@ -101,7 +101,7 @@ def _by_transformers(launch: Launch, start: Start, named: Named) -> Iterator[Pro
             message = f"`--{option}` is {given.number}, and `{key}` of {named.path} is {held.number}: "
             message += "transformers refuses that"
             evidence = [named.place(held, str(held.number))]
-            yield propose(launch, given.span, start.statement, ERROR, message, evidence=evidence)
+            yield propose(launch, given.span, start.statement, WARNING, message, evidence=evidence)
 
 
 def _asks_transformers(script: str) -> bool:

@@ -65,8 +65,10 @@ class Warm:
                 if screen is not None:
                     os.close(screen)
             self.line = listening.accept()[0]
+        self.line.settimeout(_START)
         if self.answer() != ["ready"]:
             raise OSError("the process that ranks are forked from has ended")
+        self.line.settimeout(None)
 
     def run(self) -> Forked:
         """A keeper of the next run."""

@@ -120,7 +120,7 @@ class Kept:
             return disable
 
         patch(autograd, "_saved_tensors_hooks_disable", without)
-        autograd._push_saved_tensors_default_hooks(lambda tensor: _Saved(self, tensor), lambda saved: saved.tensor)
+        autograd._push_saved_tensors_default_hooks(lambda tensor: _Saved(self, tensor), _Saved.given)
         around(session.torch.autograd, "backward", session.fault, lambda args, kwargs: self.look())
 
     def look(self) -> None:
@@ -143,13 +143,22 @@ class Kept:
 class _Saved:
     """A tensor that autograd keeps, until it lets go of it."""
 
-    __slots__ = ("address", "kept", "tensor")
+    __slots__ = ("address", "kept", "tensor", "version")
 
     def __init__(self, kept: Kept, tensor: Tensor) -> None:
-        self.tensor, self.kept = tensor, kept
+        self.tensor, self.kept, self.version = tensor, kept, tensor._version
         self.address, size = next(_storage(tensor), (0, 0))
         kept.live[self.address] = kept.live.get(self.address, 0) + 1
         kept.sizes[self.address] = size
+
+    def given(self) -> Tensor:
+        """The tensor, for a backward. Raises RuntimeError where it is no longer what it was, which autograd says itself
+        where there are no hooks."""
+        if self.tensor._version != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation"
+            )
+        return self.tensor
 
     def __del__(self) -> None:
         count = self.kept.live.get(self.address, 1) - 1
