@@ -60,7 +60,7 @@ def simulate(plan: Plan, log: Log, view: View, read: list[object] | None) -> str
     )
     outcomes: list[str] = []
     first = 0.0
-    with Keeper() as keeper, _Aside(view) as aside, last(aside.put_back):
+    with Keeper() as keeper, _Aside(view) as aside, last(aside.leave):
         folder = os.path.join(keeper.folder, "sources")
         os.mkdir(folder)
         told = json.dumps({"folder": folder, "ranks": plan.ranks})
@@ -106,12 +106,16 @@ class _Aside:
             with suppress(OSError, shutil.Error):
                 files.put_back(place, path)
 
-    def __exit__(self, *error: object) -> None:
+    def leave(self) -> None:
+        """Puts back what can be, and removes the folder where nothing is left that is nowhere else."""
         self.put_back()
         if any(os.path.lexists(place) and not os.path.lexists(path) for place, path, _ in self.hidden):
             self.view.note(f"what the ranks have made and could not be put back lies in {self.folder}")
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __exit__(self, *error: object) -> None:
+        self.leave()
 
 
 def hide(folder: str, aside: str) -> list[tuple[str, str, int]]:
