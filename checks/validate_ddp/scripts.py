@@ -232,7 +232,7 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         else:
             found = _found(program, enabled)
             launched = summaries.launched.get(script)
-            if launched is not None and program.asks and any(command.whole for command in launched.commands):
+            if launched is not None and program.asks and all(command.whole for command in launched.commands):
                 found = _found_as_started(script, summaries, enabled, found)
             program.let_go()
     except UsageError:  # of a rule or a row of ours that cannot be as it is written

@@ -307,7 +307,8 @@ class Gather(Fact):
 
 
 class Absence(Fact, untold="said holder none whole sure"):
-    """Something is taken from a value that some of the ranks here do not have; named by what is taken."""
+    """Something is taken from a value that some of the ranks here do not have; named by what is taken, by nothing where
+    it is only read."""
 
     object: Value
     """The value on the ranks that have it."""

@@ -35,7 +35,8 @@ EVERY_RANK: tuple[Who, bool] = ("all", True)
 
 
 def note(machine: Machine, node: Expression, value: Value, name: str, span: Extent) -> tuple[Who, bool]:
-    """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where some ranks here have none.
+    """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where some ranks here have none;
+    an empty one where it is read, whatever for: then None is a value like any other.
 
     Returns the ranks that have it, and so go on, and whether these are no guess from a name.
     """

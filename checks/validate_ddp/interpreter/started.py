@@ -76,14 +76,14 @@ class Started:
 
     def values(self) -> dict[str, Value]:
         """What each option is in all these starts, as constants; those of which that is not sure are left out."""
-        given = [_given(list(self.options.values()), command) for command in self.commands]
+        options = list(self.options.values())
+        rows = [_given(options, command) for command in self.commands]
         found: dict[str, Value] = {}
-        for name in set(given[0] or ()).intersection(*(row or () for row in given)) if given else ():
-            rows = [row[name] for row in given if row]
-            if all(row and all(isinstance(atom, Const) for atom in row) for row in rows) and not _says_rank(name):
-                held = reduce(join, rows)
-                if len(held) <= _MOST_VALUES:
-                    found[name] = held
+        for name in rows[0] if rows else ():
+            values = [row.get(name, ()) for row in rows]
+            known = all(value and all(isinstance(atom, Const) for atom in value) for value in values)
+            if known and not _says_rank(name) and len(held := reduce(join, values)) <= _MOST_VALUES:
+                found[name] = held
         return found
 
 
@@ -92,19 +92,19 @@ def _says_rank(name: str) -> bool:
     return not isinstance(bare(roles.suggested(name))[0], Opaque) or roles.hinted(name) is not None
 
 
-def _given(options: Sequence[Option], command: Command) -> dict[str, Value] | None:
-    """The options that the command gives, empty where what they become is not known; None where nothing is sure."""
+def _given(options: Sequence[Option], command: Command) -> dict[str, Value]:
+    """The options that the command gives, each empty where what it becomes is not known; none where nothing is sure."""
     found: dict[str, Value] = {}
     by_position = sum(not option.flags for option in options)
     words = list(command.words)
-    if not command.whole or (words and any(word is not None and word.startswith("@") for word in words)):
-        return None
+    if not command.whole or any(word is not None and word.startswith("@") for word in words):
+        return {}
     while words:
         word = words.pop(0)
         if word is None or not word.startswith("-") or word == "-" or _NUMBER.match(word):
             by_position -= 1
             if word is None and by_position < 0:
-                return None
+                return {}
             continue
         if word == "--":
             break
@@ -118,7 +118,7 @@ def _given(options: Sequence[Option], command: Command) -> dict[str, Value] | No
         if len(flag) > 2 and flag[1] != "-" and flag not in option.flags:  # `-b32`
             text, equals = word[2:], "="
         if option.takes == ACTION:
-            return None
+            return {}
         if option.takes == 0:
             found[option.name] = option.present
         elif option.takes == SEVERAL:
@@ -139,7 +139,8 @@ def _meant(options: Sequence[Option], flag: str) -> Option | None:
         exact = [option for option in options if any(each.startswith(flag) for each in option.flags)]
     elif not exact:
         exact = [option for option in options if flag[:2] in option.flags and option.takes != 0]
-    return exact[0] if all(option._replace(flags=exact[0].flags) == exact[0] for option in exact) and exact else None
+    alike = exact and all(option._replace(flags=exact[0].flags) == exact[0] for option in exact)
+    return exact[0] if alike else None
 
 
 def _made(option: Option, text: str | None) -> Value:
