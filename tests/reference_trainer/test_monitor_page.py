@@ -93,7 +93,7 @@ def test_a_browser_shows_the_state_the_values_the_curves_and_each_rank(tmp_path,
     evaluations = {"validation": {"step": 30, "metrics": {"loss": 0.25, "accuracy": 0.5}}}
     write(folder, *(heartbeat(rank, state=state, age=age, evaluations=evaluations) for rank in range(2)))
     with MonitorServer(folder) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         command = [
             BROWSER,

@@ -37,7 +37,7 @@ def serve():
 
         def start(folder, **options):
             server = stack.enter_context(MonitorServer(folder, **options))
-            thread = threading.Thread(target=server.serve_forever)
+            thread = threading.Thread(target=server.serve_forever, args=(0.02,))
             thread.start()
             stack.callback(thread.join)
             stack.callback(server.shutdown)
