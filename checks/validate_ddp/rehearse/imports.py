@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ _FILES = 200
 """Modules of the script's own that are looked through."""
 _MOVING = ("sys.path", "sys.modules", "meta_path", "addsitedir")
 """With these a script decides itself where modules are found: then a run tells."""
+_NEUTRAL = sys.stdlib_module_names | set(dir(builtins)) - {"exec", "eval", "__import__"} | {"torch", "numpy"}
+"""What may be called without a say in where modules are found, by the first part of its name."""
 
 
 class Missing(NamedTuple):
@@ -58,10 +61,10 @@ def missing(file: str, plan: Plan) -> Missing | None:
 
 
 def _imported(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
-    """As far as no package is called, which may have said where modules are found (rootutils)."""
+    """As far as nothing is called that may have said where modules are found (rootutils)."""
     for node in body:
         value = node.value if isinstance(node, ast.Expr | ast.Assign | ast.AnnAssign) else None
-        if isinstance(value, ast.Call) and ast.unparse(value.func).partition(".")[0] not in sys.stdlib_module_names:
+        if isinstance(value, ast.Call) and ast.unparse(value.func).partition(".")[0] not in _NEUTRAL:
             return
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
