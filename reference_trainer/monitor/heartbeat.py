@@ -169,7 +169,7 @@ class Heartbeat:
         self._ending.set()
         self._wake.set()
         if self in _alive:
-            self._write()
+            self._write(last=True)
 
     def _beat(self) -> None:
         gap = min(_MOST_OFTEN, self.interval / 2)
@@ -178,9 +178,11 @@ class Heartbeat:
             self._wake.clear()
             self._write()
 
-    def _write(self) -> None:
+    def _write(self, *, last: bool = False) -> None:
         if not self._writing.acquire(timeout=2.0):  # another thread is stuck in it: the file system hangs
             return
+        if self._ending.is_set() and not last:  # the process may end at any moment now, and leave half a file
+            return self._writing.release()
         now, said = time.monotonic(), self.said
         eta = None if said["state"] in ENDED else self._eta.remaining(now)
         times = {"time": round(time.time(), 3), "elapsed": round(now - self._began, 3), "eta": eta}
