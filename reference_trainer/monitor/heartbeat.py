@@ -182,7 +182,8 @@ class Heartbeat:
         if not self._writing.acquire(timeout=2.0):  # another thread is stuck in it: the file system hangs
             return
         if self._ending.is_set() and not last:  # the process may end at any moment now, and leave half a file
-            return self._writing.release()
+            self._writing.release()
+            return
         now, said = time.monotonic(), self.said
         eta = None if said["state"] in ENDED else self._eta.remaining(now)
         times = {"time": round(time.time(), 3), "elapsed": round(now - self._began, 3), "eta": eta}
