@@ -176,6 +176,7 @@ def test_stand_ins_compute_what_the_packages_do() -> None:
     import torch
     from validate_ddp.rehearse.child.validate_ddp_rehearsed.standins import flash_attn
     from validate_ddp.rehearse.child.validate_ddp_rehearsed.standins.apex.optimizers import FusedAdam
+    from validate_ddp.rehearse.child.validate_ddp_rehearsed.standins.apex.parallel.LARC import LARC
     from validate_ddp.rehearse.child.validate_ddp_rehearsed.standins.xformers import ops
 
     q, k, v = torch.randn(3, 1, 5, 4, 8).unbind(0)
@@ -191,6 +192,11 @@ def test_stand_ins_compute_what_the_packages_do() -> None:
     weight.grad = torch.ones(2)
     FusedAdam([weight], lr=0.1, weight_decay=0.5).step()
     assert torch.allclose(weight, torch.full((2,), 0.85))
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    larc = LARC(torch.optim.SGD([weight], lr=0.1, weight_decay=1.0), trust_coefficient=0.02)
+    larc.step()  # 0.02 of |w| / (|g| + |w|) is a tenth of the learning rate, of g + w = 2
+    assert torch.allclose(weight, torch.full((2,), 1 - 0.1 * 0.1 * 2)) and larc.param_groups[0]["weight_decay"] == 1.0
 
 
 TASK = """
