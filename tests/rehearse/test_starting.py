@@ -82,11 +82,12 @@ def test_a_missing_package_is_told_with_its_line_and_what_was_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(
-        "import torch.nn as nn\nimport no_such_package\n\nnn.DataParallel(nn.Linear(1, 1))\n"
+        "import torch.nn as nn\nimport no_such_package\nimport no_such_other\nnn.DataParallel(nn.Linear(1, 1))\n"
     )
-    monkeypatch.setattr(imports, "_is_there", lambda name, places: name != "no_such_package")
+    monkeypatch.setattr(imports, "_is_there", lambda name, places: not name.startswith("no_such"))
     assert cli.main(["run", "--report", "report.json", "train.py"]) == 3
-    assert "No module named 'no_such_package' (train.py:2)" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "No module named 'no_such_package' (train.py:2)" in told and "Not there either: no_such_other" in told
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["outcome"] == "failed" and report["failure"]["place"] == "train.py:2"
 

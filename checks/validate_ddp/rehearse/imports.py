@@ -27,12 +27,13 @@ _NEUTRAL = sys.stdlib_module_names | set(dir(builtins)) - {"exec", "eval", "__im
 
 
 class Missing(NamedTuple):
-    """A module that is not there, and the line that imports it."""
+    """A package that is not there, and the line that imports it. others: what else is not, by name."""
 
     name: str
     path: str
     line: int
     code: str
+    others: tuple[str, ...] = ()
 
 
 def missing(file: str, plan: Plan) -> Missing | None:
@@ -41,7 +42,7 @@ def missing(file: str, plan: Plan) -> Missing | None:
     root = os.path.abspath(os.path.dirname(file) if plan.script[0] != "-m" else ".")
     given = dict(plan.environment).get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     places = [root, *filter(None, given.split(os.pathsep)), *sys.path[1:]]
-    found: Missing | None = None
+    found = dict[str, Missing]()
     waiting = [os.path.abspath(file)]
     for number, path in enumerate(waiting):
         try:
@@ -55,9 +56,13 @@ def missing(file: str, plan: Plan) -> Missing | None:
         for name, line in _imported(body):
             own = [each for each in _files(root, name) if each not in waiting]
             waiting += own
-            if found is None and not own and not _is_there(name.partition(".")[0], places):
-                found = Missing(name.partition(".")[0], path, line, text.splitlines()[line - 1].strip())
-    return found
+            package = name.partition(".")[0]
+            if package not in found and not own and not _is_there(package, places):
+                found[package] = Missing(package, path, line, text.splitlines()[line - 1].strip())
+    if not found:
+        return None
+    first, *others = found.values()
+    return first._replace(others=tuple(each.name for each in others))
 
 
 def _imported(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
@@ -98,10 +103,11 @@ def tell(log: Log, plan: Plan, wrong: Missing, read: list[object] | None) -> str
     log.add(protocol.Hello(version=protocol.VERSION, pid=0, process=0, launched=True))
     frame = protocol.Frame(wrong.path, wrong.line, "<module>", False)
     message = f"No module named '{wrong.name}'"
+    others = f"Not there either: {', '.join(wrong.others)}\n" if wrong.others else ""
     told = f'Before torch was imported:\n  File "{wrong.path}", line {wrong.line}, in <module>\n    {wrong.code}\n'
     error = protocol.UncaughtException(
         kind="ModuleNotFoundError", message=message, stack=(frame,), process=0,
-        traceback=f"{told}ModuleNotFoundError: {message}",
+        traceback=f"{told}ModuleNotFoundError: {message}\n{others}",
     )  # fmt: skip
     log.add(error)
     log.add(protocol.Ended(rank_of=None, code=1))
