@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from process_marks import alive_after
+from validate_ddp.rehearse.parent.processes import cpu_seconds
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process groups and /proc")
 
@@ -151,3 +152,15 @@ def test_nothing_is_left_among_the_temporary_files(rehearse: Rehearse, tmp_path:
     rehearse.environment["TMPDIR"] = str(scratch)
     assert rehearse("print(1)\n").code == 0
     assert not list(scratch.iterdir())
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system tells of no children")
+def test_a_process_that_waits_for_one_that_computes_has_used_what_that_has() -> None:
+    child = "import sys, time\nwhile time.process_time() < 0.3:\n    pass\nprint(flush=True)\nsys.stdin.read()"
+    waits = f"import subprocess, sys\nsubprocess.run([sys.executable, '-Sc', {child!r}])\nprint(flush=True)\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-Sc", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdin
+        process.stdout.readline()  # the child has computed, and waits for the end of the input
+        own, both = cpu_seconds(process.pid), cpu_seconds(process.pid, started=True)
+        process.stdin.close()
+    assert own is not None and both is not None and both - own >= 0.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from validate_ddp.rehearse.parent import environment
 from validate_ddp.rehearse.parent.keeping import Keeper
@@ -47,16 +47,29 @@ class Processes:
         """Process ids of the ranks that have not ended."""
         return [pid for pid in self.ranks if pid not in self.keeper.codes]
 
-    def cpu_seconds(self, pid: int) -> float | None:
-        """CPU time that a process has used; None where the system does not say."""
-        try:
-            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, IndexError, ValueError):
-            return None
-
     def end(self, patiently: bool = False) -> None:
         """Ends every process of this run. patiently: with SIGTERM first, and a moment for it."""
         self.keeper.close(patiently)
         self.held.close()
+
+
+def cpu_seconds(pid: int, started: bool = False) -> float | None:
+    """CPU time that a process has used; None where the system does not say. started: with what it has started, for a
+    rank that waits for its loader's workers moves as they do."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        own = sum(map(int, fields[11 : 15 if started else 13])) / os.sysconf("SC_CLK_TCK")
+        return own + sum(cpu_seconds(each, True) or 0.0 for each in (_children(pid) if started else ()))
+    except (OSError, ValueError):
+        return None
+
+
+def _children(pid: int) -> set[int]:
+    """Processes that a process has started and that have not ended; of all its threads."""
+    found = set[int]()
+    with suppress(OSError):  # it has ended, or the kernel keeps no such lists
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found.update(map(int, file.read().split()))
+    return found

@@ -15,7 +15,7 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed.protocol import Plan as 
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.listener import Listener
-from validate_ddp.rehearse.parent.processes import Processes
+from validate_ddp.rehearse.parent.processes import Processes, cpu_seconds
 from validate_ddp.rehearse.parent.stillness import Stillness
 from validate_ddp.rehearse.parent.view import Guarded, View
 from validate_ddp.rehearse.plan import Plan
@@ -170,7 +170,7 @@ class _Run:
                 self.view.note(event.change)
             case protocol.Where():
                 self.answered.add(process)
-                self.stillness.saw(rank, event.stack, self._cpu(rank), now)
+                self.stillness.saw(rank, event.stack, self._cpu(rank, started=True), now)
                 return  # our own question is no sign of life
             case protocol.Gone():
                 if self.single:
@@ -216,9 +216,9 @@ class _Run:
                 return self.pid_of.get(process)
         return None
 
-    def _cpu(self, rank: int) -> float | None:
+    def _cpu(self, rank: int, started: bool = False) -> float | None:
         pid = self._pid(rank)
-        return None if pid is None else self.processes.cpu_seconds(pid)
+        return None if pid is None else cpu_seconds(pid, started)
 
     def _is_running(self, rank: int) -> bool:
         return self._pid(rank) in self.processes.running
@@ -245,7 +245,7 @@ class _Run:
         for process, rank in self.rank_of.items():
             if process in self.asked and process not in self.answered and self._is_running(rank):
                 # In native code that keeps the GIL, or stopped: its CPU time still tells whether it moves.
-                self.stillness.saw(rank, (), self._cpu(rank), now)
+                self.stillness.saw(rank, (), self._cpu(rank, started=True), now)
             self.listener.ask(process, "where?")
         self.asked, self.answered = set(self.rank_of), set()
         others = [rank for rank, state in self.watch.ranks.items() if not state.ended]
