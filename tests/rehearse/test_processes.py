@@ -157,7 +157,7 @@ def test_nothing_is_left_among_the_temporary_files(rehearse: Rehearse, tmp_path:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system tells of no children")
 def test_a_process_that_waits_for_one_that_computes_has_used_what_that_has() -> None:
     child = "import sys, time\nwhile time.process_time() < 0.3:\n    pass\nprint(flush=True)\nsys.stdin.read()"
-    waits = f"import subprocess, sys\nsubprocess.run([sys.executable, '-Sc', {child!r}])\nprint(flush=True)\nsys.stdin.read()"
+    waits = f"import subprocess, sys\nsubprocess.run([sys.executable, '-Sc', {child!r}])"
     with subprocess.Popen([sys.executable, "-Sc", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout and process.stdin
         process.stdout.readline()  # the child has computed, and waits for the end of the input
