@@ -200,6 +200,31 @@ def test_stand_ins_compute_what_the_packages_do() -> None:
     assert torch.allclose(weight, torch.full((2,), 1 - 0.1 * 0.1 * 2)) and larc.param_groups[0]["weight_decay"] == 1.0
 
 
+@pytest.mark.runtime
+def test_what_stands_in_for_parts_of_flash_attention_computes_what_they_do() -> None:
+    import torch
+    from validate_ddp.rehearse.child.validate_ddp_rehearsed.standins.flash_attn import bert_padding
+    from validate_ddp.rehearse.child.validate_ddp_rehearsed.standins.flash_attn.layers.rotary import apply_rotary_emb
+    from validate_ddp.rehearse.child.validate_ddp_rehearsed.standins.flash_attn.ops.triton import layer_norm
+
+    x, mask = torch.randn(2, 4, 3), torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]])
+    tokens, indices, begins, longest, _ = bert_padding.unpad_input(x, mask)
+    assert (begins.tolist(), longest) == ([0, 2, 5], 3)
+    assert torch.equal(bert_padding.pad_input(tokens, indices, 2, 4), x * mask[..., None])
+    angle = torch.rand(5, 4)
+    for interleaved in (False, True):
+        query = torch.randn(2, 5, 3, 8)
+        pairs = query.unflatten(-1, (4, 2)) if interleaved else query.unflatten(-1, (2, 4)).transpose(-1, -2)
+        turned = torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones(5, 4), angle)[:, None]
+        expected = torch.view_as_real(turned)
+        expected = (expected if interleaved else expected.transpose(-1, -2)).flatten(-2)
+        assert torch.allclose(apply_rotary_emb(query, angle.cos(), angle.sin(), interleaved), expected, atol=1e-6)
+    residual, norm = torch.randn(2, 4, 3), torch.nn.LayerNorm(3, eps=1e-6)
+    found, total = layer_norm.layer_norm_fn(x, norm.weight, norm.bias, residual=residual, prenorm=True)
+    assert torch.allclose(found, norm(x + residual), atol=1e-5) and torch.equal(total, x + residual)
+    assert torch.allclose(layer_norm.RMSNorm(3)(x), torch.nn.functional.rms_norm(x, (3,), eps=1e-5), atol=1e-6)
+
+
 TASK = """
 import os, subprocess
 import torch, torch.distributed as dist
