@@ -134,6 +134,12 @@ def test_two_dumps_of_one_rank_an_empty_folder_and_no_dump_at_all(traced, tmp_pa
     assert "cannot be read" in traced("dumps/rank_7")[2]
 
 
+def test_a_dump_that_numbers_more_than_it_holds_takes_no_memory_for_it(traced, tmp_path):
+    path = dump(tmp_path / "dumps", 0, entry(1, "all_reduce", 5))
+    path.write_bytes(path.read_bytes()[:-1] + b"r" + (2**31).to_bytes(4, "little") + b".")  # 34 GB of a memo
+    assert "it numbers more things than it holds" in traced(str(path))[2]
+
+
 @given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 255))
 def test_a_damaged_dump_is_refused_or_read(inserted, at, byte):
     with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import pickletools
 import re
 from collections.abc import Iterator, Sequence
 from io import BytesIO
@@ -175,6 +176,14 @@ class _Plain(pickle.Unpickler):
     def persistent_load(self, pid: object) -> object:
         raise pickle.UnpicklingError("it refers to something outside")
 
+    @classmethod
+    def read(cls, held: bytes) -> object:
+        """Looked through first: a length or a number of a memo is believed, and takes as much memory as it says."""
+        for code, argument, _ in pickletools.genops(held):
+            if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument) > len(held):
+                raise pickle.UnpicklingError("it numbers more things than it holds")
+        return cls(BytesIO(held)).load()
+
 
 def _loaded(path: str) -> object:
     try:
@@ -185,7 +194,7 @@ def _loaded(path: str) -> object:
     if len(held) > _MOST:
         raise UsageError(f"{path}: is larger than {_MOST >> 20} MiB: no dump of the flight recorder")
     try:
-        return json.loads(held) if held[:1] == b"{" else _Plain(BytesIO(held)).load()
+        return json.loads(held) if held[:1] == b"{" else _Plain.read(held)
     except MemoryError as error:
         raise UsageError(f"{path}: is no dump of the flight recorder: it asks for more memory than there is") from error
     except Exception as error:
