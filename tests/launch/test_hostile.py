@@ -120,6 +120,11 @@ def test_any_words(words: list[str], kind: str) -> None:
     read_all(" ".join(words), kind)
 
 
+@given(st.text("{}$.0123456789a \n\U0010f009\u6f22", max_size=60))
+def test_no_character_in_braces_ends_the_process(text: str) -> None:
+    read_all("torchrun {\U0010f009} {1..\U0010f009} " + text, SHELL)
+
+
 @given(st.text(max_size=200), st.sampled_from([SHELL, YAML, DOCKERFILE, JSON]))
 def test_any_text(text: str, kind: str) -> None:
     read_all("torchrun " + text, kind)

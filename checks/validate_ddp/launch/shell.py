@@ -31,6 +31,9 @@ _DEEPEST = 60
 """Levels of a tree; more are no launch script, and would exhaust Python's stack."""
 _SCRIPTS = re.compile(r"\.(?:sh|bash|sbatch|slurm)$")
 _parser: Any = None
+_ENDS_THE_PARSER = re.compile(rb"(?<=\{)([0-9.]*)([^\x00-\x7f]+)")
+"""Where a brace expansion may begin, tree-sitter-bash hands each character to C's isdigit, which for one of a high
+number reads outside its table and ends the process."""
 
 
 def parse(data: bytes) -> Node:
@@ -41,7 +44,8 @@ def parse(data: bytes) -> Node:
         import tree_sitter_bash
 
         _parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-    return _parser.parse(data).root_node
+    harmless = _ENDS_THE_PARSER.sub(lambda found: found[1] + b"_" * len(found[2]), data)
+    return _parser.parse(harmless).root_node
 
 
 class Script:
