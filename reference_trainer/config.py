@@ -130,7 +130,6 @@ class LogConfig(Section):
     """What those who watch the run see, beside the lines of `log_every`."""
 
     heartbeat: NotNegative = 5.0  # Seconds between the heartbeats of a rank; after three a run is stale. 0: none.
-    tensorboard: bool = False  # The numbers of the log as TensorBoard scalars too, in `run_dir`/tensorboard.
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,6 @@ class ClubConfig(Section):
     hidden: tuple[Count, ...] = (64,)  # Widths of q's hidden layers. A q that is too small misses information.
     clip: Positive | None = None  # Largest norm of q's gradient; none by default, Adam bounds its steps.
     warmup_steps: Number = 0  # Steps in which `weight` grows from zero: a q without knowledge pushes at random.
-    unbiased: bool = False  # Multiply by N / (N - 1): the batch's own pairs are among the N x N compared with.
-    symmetric: bool = False  # The mean of both directions, with an estimator for each, at twice the cost.
     accumulation: Literal["union", "micro"] = "union"
     """With several micro-steps: "union" gives CLUB of all their samples, exactly as one big batch would, for a second
     forward pass; "micro" the mean of the micro-batches' CLUBs, which is something else."""
