@@ -20,6 +20,7 @@ from .launch import LOST, World, alone_by_mistake, detect, with_accelerate
 from .settings import (
     HelpShown,
     Layer,
+    Positive,
     UsageError,
     in_new_form,
     made,
@@ -41,7 +42,7 @@ usage: reference-trainer COMMAND [OPTIONS]
 
   train     train a model: on one process, or on each rank of torchrun, srun or accelerate launch
   plan      what a run will do: steps, batches, learning rate, duration
-  doctor    try out these machines: gathering, club, data, checkpoint, barrier
+  doctor    try out these machines: gathering, club, data, checkpoint
   status    how a run is doing; of several runs, how well they scale
   serve     the same as a page in the browser
   export    the weights of a run as one .safetensors file
@@ -238,11 +239,10 @@ def plan(words: list[str]) -> int:
 class DoctorOptions:
     """Tries out these machines, under the launcher that will train on them; exit code 1 where a check fails."""
 
-    check: Literal["all", "gathering", "club", "data", "checkpoint", "barrier"] = "all"
+    check: Literal["all", "gathering", "club", "data", "checkpoint"] = "all"
     """Which check; also as the first word."""
     folder: str = "runs"  # Where runs will be written: `checkpoint` writes, reads and renames there.
-    max_latency: float = 100.0  # Milliseconds that the smallest message to all ranks may take.
-    timeout: float = 60.0  # Seconds that ranks wait for each other in a check.
+    timeout: Positive = 60.0  # Seconds that ranks wait for each other in a check.
     device: Literal["auto", "cpu", "cuda"] = "auto"  # "auto": the GPU of this rank where there is one.
     dist: DistConfig = field(default_factory=DistConfig)
 
@@ -250,19 +250,17 @@ class DoctorOptions:
 def doctor(words: list[str]) -> int:
     """Runs the checks and prints one table; returns the exit code. Collective under a launcher: every rank."""
     options = options_of(DoctorOptions, words, "doctor", ["check"])
-    if not (options.max_latency > 0 and options.timeout > 0):
-        raise UsageError("--max-latency and --timeout must be above 0")
     needs("torch", "numpy", "safetensors", "psutil")
     with World.from_env(dist=options.dist, device=options.device) as world:
         from .doctor import diagnose, table
         from .metrics import world_in_words
 
-        verdicts = diagnose(world, options.check, Path(options.folder), options.max_latency, options.timeout)
+        verdicts = diagnose(world, options.check, Path(options.folder), options.timeout)
         if world.is_main:
             print(world_in_words(world), table(verdicts), sep="\n", flush=True)
         if any(verdict.broken for verdict in verdicts):
             os._exit(FAILED)  # the group is out of step: it ends with the process only
-        return FAILED if any(verdict.passed is False for verdict in verdicts) else OK
+        return OK if all(verdict.passed for verdict in verdicts) else FAILED
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +31,22 @@ class Verdict:
     """What a check found; equal on all ranks."""
 
     check: str
-    passed: bool | None  # None: not observed, because there was nothing to look at.
+    passed: bool
     detail: str
     broken: bool = False  # The ranks are out of step; nothing collective can follow.
 
 
-def diagnose(world: World, check: str, folder: Path, max_latency: float, timeout: float) -> list[Verdict]:
-    """Runs one check, or "all", until torch raises in one. max_latency: milliseconds; timeout: seconds. Collective."""
+def diagnose(world: World, check: str, folder: Path, timeout: float) -> list[Verdict]:
+    """Runs one check, or "all", until torch raises in one. timeout: seconds. Collective."""
     set_timeout(world, timeout)
     checks: dict[str, Callable[[World], tuple[str, str]]] = {
         "gathering": check_gathering,
         "club": check_club,
         "data": check_data,
-        "checkpoint": partial(check_checkpoint, folder=folder),
-        "barrier": partial(check_barrier, max_latency=max_latency),
+        "checkpoint": lambda world: check_checkpoint(world, folder),
     }
     verdicts: list[Verdict] = []
     for name in checks if check == "all" else [check]:
-        if name == "barrier" and world.group is None:
-            verdicts.append(Verdict(name, None, "one process has nobody to wait for"))
-            continue
         try:
             found = gather_objects(checks[name](world), world.group)
         except RuntimeError as error:
@@ -65,8 +59,7 @@ def diagnose(world: World, check: str, folder: Path, max_latency: float, timeout
 
 def table(verdicts: Sequence[Verdict]) -> str:
     """The verdicts for people. Local."""
-    words = {True: "passed", False: "FAILED", None: "not observed"}
-    return columns((each.check, words[each.passed], each.detail) for each in verdicts)
+    return columns((each.check, "passed" if each.passed else "FAILED", each.detail) for each in verdicts)
 
 
 # Each check returns what is wrong on this rank, or "", and what was looked at. Collective: every rank.
@@ -165,18 +158,6 @@ def check_checkpoint(
         with suppress(OSError):  # somebody else may have written there meanwhile
             folder.rmdir() if made else None
     return problem, f"{folder}: written in {seconds * 1e3:.0f} ms, read by all ranks"
-
-
-def check_barrier(world: World, max_latency: float) -> tuple[str, str]:
-    """How long the smallest message to all ranks takes. max_latency: milliseconds."""
-    message, times = torch.ones(1, device=world.device), []
-    for _ in range(50):
-        start = time.perf_counter()
-        reduce_sum_count(message, 1.0, world.group)[0].item()
-        times.append((time.perf_counter() - start) * 1e3)
-    median = statistics.median(times)
-    problem = f"{median:.2f} ms, more than {max_latency:g}" if median > max_latency else ""
-    return problem, f"smallest message to all ranks: median of 50 is {median:.2f} ms"
 
 
 def _rows(world: World) -> tuple[int, slice]:
