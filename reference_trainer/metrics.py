@@ -11,7 +11,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,9 +121,11 @@ class RunLog:
             written = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
         log.show(f"run directory {folder} ({world_in_words(world)})")
-        for line in told_places(places) if world.size > 1 else ():
-            log.tell("places", line)
+        if world.size > 1:
+            log.show(told_places(places))
         log.show(table(plan))
+        if len(names := sorted({each["device_name"] for each in places})) > 1:
+            log.warning(f"ranks have different devices, {' and '.join(names)}: each step waits for the slowest")
         return log
 
     def doing(self, what: str) -> AbstractContextManager[None]:
@@ -225,15 +227,13 @@ def place(world: World) -> dict[str, Any]:
     return {"host": host, "device": device, "device_name": name, "memory_bytes": memory}
 
 
-def told_places(places: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A line for the ranks that are alike, and one where devices differ. places: one a rank, in order. Local."""
+def told_places(places: Sequence[dict[str, Any]]) -> str:
+    """A line for the ranks that are alike. places: one a rank, in order. Local."""
     alike: dict[str, list[str]] = {}
     for rank, each in enumerate(places):
         where = f"{each['host']}, {each['device_name']}, {each['memory_bytes'] / 2**30:,.0f} GiB"
         alike.setdefault(where, []).append(str(rank))
-    yield from (f"rank {', '.join(ranks)}: {where}" for where, ranks in alike.items())
-    if len(names := {each["device_name"] for each in places}) > 1:
-        yield f"warning: ranks have different devices, {' and '.join(sorted(names))}: each step waits for the slowest"
+    return "\n".join(f"rank {', '.join(ranks)}: {where}" for where, ranks in alike.items())
 
 
 def run_folder(config: Config, world: World) -> Path:

@@ -71,8 +71,9 @@ def pin_device(launch: Launch, wanted: str) -> torch.device:
     if not own and max(launch.local_world_size, launch.local_rank + 1) > visible:
         told = f"{launch.local_world_size} ranks on this machine, but torch sees {visible} GPU{'s' * (visible > 1)}"
         raise LaunchError(f"{told}; start one rank for each GPU, or say --device cpu")
-    torch.cuda.set_device(0 if own else launch.local_rank)
-    return torch.device("cuda", torch.cuda.current_device())
+    index = 0 if own else launch.local_rank
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def pin_together(launch: Launch, wanted: str, backend: str, store: dist.Store) -> torch.device:

@@ -60,7 +60,7 @@ class Section:
 
     def __post_init__(self) -> None:
         section = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__.removesuffix("Config")).lower()
-        for name, hint in _hints(type(self)).items():
+        for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
             _named(f"{section}.{name}".lstrip("."), getattr(self, name), hint)
         self.check()
 

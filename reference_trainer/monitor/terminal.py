@@ -14,8 +14,7 @@ from ..records import as_json, log_path, read_log
 from ..settings import flat
 from .reading import MonitorError, read_run
 
-_NOT_SPEED = ("run_dir", "log.", "log_every", "checkpoint.", "seed", "steps", "epochs", "global_batch", "batch_size")
-_NOT_SPEED += ("optim.lr",)
+_NOT_SPEED = tuple("run_dir log. log_every checkpoint. seed steps epochs global_batch batch_size optim.lr".split())
 """In settings that begin so runs may differ and still be compared; of batches the plan counts."""
 
 

@@ -42,7 +42,7 @@ def settings(kind, place, rank, **options):
 
 def first_error(ended):
     """The last line of the first traceback."""
-    return next(iter(re.findall(r"^[\w.]*(?:Error|Exception)\b.*", ended.output, re.MULTILINE)), "")
+    return next(iter(re.findall(r"^(?:\[rank\d\]: )?([\w.]*(?:Error|Exception)\b.*)", ended.output, re.MULTILINE)), "")
 
 
 def whole_checkpoints(ended):
