@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from .config import Config, ConfigError, DistConfig
 from .core.plan import PlanError, rows_per_rank
 from .launch import LOST, World, alone_by_mistake, detect, with_accelerate
-from .settings import (
-    HelpShown,
-    Layer,
-    Positive,
-    UsageError,
-    in_new_form,
-    made,
-    options_of,
-    own_types,
-    parsed,
-    read_layers,
-    show_help,
-    typed,
-    types_of,
-)
+from .progress import table
+from .settings import Layer, UsageError, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 STAND_BACK = 5.0
@@ -69,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[0] not in commands:
             raise UsageError(f"unknown command {words[0]!r}; there are {', '.join(commands)}")
         return commands[words[0]](words[1:])
-    except HelpShown:
+    except SystemExit:  # a parser has printed its help
         return OK
     except ConfigError as error:
         tell(error)
@@ -101,7 +88,8 @@ def run() -> NoReturn:
         poll.register(1, 0)  # what has gone wrong is told without being asked for
         nobody = any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
         if not (isinstance(error, BrokenPipeError) and nobody):  # nobody reads: `train --help | head -5`
-            if LOST.search(str(error)):
+            several = os.environ.get("WORLD_SIZE", os.environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1"
+            if several and isinstance(error, RuntimeError) and LOST.search(str(error)):
                 told = f"a peer has gone: {' '.join(str(error).split())}"
                 tell(RuntimeError(f"{told}; the rank that failed first tells why, or was killed"))
             else:
@@ -129,8 +117,9 @@ def needs(*packages: str) -> None:
 def read_config(words: Sequence[str], environ: Mapping[str, str] | None = None) -> Config:
     """The configuration that words describe, or ``ConfigError``; rank zero tells older names. Local; every rank."""
     if {"-h", "--help"} & set(words):
-        show_help(Config, "train", _SOURCES)
-    return config_of(parsed(words, types_of(Config), run=True), os.environ if environ is None else environ)
+        print("usage: reference-trainer train [OPTIONS]\n")
+        show_help(Config, _SOURCES)
+    return config_of(parsed(words, types_of(Config)), os.environ if environ is None else environ)
 
 
 def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
@@ -188,31 +177,21 @@ def _train(config: Config) -> Exception | None:
     return None
 
 
-@dataclass(frozen=True)
-class PlanOptions:
-    """What a run will do, before anyone pays for it: steps, batches, learning rate, duration. Takes what `train` takes
-    too, and with --samples and no --config, a batch is 1 a GPU."""
-
-    samples: int | None = None  # Samples of the data; with a configuration, those that it trains on.
-    gpus: int = 1  # Ranks: processes, one a GPU.
-    steps_per_second: float | None = None  # Optimizer steps a second, as measured: gives the duration.
-    format: Literal["text", "json"] = "text"  # A table, or JSON for tools.
-
-
 PLAN_KEYS = "samples_per_rank padded dropped micro_steps_per_epoch optimizer_steps_per_epoch".split()
 PLAN_KEYS += ["optimizer_steps", "effective_batch_size", "lr"]
 """Of the JSON; tools rely on them."""
 
 
 def plan(words: list[str]) -> int:
-    """Prints what a run will do; returns the exit code. Local."""
-    if {"-h", "--help"} & set(words):
-        show_help(PlanOptions, "plan", _SOURCES)
-    kinds = types_of(PlanOptions)
-    given = parsed(words, types_of(Config) | kinds, run=True)
-    own = typed({name: given.pop(name) for name in kinds if name in given}, kinds)
-    options = made(PlanOptions(), own)
-    rate, samples = options.steps_per_second, options.samples
+    """What a run will do, before anyone pays for it: steps, batches, learning rate, duration. Takes what `train` takes
+    too; with --samples and no --config a batch is 1 a GPU."""
+    parser = _parser(plan)
+    parser.add_argument("--samples", type=int, help="of the data; by default those that the run trains on")
+    parser.add_argument("--gpus", type=int, default=1, help="ranks: processes, one a GPU (default: 1)")
+    parser.add_argument("--steps-per-second", type=float, help="optimizer steps, as measured: gives the duration")
+    _format(parser)
+    options, rest = parser.parse_known_args(words)
+    rate, samples, given = options.steps_per_second, options.samples, parsed(rest, types_of(Config))
     if rate is not None and not 0 < rate < float("inf"):
         raise PlanError(f"steps_per_second is {rate}; it must be above 0")
     if samples is not None and not {"config", "batch_size", "global_batch"} & set(given):
@@ -229,33 +208,29 @@ def plan(words: list[str]) -> int:
         seconds = {} if rate is None else {"seconds": found.optimizer_steps / rate}
         print(json.dumps({key: getattr(found, key) for key in PLAN_KEYS} | seconds, indent=2))
     else:
-        from .progress import table
-
         print(table(found, rate))
     return OK
 
 
-@dataclass(frozen=True)
-class DoctorOptions:
-    """Tries out these machines, under the launcher that will train on them; exit code 1 where a check fails."""
-
-    check: Literal["all", "gathering", "club", "data", "checkpoint"] = "all"
-    """Which check; also as the first word."""
-    folder: str = "runs"  # Where runs will be written: `checkpoint` writes, reads and renames there.
-    timeout: Positive = 60.0  # Seconds that ranks wait for each other in a check.
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # "auto": the GPU of this rank where there is one.
-    dist: DistConfig = field(default_factory=DistConfig)
-
-
 def doctor(words: list[str]) -> int:
-    """Runs the checks and prints one table; returns the exit code. Collective under a launcher: every rank."""
-    options = options_of(DoctorOptions, words, "doctor", ["check"])
+    """Tries out these machines, under the launcher that will train on them: every rank. Exit code 1 where a check
+    fails."""
+    parser = _parser(doctor)
+    checks = ["all", "gathering", "club", "data", "checkpoint"]
+    parser.add_argument("check", nargs="?", choices=checks, default="all", help="which one (default: all)")
+    parser.add_argument("--folder", type=Path, default=Path("runs"), help="where runs will be written (default: runs)")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds that ranks wait for each other")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--dist.backend", choices=["auto", "gloo", "nccl"], default="auto", dest="backend")
+    options = parser.parse_args(words)
+    if not options.timeout > 0:
+        raise UsageError("--timeout must be above 0")
     needs("torch", "numpy", "safetensors", "psutil")
-    with World.from_env(dist=options.dist, device=options.device) as world:
+    with World.from_env(dist=DistConfig(backend=options.backend), device=options.device) as world:
         from .doctor import diagnose, table
         from .metrics import world_in_words
 
-        verdicts = diagnose(world, options.check, Path(options.folder), options.timeout)
+        verdicts = diagnose(world, options.check, options.folder, options.timeout)
         if world.is_main:
             print(world_in_words(world), table(verdicts), sep="\n", flush=True)
         if any(verdict.broken for verdict in verdicts):
@@ -263,45 +238,37 @@ def doctor(words: list[str]) -> int:
         return OK if all(verdict.passed for verdict in verdicts) else FAILED
 
 
-@dataclass(frozen=True)
-class StatusOptions:
+def status(words: list[str]) -> int:
     """How a run is doing, as its ranks have written; exit code 1 where it has failed or is stale. Several runs are
     compared: samples a second against the run on the fewest ranks."""
-
-    runs: tuple[str, ...]  # Run directories; also as the first words.
-    format: Literal["text", "json"] = "text"  # A table, or JSON for tools.
-
-
-def status(words: list[str]) -> int:
-    """Prints how runs are doing; returns the exit code. Local."""
-    options = options_of(StatusOptions, words, "status", ["runs"])
+    parser = _parser(status)
+    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
+    _format(parser)
+    options = parser.parse_args(words)
     from .monitor.terminal import show
 
-    return OK if show([Path(each) for each in options.runs], as_json=options.format == "json") else FAILED
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """A page on which a run can be watched, and its status for tools, read-only; until Ctrl-C."""
-
-    run: str  # A run directory; also as the first word.
-    port: int = 8765  # 0 takes one that is free.
-    host: str = "127.0.0.1"
-    """Address to listen at. Anything but this machine alone needs `allow_host`, for there is no password. From afar, a
-    tunnel is better: ssh -L 8765:127.0.0.1:8765 MACHINE."""
-    allow_host: tuple[str, ...] = ()  # Names of this machine under which browsers may ask for it, beside localhost.
+    return OK if show(options.runs, as_json=options.format == "json") else FAILED
 
 
 def serve(words: list[str]) -> int:
-    """Serves until Ctrl-C; returns the exit code. Local."""
-    options = options_of(ServeOptions, words, "serve", ["run"])
+    """A page on which a run can be watched, and its status for tools, read-only; until Ctrl-C. There is no password:
+    another --host than this machine alone needs --allow-host. From afar a tunnel is better, ssh -L
+    8765:127.0.0.1:8765 MACHINE."""
+    parser = _parser(serve)
+    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("--port", type=int, default=8765, help="0 takes one that is free (default: 8765)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], help="a name under which browsers may ask for it, beside localhost"
+    )
+    options = parser.parse_args(words)
     from .monitor.server import LOOPBACK, MonitorServer
 
     if options.host not in LOOPBACK and not options.allow_host:
         told = "lets others look, without a password; say under which names they may: --allow-host NAME"
         raise UsageError(f"--host {options.host} {told}, or leave --host out")
     try:
-        server = MonitorServer(Path(options.run), host=options.host, port=options.port, allow_hosts=options.allow_host)
+        server = MonitorServer(options.run, host=options.host, port=options.port, allow_hosts=options.allow_host)
     except (OSError, OverflowError) as error:
         told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
         raise UsageError(f"{options.host}:{options.port} {told}") from error
@@ -314,24 +281,35 @@ def serve(words: list[str]) -> int:
     return OK
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """Copies the weights of a run's latest checkpoint to one .safetensors file."""
-
-    run: str  # A run directory, or one of its checkpoints; also as the first word.
-    out: str  # The file to write, which must not be there; also as the second word.
-    ema: bool = False  # The averaged weights.
-    lora: Literal["merged", "adapter"] | None = None
-    """Of a run with LoRA: "merged" adds it to the weights; "adapter" writes it alone, to a folder that peft loads. By
-    default the file has both side by side, as `checkpoint.init_from` takes it."""
-
-
 def export(words: list[str]) -> int:
-    """Writes the file; returns the exit code. Local."""
-    options = options_of(ExportOptions, words, "export", ["run", "out"])
+    """Copies the weights of a run's latest checkpoint to one .safetensors file."""
+    parser = _parser(export)
+    parser.add_argument("run", type=Path, help="a run directory, or one of its checkpoints")
+    parser.add_argument("out", type=Path, help="the file to write, which must not be there")
+    parser.add_argument("--ema", action="store_true", help="the averaged weights")
+    told = "of a run with LoRA: added to the weights, or alone, for peft; by default the file has both side by side"
+    parser.add_argument("--lora", choices=["merged", "adapter"], help=told)
+    options = parser.parse_args(words)
     needs("torch", "numpy", "safetensors")
     from . import checkpoint
 
-    found = checkpoint.export(Path(options.run), Path(options.out), ema=options.ema, lora=options.lora)
-    print(f"{options.out}: {'averaged ' * options.ema}weights{f' ({options.lora})' if options.lora else ''} of {found}")
+    found = checkpoint.export(options.run, options.out, ema=options.ema, lora=options.lora)
+    of_lora = f" ({options.lora})" if options.lora else ""
+    print(f"{options.out}: {'averaged ' * options.ema}weights{of_lora} of {found}")
     return OK
+
+
+class _Parser(argparse.ArgumentParser):
+    """Options of a command; a mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help)")
+
+
+def _parser(command: Callable[[list[str]], int]) -> _Parser:
+    name = f"reference-trainer {command.__name__}"
+    return _Parser(prog=name, description=command.__doc__, allow_abbrev=False)
+
+
+def _format(parser: _Parser) -> None:
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="a table, or JSON for tools")

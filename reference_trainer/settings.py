@@ -42,10 +42,6 @@ class UsageError(ConfigError):
     """A command line that cannot be carried out; the message is one line."""
 
 
-class HelpShown(Exception):
-    """The help of a command was asked for and printed."""
-
-
 def require(condition: bool, message: str) -> None:
     """Raises ``ConfigError`` with the message where the condition does not hold."""
     if not condition:
@@ -121,11 +117,6 @@ def _scalar(value: Any, kind: type) -> Any:
     raise ValueError(f"be {_KINDS[kind]}")
 
 
-def is_list(hint: Any) -> bool:
-    """Whether a field of this type takes several values. Local."""
-    return any(typing.get_origin(each) is tuple for each in (hint, *typing.get_args(hint)))
-
-
 def types_of(kind: type, prefix: str = "") -> dict[str, Any]:
     """The type of each field, by its dotted name; sections are entered. Local."""
     found: dict[str, Any] = {}
@@ -161,24 +152,19 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 # Words and files.
 
 
-def parsed(words: Sequence[str], kinds: Mapping[str, Any], positional: Sequence[str] = (), run: bool = False) -> Layer:
-    """Options by name, those that are `name=value` first. kinds: their types; run: they describe a run. Local."""
-    rest, places, overrides, found = list(words), list(positional), Layer(), Layer()
+def parsed(words: Sequence[str], kinds: Mapping[str, Any]) -> Layer:
+    """The settings that words of a command give, `name=value` before options; `config`: a list of files. Local."""
+    rest, overrides, found = list(words), Layer(), Layer()
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("--"):
-            if places and is_list(kinds[places[0]]):
-                found.setdefault(places[0], []).append(word)
-            elif places:
-                found[places.pop(0)] = word
-            elif run and equals:
-                overrides[name] = value
-            else:
+            if not equals:
                 raise UsageError(f"{word} is no option; options begin with --, and a file is given as --config FILE")
+            overrides[name] = value
             continue
-        name = name[2:].replace("-", "_")
-        name, off = ("data.source" if run and name == "data" else name), name.replace("no_", "", 1)
+        name = "data.source" if name == "--data" else name[2:].replace("-", "_")
+        off = name.replace("no_", "", 1)
         if not equals and (kinds.get(name) is bool or name in SWITCHES):
             value = rest.pop(0) if rest and rest[0] in _BOOLS else "true"
         elif not equals and name not in kinds and kinds.get(off) is bool:
@@ -187,7 +173,7 @@ def parsed(words: Sequence[str], kinds: Mapping[str, Any], positional: Sequence[
             if not rest or rest[0].startswith("--"):
                 raise UsageError(f"{word}: its value is missing")
             value = rest.pop(0)
-        found[name] = [*found.get(name, []), value] if run and name == "config" else value
+        found[name] = [*found.get(name, []), value] if name == "config" else value
     return overrides | found
 
 
@@ -266,19 +252,6 @@ def typed(layer: Layer, kinds: Mapping[str, Any], place: str = "command line") -
     return found
 
 
-def options_of(kind: type[T], words: Sequence[str], command: str, positional: Sequence[str] = ()) -> T:
-    """The options as their dataclass. positional: fields that may be given without their name. Local."""
-    if {"-h", "--help"} & set(words):
-        show_help(kind, command, positional=positional)
-    kinds = types_of(kind)
-    values = typed(parsed(words, kinds, positional), kinds)
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and field.name not in values:
-            raise UsageError(f"--{field.name.replace('_', '-')} is missing (reference-trainer {command} --help)")
-    return made(kind(**{name: value for name, value in values.items() if "." not in name}), values)
-
-
 def reasons(kind: type) -> dict[str, str]:
     """What each field of a dataclass is for: the comment behind it, or the docstring under it. Local."""
     lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
@@ -292,13 +265,12 @@ def reasons(kind: type) -> dict[str, str]:
     return found
 
 
-def show_help(kind: type, command: str, *more: str, positional: Sequence[str] = ()) -> typing.NoReturn:
-    """Prints a command's options, lines before them; raises ``HelpShown``. Local."""
+def show_help(kind: type, *before: str) -> typing.NoReturn:
+    """Prints the settings of a dataclass, lines before them, and ends as a parser does. Local."""
     width = min(120, shutil.get_terminal_size((120, 24)).columns)
-    print(f"usage: reference-trainer {' '.join([command, *(each.upper() for each in positional)])} [OPTIONS]\n")
-    for line in (" ".join((kind.__doc__ or "").split()), *more, *_described(kind)):
+    for line in (" ".join((kind.__doc__ or "").split()), *before, *_described(kind)):
         print(textwrap.fill(line, width, subsequent_indent=" " * (6 if line.startswith("  ") else 0)))
-    raise HelpShown
+    raise SystemExit(0)
 
 
 def _described(kind: type, section: str = "") -> Iterator[str]:

@@ -123,7 +123,7 @@ class Output(io.StringIO):
     ("words", "told"),
     [
         (["frob"], "unknown command 'frob'; there are train, plan, doctor"),
-        (["plan", "--samples", "many", "--epochs", "1"], "samples is 'many'; it must be a whole number"),
+        (["plan", "--samples", "many", "--epochs", "1"], "argument --samples: invalid int value: 'many'"),
         (["plan", "--samples", "64", "--gpus", "3", "--global-batch", "64", "--epochs", "1"], "2 or 4 ranks can"),
         ([*PLAN, "--steps-per-second", "0"], "steps_per_second is 0.0"),
         (
@@ -137,7 +137,7 @@ class Output(io.StringIO):
             "it must be constant, linear, cosine, one_cycle",
         ),
         (["train", "--steps", "3", "--epochs", "4"], "steps is 3 and epochs is 4"),
-        (["doctor", "everything"], "check is 'everything'; it must be all, gathering, club"),
+        (["doctor", "everything"], "argument check: invalid choice: 'everything'"),
         (["doctor", "--timeout", "0"], "must be above 0"),
     ],
     ids=words_of,
@@ -265,7 +265,7 @@ def test_train_leaves_a_run(tmp_path, capfd):
     out = str(tmp_path / "weights.safetensors")
     assert main(["export", str(tmp_path / "run"), out]) == 0
     assert capfd.readouterr().out.endswith("step-00000004\n")
-    assert main(["export", "--run", str(tmp_path / "run"), "--out", out]) == 2
+    assert main(["export", str(tmp_path / "run"), out]) == 2
     assert "weights.safetensors is there already" in capfd.readouterr().err
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "ema"), "--ema"]) == 2
     assert "the run has no moving average" in capfd.readouterr().err

@@ -67,11 +67,11 @@ def test_a_run_that_broke_off_is_exit_code_1(run, capsys, changes, code, told):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["status"], "--runs"),
+        (["status"], "the following arguments are required: runs"),
         (["status", "nowhere"], "nowhere is not there; give a run directory"),
         (["status", "."], "holds no run"),
         (["status", "run", "nowhere"], "nowhere is not there"),
-        (["serve"], "--run is missing"),
+        (["serve"], "the following arguments are required: run"),
         (["serve", "nowhere"], "nowhere is not there"),
         (["serve", "run", "--port", "70000"], "give another --port"),
         (["serve", "run", "--host", "0.0.0.0"], "--allow-host NAME"),
