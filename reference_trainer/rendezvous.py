@@ -78,21 +78,22 @@ def pin_device(launch: Launch, wanted: str) -> torch.device:
 
 def pin_together(launch: Launch, wanted: str, backend: str, store: dist.Store) -> torch.device:
     """This rank's device; where one rank has none, or another kind, all are refused. Collective: every rank."""
-    mine, ranks, problem = "device of {}", range(launch.world_size), ""
-    device = torch.device("cpu")
+    ranks, problem, device = range(launch.world_size), "", torch.device("cpu")
+    keys = [f"device of {rank}" for rank in ranks]
     try:
         device = pin_device(launch, wanted)
         if backend == "nccl" and device.type != "cuda":
             raise LaunchError("dist.backend is nccl, which needs a GPU for each rank; say --dist.backend gloo")
-        store.set(mine.format(launch.rank), device.type)
-        said = [store.get(mine.format(rank)).decode() for rank in ranks]
+        store.set(keys[launch.rank], device.type)
+        store.wait(keys)
+        said = [each.decode() for each in store.multi_get(keys)]
         if wrong := [f"rank {rank}: {each}" for rank, each in enumerate(said) if each not in ("cpu", "cuda")]:
             problem = wrong[0]
         elif len(set(said)) > 1:
             problem = f"ranks have different devices, {', '.join(said)} by rank; say --device cpu"
     except LaunchError as error:
         problem = str(error)
-        store.set(mine.format(launch.rank), problem)
+        store.set(keys[launch.rank], problem)
     if problem:
         store.set(f"read by {launch.rank}", "")
         if launch.rank == 0 and not launch.store_hosted:  # the store is in this process: the others are to read it
