@@ -194,7 +194,7 @@ def test_a_package_that_is_missing_is_one_line_before_anything_begins(words, mis
 def test_output_that_nobody_reads_to_its_end_ends_the_command_in_silence(unbuffered):
     reader, writer = socket.socketpair()
     reader.shutdown(socket.SHUT_RDWR)
-    command = [sys.executable, "-m", "reference_trainer", "plan", "--help"]
+    command = [sys.executable, "-m", "reference_trainer", "train", "--help"]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with reader, writer:
         done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, env=environment)
