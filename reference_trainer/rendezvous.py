@@ -57,7 +57,21 @@ def start(launch: Launch, wanted: str, config: DistConfig) -> tuple[torch.device
             f"{config.start_timeout:g} s (dist.start_timeout): {first}; check MASTER_ADDR and MASTER_PORT, whether all "
             "ranks run, and name the network in GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME where there are several"
         ) from error
+    _end_at_once_when_failed()
     return device, dist.group.WORLD
+
+
+def _end_at_once_when_failed() -> None:
+    """Ends the process behind the traceback of what nobody has caught: to take the group apart, as the interpreter does
+    at its end, can wait for peers that sit in a collective, and the launcher would not learn of it."""
+    told = sys.excepthook
+
+    def tell_and_end(*error: Any) -> None:
+        told(*error)
+        sys.stderr.flush()
+        os._exit(1)
+
+    sys.excepthook = tell_and_end
 
 
 def pin_device(launch: Launch, wanted: str) -> torch.device:
