@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from reference_trainer.config import Config  # noqa: E402
-from reference_trainer.words import OLDER_NAMES, reasons  # noqa: E402
+from reference_trainer.settings import OLDER_NAMES, reasons  # noqa: E402
 
 PAGE = ROOT / "docs" / "configuration.md"
 MARKER = "<!-- Below: made by ci/configuration.py from the dataclasses. -->\n"

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from .config import Config, ConfigError, DistConfig
 from .core.plan import PlanError, rows_per_rank
-from .launch import LaunchError, World, alone_by_mistake, detect, with_accelerate
-from .settings import made, types_of
-from .words import HELP, HelpShown, UsageError, config_of, needs, options_of, parsed, read_config, show_help, typed
+from .launch import LOST, World, alone_by_mistake, detect, with_accelerate
+from .progress import table
+from .settings import Layer, UsageError, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 STAND_BACK = 5.0
-"""Seconds for which a rank that says nothing stays: torchrun ends all ranks when the first has ended, which must not be
-before the one that speaks has spoken."""
+"""Seconds for which the other ranks of a machine wait before they tell an error: most are the same on all ranks, and a
+launcher ends the others when the first has ended."""
 _HELP = """\
 usage: reference-trainer COMMAND [OPTIONS]
 
   train     train a model: on one process, or on each rank of torchrun, srun or accelerate launch
   plan      what a run will do: steps, batches, learning rate, duration
-  doctor    try out these machines: gathering, club, data, checkpoint, barrier
+  doctor    try out these machines: gathering, club, data, checkpoint
   status    how a run is doing; of several runs, how well they scale
   serve     the same as a page in the browser
   export    the weights of a run as one .safetensors file
@@ -37,6 +39,10 @@ reference-trainer COMMAND --help shows the options of a command.
   reference-trainer plan --samples 170180 --gpus 2 --epochs 5
   reference-trainer serve runs/20260101-120000
 """
+_SOURCES = (
+    "Settings come from, and the later one wins: the defaults shown here; --config FILE.yaml, which may begin with "
+    "`defaults: [other.yaml]`; key=value, such as optim.lr=3e-4; the options shown here."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,23 +56,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[0] not in commands:
             raise UsageError(f"unknown command {words[0]!r}; there are {', '.join(commands)}")
         return commands[words[0]](words[1:])
-    except HelpShown:
+    except SystemExit:  # a parser has printed its help
         return OK
     except ConfigError as error:
-        # What is wrong with the settings is wrong on every rank: once a machine is enough to be read.
-        local_rank = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
-        if isinstance(error, LaunchError) or local_rank == "0":
-            print(f"reference-trainer: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        else:
-            time.sleep(STAND_BACK)
+        tell(error)
         return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
+def tell(error: Exception) -> None:
+    """Prints an error in one line, with the rank where there are several. Local."""
+    rank = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))
+    if os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")) != "0":
+        time.sleep(STAND_BACK)
+    where = f"rank {rank}: " if rank != "0" else ""
+    print(f"reference-trainer: error: {where}{' '.join(str(error).split())}", file=sys.stderr, flush=True)
+
+
 def run() -> NoReturn:
     """The command as a process. Where it failed it ends at once: peers may sit in a collective, and to take a group
-    apart in that state can wait for them until the time-out."""
+    apart in that state can wait for them until the time-out. They lose their peer when all has been told."""
     # Where ranks do not meet, torch warns with pages of its own frames around our one line.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
@@ -74,15 +84,16 @@ def run() -> NoReturn:
         if sys.stdout is not None:  # closed, as a daemon's
             sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - it is told, and the process ends
-        import traceback
-
         poll = select.poll()
         poll.register(1, 0)  # what has gone wrong is told without being asked for
-        if isinstance(error, BrokenPipeError) and any(
-            events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
-        ):
-            os._exit(FAILED)  # nobody reads: `train --help | head -5`
-        traceback.print_exc()
+        nobody = any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+        if not (isinstance(error, BrokenPipeError) and nobody):  # nobody reads: `train --help | head -5`
+            several = os.environ.get("WORLD_SIZE", os.environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1"
+            if several and isinstance(error, RuntimeError) and LOST.search(str(error)):
+                told = f"a peer has gone: {' '.join(str(error).split())}"
+                tell(RuntimeError(f"{told}; the rank that failed first tells why, or was killed"))
+            else:
+                traceback.print_exc()
         code = FAILED
     if code != OK:
         sys.stderr.flush()
@@ -97,45 +108,73 @@ def without_local_rank(words: list[str]) -> list[str]:
     return [w for place, w in enumerate(words) if place not in values and w.partition("=")[0] not in names]
 
 
+def needs(*packages: str) -> None:
+    """Refuses, in one line, to begin without these packages; imports none of them. Local."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise UsageError(f"{', '.join(missing)} missing: pip install 'validate-ddp[trainer]'")
+
+
+def read_config(words: Sequence[str], environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration that words describe, or ``ConfigError``; rank zero tells older names. Local; every rank."""
+    if {"-h", "--help"} & set(words):
+        print("usage: reference-trainer train [OPTIONS]\n")
+        show_help(Config, _SOURCES)
+    return config_of(parsed(words, types_of(Config)), os.environ if environ is None else environ)
+
+
+def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
+    """The same, of words that were taken apart. Local."""
+    kinds, values, renamed, launch = types_of(Config), Layer(), list[str](), detect(environ)
+    layers = [layer for file in given.pop("config", []) for layer in read_layers(Path(file))]
+    layers.append(("command line", given))
+    named = {name: value for _, layer in layers for name, value in layer.items()}
+    for setting, section in (("objective", "own"), ("data.source", "own_data")):
+        if ":" in named.get(setting, ""):
+            kinds |= own_types(named[setting], setting, section)
+    # Of two that follow from each other, one is given: a later one takes the place of an earlier one.
+    rivals = {"steps": "epochs", "epochs": "steps", "global_batch": "batch_size", "batch_size": "global_batch"}
+    for place, layer in layers:
+        found, told = in_new_form(layer, place, launched=launch.launcher != "single")
+        renamed += told
+        for name in set(rivals) & set(found):
+            if rivals[name] not in found and found[name] != "null":
+                values.pop(rivals[name], None)
+        values |= typed(found, kinds, place)
+    if renamed and launch.rank == 0:
+        print(f"reference-trainer: older names in their new form: {', '.join(renamed)}", file=sys.stderr)
+    return made(Config(), values)
+
+
 def train(words: list[str]) -> int:
     """Trains; returns the exit code. Collective under a launcher: every rank."""
     config = with_accelerate(read_config(words), os.environ)
     if warning := alone_by_mistake(os.environ):
         print(f"reference-trainer: warning: {warning}", file=sys.stderr)
-    needs("torch", "numpy", "safetensors")
+    needs("torch", "numpy", "safetensors", "psutil", "PIL")
     # Known before the ranks meet, and before torch is imported.
     rows_per_rank(config.global_batch_or_default, config.batch_size, detect(os.environ).world_size, config.accumulation)
-    with World.from_env(dist=config.dist, device=config.device) as world:
-        from .faults import Watch
-        from .finite import NonFiniteError
+    from torch.distributed.elastic.multiprocessing.errors import record
 
-        try:
-            with Watch(world, brief={ConfigError: BAD_INPUT, NonFiniteError: FAILED}):
-                _run_trainer(config, world)
-        except NonFiniteError as error:  # of a process alone; where there are several, the watch has told it
-            print(f"reference-trainer: error: {error}", file=sys.stderr)
-            return FAILED
+    error = record(_train)(config)  # so that torchrun shows which failure was the first of all ranks
+    if error is not None:
+        tell(error)
+        return BAD_INPUT if isinstance(error, ConfigError) else FAILED
     return OK
 
 
-def _run_trainer(config: Config, world: World) -> None:
-    """In a function of its own: the model is gone when the world ends."""
+def _train(config: Config) -> Exception | None:
+    """An error that is told in a line is returned."""
+    from .finite import NonFiniteError
     from .signals import ignore
     from .trainer import Trainer
 
-    if Trainer(config, world).run().stopped:
-        ignore()  # the end of the process is under way, and its exit code is to say so
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What a run will do, before anyone pays for it: steps, batches, learning rate, duration. Takes what `train` takes
-    too; without --config and key=value, --samples and --epochs or --steps are needed, and a batch is 1 a GPU."""
-
-    samples: int | None = None  # Samples of the data; with a configuration, those that it trains on.
-    gpus: int = 1  # Ranks: processes, one a GPU.
-    steps_per_second: float | None = None  # Optimizer steps a second, as measured: gives the duration.
-    format: Literal["text", "json"] = "text"  # A table, or JSON for tools.
+    try:
+        with World.from_env(dist=config.dist, device=config.device) as world:
+            if Trainer(config, world).run().stopped:
+                ignore()  # the end of the process is under way, and its exit code is to say so
+    except (ConfigError, NonFiniteError) as error:
+        return error
+    return None
 
 
 PLAN_KEYS = "samples_per_rank padded dropped micro_steps_per_epoch optimizer_steps_per_epoch".split()
@@ -144,25 +183,19 @@ PLAN_KEYS += ["optimizer_steps", "effective_batch_size", "lr"]
 
 
 def plan(words: list[str]) -> int:
-    """Prints what a run will do; returns the exit code. Local."""
-    if {"-h", "--help"} & set(words):
-        show_help(PlanOptions, "plan", HELP)
-    kinds = types_of(PlanOptions)
-    given = parsed(words, types_of(Config) | kinds, run=True)
-    for name in ("lr", "lr_scaling", "base_batch"):
-        if name in given.options:
-            given.options[f"optim.{name}"] = given.options.pop(name)
-    own = typed({name: given.options.pop(name) for name in kinds if name in given.options}, kinds)
-    options = made(PlanOptions(), own)
-    rate, samples = options.steps_per_second, options.samples
+    """What a run will do, before anyone pays for it: steps, batches, learning rate, duration. Takes what `train` takes
+    too; with --samples and no --config a batch is 1 a GPU."""
+    parser = _parser(plan)
+    parser.add_argument("--samples", type=int, help="of the data; by default those that the run trains on")
+    parser.add_argument("--gpus", type=int, default=1, help="ranks: processes, one a GPU (default: 1)")
+    parser.add_argument("--steps-per-second", type=float, help="optimizer steps, as measured: gives the duration")
+    _format(parser)
+    options, rest = parser.parse_known_args(words)
+    rate, samples, given = options.steps_per_second, options.samples, parsed(rest, types_of(Config))
     if rate is not None and not 0 < rate < float("inf"):
         raise PlanError(f"steps_per_second is {rate}; it must be above 0")
-    if not (given.files or given.overrides):
-        for name, wanted in (("--samples", samples), ("--epochs or --steps", {"epochs", "steps"} & set(given.options))):
-            if not wanted:
-                raise UsageError(f"{name} is missing, or a configuration that tells it (--config FILE.yaml)")
-        if not {"batch_size", "global_batch"} & set(given.options):
-            given.options["batch_size"] = "1"
+    if samples is not None and not {"config", "batch_size", "global_batch"} & set(given):
+        given["batch_size"] = "1"
     config = config_of(given, {})
     if samples is None:
         samples = config.data.train_samples
@@ -175,86 +208,67 @@ def plan(words: list[str]) -> int:
         seconds = {} if rate is None else {"seconds": found.optimizer_steps / rate}
         print(json.dumps({key: getattr(found, key) for key in PLAN_KEYS} | seconds, indent=2))
     else:
-        from .progress import console, table
-
-        console().print(table(found, rate))
+        print(table(found, rate))
     return OK
 
 
-@dataclass(frozen=True)
-class DoctorOptions:
-    """Tries out these machines, under the launcher that will train on them; exit code 1 where a check fails."""
-
-    check: Literal["all", "gathering", "club", "data", "checkpoint", "barrier"] = "all"
-    """Which check; also as the first word."""
-    folder: str = "runs"  # Where runs will be written: `checkpoint` writes, reads and renames there.
-    max_latency: float = 100.0  # Milliseconds that the smallest message to all ranks may take.
-    timeout: float = 60.0  # Seconds that ranks wait for each other in a check.
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # "auto": the GPU of this rank where there is one.
-    dist: DistConfig = field(default_factory=DistConfig)
-
-
 def doctor(words: list[str]) -> int:
-    """Runs the checks and prints one table; returns the exit code. Collective under a launcher: every rank."""
-    options = options_of(DoctorOptions, words, "doctor", ["check"])
-    if not (options.max_latency > 0 and options.timeout > 0):
-        raise UsageError("--max-latency and --timeout must be above 0")
-    needs("torch", "numpy", "safetensors")
-    with World.from_env(dist=options.dist, device=options.device) as world:
+    """Tries out these machines, under the launcher that will train on them: every rank. Exit code 1 where a check
+    fails."""
+    parser = _parser(doctor)
+    checks = ["all", "gathering", "club", "data", "checkpoint"]
+    parser.add_argument("check", nargs="?", choices=checks, default="all", help="which one (default: all)")
+    parser.add_argument("--folder", type=Path, default=Path("runs"), help="where runs will be written (default: runs)")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds that ranks wait for each other")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--dist.backend", choices=["auto", "gloo", "nccl"], default="auto", dest="backend")
+    options = parser.parse_args(words)
+    if not options.timeout > 0:
+        raise UsageError("--timeout must be above 0")
+    needs("torch", "numpy", "safetensors", "psutil")
+    with World.from_env(dist=DistConfig(backend=options.backend), device=options.device) as world:
         from .doctor import diagnose, table
         from .metrics import world_in_words
-        from .progress import console
 
-        limits = {"max_latency": options.max_latency, "timeout": options.timeout}
-        verdicts = diagnose(world, options.check, folder=options.folder, **limits)
+        verdicts = diagnose(world, options.check, options.folder, options.timeout)
         if world.is_main:
-            console().print(world_in_words(world), table(verdicts), sep="\n")
+            print(world_in_words(world), table(verdicts), sep="\n", flush=True)
         if any(verdict.broken for verdict in verdicts):
-            # The group is out of step: it cannot be ended in order, only by the end of the process.
-            sys.stdout.flush()
-            os._exit(FAILED)
-        return FAILED if any(verdict.passed is False for verdict in verdicts) else OK
-
-
-@dataclass(frozen=True)
-class StatusOptions:
-    """How a run is doing, as its ranks have written; exit code 1 where it has failed or is stale. Several runs are
-    compared: samples a second against the run on the fewest ranks."""
-
-    runs: tuple[str, ...]  # Run directories; also as the first words.
-    format: Literal["text", "json"] = "text"  # A table, or JSON for tools.
+            os._exit(FAILED)  # the group is out of step: it ends with the process only
+        return OK if all(verdict.passed for verdict in verdicts) else FAILED
 
 
 def status(words: list[str]) -> int:
-    """Prints how runs are doing; returns the exit code. Local."""
-    options = options_of(StatusOptions, words, "status", ["runs"])
+    """How a run is doing, as its ranks have written; exit code 1 where it has failed or is stale. Several runs are
+    compared: samples a second against the run on the fewest ranks."""
+    parser = _parser(status)
+    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
+    _format(parser)
+    options = parser.parse_args(words)
     from .monitor.terminal import show
 
-    return OK if show([Path(each) for each in options.runs], as_json=options.format == "json") else FAILED
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """A page on which a run can be watched, and its status for tools, read-only; until Ctrl-C."""
-
-    run: str  # A run directory; also as the first word.
-    port: int = 8765  # 0 takes one that is free.
-    host: str = "127.0.0.1"
-    """Address to listen at. Anything but this machine alone needs `allow_host`, for there is no password. From afar, a
-    tunnel is better: ssh -L 8765:127.0.0.1:8765 MACHINE."""
-    allow_host: tuple[str, ...] = ()  # Names of this machine under which browsers may ask for it, beside localhost.
+    return OK if show(options.runs, as_json=options.format == "json") else FAILED
 
 
 def serve(words: list[str]) -> int:
-    """Serves until Ctrl-C; returns the exit code. Local."""
-    options = options_of(ServeOptions, words, "serve", ["run"])
+    """A page on which a run can be watched, and its status for tools, read-only; until Ctrl-C. There is no password:
+    another --host than this machine alone needs --allow-host. From afar a tunnel is better, ssh -L
+    8765:127.0.0.1:8765 MACHINE."""
+    parser = _parser(serve)
+    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("--port", type=int, default=8765, help="0 takes one that is free (default: 8765)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], help="a name under which browsers may ask for it, beside localhost"
+    )
+    options = parser.parse_args(words)
     from .monitor.server import LOOPBACK, MonitorServer
 
     if options.host not in LOOPBACK and not options.allow_host:
         told = "lets others look, without a password; say under which names they may: --allow-host NAME"
         raise UsageError(f"--host {options.host} {told}, or leave --host out")
     try:
-        server = MonitorServer(Path(options.run), host=options.host, port=options.port, allow_hosts=options.allow_host)
+        server = MonitorServer(options.run, host=options.host, port=options.port, allow_hosts=options.allow_host)
     except (OSError, OverflowError) as error:
         told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
         raise UsageError(f"{options.host}:{options.port} {told}") from error
@@ -267,24 +281,35 @@ def serve(words: list[str]) -> int:
     return OK
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """Copies the weights of a run's latest checkpoint to one .safetensors file."""
-
-    run: str  # A run directory, or one of its checkpoints; also as the first word.
-    out: str  # The file to write, which must not be there; also as the second word.
-    ema: bool = False  # The averaged weights.
-    lora: Literal["merged", "adapter"] | None = None
-    """Of a run with LoRA: "merged" adds it to the weights; "adapter" writes it alone, to a folder that peft loads. By
-    default the file has both side by side, as `checkpoint.init_from` takes it."""
-
-
 def export(words: list[str]) -> int:
-    """Writes the file; returns the exit code. Local."""
-    options = options_of(ExportOptions, words, "export", ["run", "out"])
+    """Copies the weights of a run's latest checkpoint to one .safetensors file."""
+    parser = _parser(export)
+    parser.add_argument("run", type=Path, help="a run directory, or one of its checkpoints")
+    parser.add_argument("out", type=Path, help="the file to write, which must not be there")
+    parser.add_argument("--ema", action="store_true", help="the averaged weights")
+    told = "of a run with LoRA: added to the weights, or alone, for peft; by default the file has both side by side"
+    parser.add_argument("--lora", choices=["merged", "adapter"], help=told)
+    options = parser.parse_args(words)
     needs("torch", "numpy", "safetensors")
     from . import checkpoint
 
-    found = checkpoint.export(Path(options.run), Path(options.out), ema=options.ema, lora=options.lora)
-    print(f"{options.out}: {'averaged ' * options.ema}weights{f' ({options.lora})' if options.lora else ''} of {found}")
+    found = checkpoint.export(options.run, options.out, ema=options.ema, lora=options.lora)
+    of_lora = f" ({options.lora})" if options.lora else ""
+    print(f"{options.out}: {'averaged ' * options.ema}weights{of_lora} of {found}")
     return OK
+
+
+class _Parser(argparse.ArgumentParser):
+    """Options of a command; a mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help)")
+
+
+def _parser(command: Callable[[list[str]], int]) -> _Parser:
+    name = f"reference-trainer {command.__name__}"
+    return _Parser(prog=name, description=command.__doc__, allow_abbrev=False)
+
+
+def _format(parser: _Parser) -> None:
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="a table, or JSON for tools")

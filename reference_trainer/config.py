@@ -22,8 +22,7 @@ class OptimConfig(Section):
     """The optimizer (Adam, or AdamW with weight decay), its schedule and its gradient clip."""
 
     lr: Positive = 1e-3  # Learning rate at `base_batch`, or at whatever batch this is if `lr_scaling` is "none".
-    betas: tuple[Fraction, Fraction] | None = None
-    """Adam's averages; by default the objective's own: 0.9 and 0.999, and 0.5 and 0.999 beside CLUB (`disentangle`)."""
+    betas: tuple[Fraction, Fraction] | None = None  # Adam's; by default 0.9 and 0.999, beside CLUB 0.5 and 0.999.
     weight_decay: NotNegative = 0.0  # Decoupled (AdamW).
     clip: Positive | None = None  # Largest norm of the averaged gradient; none by default.
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "step", "wsd"] = "constant"
@@ -34,8 +33,7 @@ class OptimConfig(Section):
     gamma: Positive = 0.1  # Of "step": the factor of each fall.
     cooldown: Fraction = 0.1  # Of "wsd": the share of the run in which the learning rate falls.
     warmup_steps: Number = 0  # Optimizer steps of linear warm-up from zero.
-    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the learning rate grows with the effective batch, from `base_batch`."""
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"  # How it grows with the effective batch, from `base_batch`.
     base_batch: Count = 256  # The effective batch for which `lr` was chosen.
 
     def factor(self, step: int, total: int) -> float:
@@ -130,7 +128,6 @@ class LogConfig(Section):
     """What those who watch the run see, beside the lines of `log_every`."""
 
     heartbeat: NotNegative = 5.0  # Seconds between the heartbeats of a rank; after three a run is stale. 0: none.
-    tensorboard: bool = False  # The numbers of the log as TensorBoard scalars too, in `run_dir`/tensorboard.
 
 
 @dataclass(frozen=True)
@@ -158,11 +155,9 @@ class ClubConfig(Section):
 
     enabled: bool = True  # Whether CLUB is in the loss; without it there is no estimator either.
     weight: NotNegative = 0.1
-    """Lambda, what CLUB is multiplied by in the loss. On the embedded digits the least leak of 0.01 to 1 on the
-    validation part (`make demonstration`); the original's 1.0 drowns the task there."""
+    """Lambda: of 0.01 to 1 the least leak on the digits (`make demonstration`); the original's 1.0 drowns the task."""
     variance: Literal["bounded", "unit"] = "bounded"
-    """"bounded" learns a log-variance within (-1, 1): unbounded, a feature that can be predicted sends it to infinity.
-    "unit" learns a mean only."""
+    """"bounded" learns a log-variance within (-1, 1), for unbounded it runs away; "unit" learns a mean only."""
     update_every: Count = 1  # Optimizer steps from one fit of q to the next. A q that lags behind reads too low.
     inner_steps: Count = 5  # Gradient steps of q in a fit: the original's.
     lr: Positive = 1e-3  # Learning rate of q: the original's.
@@ -170,13 +165,9 @@ class ClubConfig(Section):
     hidden: tuple[Count, ...] = (64,)  # Widths of q's hidden layers. A q that is too small misses information.
     clip: Positive | None = None  # Largest norm of q's gradient; none by default, Adam bounds its steps.
     warmup_steps: Number = 0  # Steps in which `weight` grows from zero: a q without knowledge pushes at random.
-    unbiased: bool = False  # Multiply by N / (N - 1): the batch's own pairs are among the N x N compared with.
-    symmetric: bool = False  # The mean of both directions, with an estimator for each, at twice the cost.
     accumulation: Literal["union", "micro"] = "union"
-    """With several micro-steps: "union" gives CLUB of all their samples, exactly as one big batch would, for a second
-    forward pass; "micro" the mean of the micro-batches' CLUBs, which is something else."""
-    path: Literal["covariance", "gather"] = "covariance"
-    """How ranks share: "covariance" sends a few means; "gather" all features, with gradient, to compare with."""
+    """Of several micro-steps: "union" is CLUB of one big batch, for a second forward pass; "micro" their mean."""
+    path: Literal["covariance", "gather"] = "covariance"  # What is sent: a few means; or all features, to compare with.
     check_every: Number = 100  # Steps between checks that q is the same on all ranks and in good health; 0 never.
 
 

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import checkpoint
-from .checkpoint.directory import Directory
-from .checkpoint.weights import MODEL, find, read, write
 from .core.club import club_gaussian
 from .core.collectives import all_gather_with_grad, broadcast_object, gather_objects, reduce_sum_count, sum_reducer
 from .core.data import PlannedBatches
 from .core.plan import Plan
 from .launch import World, set_timeout
-from .progress import grid
+from .progress import columns
 
-if TYPE_CHECKING:
-    from rich.table import Table
+SIZES = (3, 5, 0, 2, 7)
+"""Rows of each rank: uneven, and none on some where there are three or more."""
 
 
 @dataclass(frozen=True)
@@ -34,36 +31,45 @@ class Verdict:
     """What a check found; equal on all ranks."""
 
     check: str
-    passed: bool | None  # None: not observed, because there was nothing to look at.
+    passed: bool
     detail: str
     broken: bool = False  # The ranks are out of step; nothing collective can follow.
 
 
-def diagnose(world: World, check: str, *, folder: str, max_latency: float, timeout: float) -> list[Verdict]:
-    """Runs one check, or "all", until torch raises in one. max_latency: milliseconds; timeout: seconds. Collective."""
+def diagnose(world: World, check: str, folder: Path, timeout: float) -> list[Verdict]:
+    """Runs one check, or "all", until torch raises in one. timeout: seconds. Collective."""
     set_timeout(world, timeout)
-    checks: dict[str, Callable[[], Verdict]] = {
-        "gathering": lambda: check_gathering(world),
-        "club": lambda: check_club(world),
-        "data": lambda: check_data(world),
-        "checkpoint": lambda: check_checkpoint(world, Path(folder)),
-        "barrier": lambda: check_barrier(world, max_latency),
+    checks: dict[str, Callable[[World], tuple[str, str]]] = {
+        "gathering": check_gathering,
+        "club": check_club,
+        "data": check_data,
+        "checkpoint": lambda world: check_checkpoint(world, folder),
     }
     verdicts: list[Verdict] = []
     for name in checks if check == "all" else [check]:
         try:
-            verdicts.append(checks[name]())
+            found = gather_objects(checks[name](world), world.group)
         except RuntimeError as error:
             first = str(error).strip().splitlines()[:1] or [type(error).__name__]
             return [*verdicts, Verdict(name, False, f"rank {world.rank}: {first[0]}", broken=True)]
+        problems = [f"rank {rank}: {problem}" for rank, (problem, _) in enumerate(found) if problem]
+        verdicts.append(Verdict(name, not problems, "; ".join(problems) or found[0][1]))
     return verdicts
 
 
-def check_gathering(world: World, gather: Callable[[Tensor, Any], Tensor] = all_gather_with_grad) -> Verdict:
-    """Rows of all ranks arrive in order; their gradient is what all ranks ask of them. Collective."""
-    sizes = _sizes(world.size)
-    whole = torch.arange(2.0 * sum(sizes), dtype=torch.float64, device=world.device).view(-1, 2) + 1
-    mine = whole[_share(sizes, world.rank)].clone().requires_grad_()
+def table(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts for people. Local."""
+    return columns((each.check, "passed" if each.passed else "FAILED", each.detail) for each in verdicts)
+
+
+# Each check returns what is wrong on this rank, or "", and what was looked at. Collective: every rank.
+
+
+def check_gathering(world: World, gather: Callable[[Tensor, Any], Tensor] = all_gather_with_grad) -> tuple[str, str]:
+    """Rows of all ranks arrive in order; their gradient is what all ranks ask of them."""
+    total, share = _rows(world)
+    whole = torch.arange(2.0 * total, dtype=torch.float64, device=world.device).view(-1, 2) + 1
+    mine = whole[share].clone().requires_grad_()
     # Each rank asks something else of each row, so that a sum that lacks a rank, or has one twice, shows.
     asked = [whole.sin() * (rank + 1) for rank in range(world.size)]
     gathered = gather(mine, world.group)
@@ -73,31 +79,27 @@ def check_gathering(world: World, gather: Callable[[Tensor, Any], Tensor] = all_
     if not problem:
         (gathered * asked[world.rank]).sum().backward()
         found = torch.zeros_like(mine) if mine.grad is None else mine.grad
-        problem = _differs("the gradient", found, torch.stack(asked).sum(0)[_share(sizes, world.rank)])
-    return _agreed(world, "gathering", problem, f"{sum(sizes)} rows of {_ranks(world)} and their gradient")
+        problem = _differs("the gradient", found, torch.stack(asked).sum(0)[share])
+    return problem, f"{total} rows of {world.size} ranks and their gradient"
 
 
-def check_club(world: World, club: Callable[..., Any] = club_gaussian) -> Verdict:
-    """CLUB over the ranks' shares equals CLUB of all samples on one process: value and gradients. Collective."""
-    sizes, width, generator = _sizes(world.size), 3, torch.Generator().manual_seed(1)
+def check_club(world: World, club: Callable[..., Any] = club_gaussian) -> tuple[str, str]:
+    """CLUB over the ranks' shares equals CLUB of all samples on one process: value and gradients."""
+    (total, share), width, generator = _rows(world), 3, torch.Generator().manual_seed(1)
     x, y, weights = (
         torch.randn(*shape, generator=generator, dtype=torch.float64).to(world.device)
-        for shape in [(sum(sizes), width), (sum(sizes), width), (2, width, width)]
+        for shape in [(total, width), (total, width), (2, width, width)]
     )
-
-    def forward(weights: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return rows @ weights[0], (rows @ weights[1]).tanh()
-
     true_y, true_weights = y.clone().requires_grad_(), weights.clone().requires_grad_()
-    mu, logvar = forward(true_weights, x)
+    mu, logvar = x @ true_weights[0], (x @ true_weights[1]).tanh()
     # As it is defined (Cheng et al. 2020): all N x N pairs.
     log_q = -0.5 * ((true_y[None] - mu[:, None]) ** 2 * torch.exp(-logvar)[:, None] + logvar[:, None]).sum(-1)
     truth = log_q.diagonal().mean() - log_q.mean()
     truth_y, truth_weights = torch.autograd.grad(truth, [true_y, true_weights])
 
-    share = _share(sizes, world.rank)
     my_y, my_weights = y[share].clone().requires_grad_(), weights.clone().requires_grad_()
-    result = club(*forward(my_weights, x[share]), my_y, reduce_sum=sum_reducer(world.group), world_size=world.size)
+    mu, logvar = x[share] @ my_weights[0], (x[share] @ my_weights[1]).tanh()
+    result = club(mu, logvar, my_y, reduce_sum=sum_reducer(world.group), world_size=world.size)
     grad_y, grad_weights = torch.autograd.grad(result.loss, [my_y, my_weights])
     # As DDP does: gradients of parameters are averaged over ranks.
     averaged, _ = reduce_sum_count(grad_weights / world.size, 0.0, world.group)
@@ -106,22 +108,18 @@ def check_club(world: World, club: Callable[..., Any] = club_gaussian) -> Verdic
         or _differs("the gradient of parameters", averaged, truth_weights)
         or _differs("the gradient of features", grad_y / world.size, truth_y[share])
     )
-    detail = f"{sum(sizes)} samples on {_ranks(world)} as on one process: value, both gradients"
-    return _agreed(world, "club", problem, detail)
+    return problem, f"{total} samples on {world.size} ranks as on one process: value, both gradients"
 
 
-def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> Verdict:
-    """Shares of an epoch are disjoint, cover the data, change from epoch to epoch, and resume. Collective."""
+def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> tuple[str, str]:
+    """Shares of an epoch are disjoint, cover the data, and change from epoch to epoch."""
     plan, none = Plan.make(samples=103, world_size=world.size, batch_size=4, accumulation=2, epochs=3), torch.empty(0)
-    requests = list(sampler(plan, world.rank, seed=1))
-    epochs = [torch.cat([none.long(), *(each.index for each in requests if each.epoch == epoch)]) for epoch in range(3)]
+    found = list(sampler(plan, world.rank, seed=1))
+    epochs = [torch.cat([none.long(), *(each.index for each in found if each.epoch == epoch)]) for epoch in range(3)]
     seen = torch.stack([torch.bincount(epoch, minlength=plan.samples)[: plan.samples] for epoch in epochs])
     everywhere, _ = reduce_sum_count(seen.to(world.device), 0.0, world.group)
     missing = int((everywhere == 0).sum())
     again = int((everywhere - 1).clamp(min=0).sum()) - 3 * plan.padded
-    middle = plan.optimizer_steps // 2
-    resumed = [request.index for request in sampler(plan, world.rank, seed=1, start_step=middle)]
-    rest = [request.index for request in requests[middle * plan.accumulation :]]
     problem = ""
     if missing:
         problem = f"{missing} samples of 3 epochs are on no rank"
@@ -129,80 +127,43 @@ def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> Ve
         problem = f"{again} samples of 3 epochs are on more than one rank, or seen again"
     elif any(torch.equal(epochs[0], epoch) for epoch in epochs[1:]):
         problem = "two epochs have the same order"
-    elif len(resumed) != len(rest) or not all(map(torch.equal, resumed, rest)):
-        problem = f"a start at step {middle} sees other samples than the run that passes it"
-    detail = f"{plan.samples} samples, {plan.padded} padded: disjoint, complete, another order in each epoch, resumable"
-    return _agreed(world, "data", problem, detail)
+    return problem, f"{plan.samples} samples: disjoint, complete, another order in each epoch"
 
 
 def check_checkpoint(
     world: World, folder: Path, save: Callable[[dict[str, Any], Path], object] = checkpoint.save
-) -> Verdict:
-    """What rank zero writes is read by all ranks, whole: a file, and the checkpoint of a run. Collective."""
-    weights = torch.arange(100_000, dtype=torch.float32).sin()
-    trial, problem, made, start = "", "", not folder.exists(), time.perf_counter()
+) -> tuple[str, str]:
+    """What rank zero writes is read by all ranks, whole."""
+    weights, problem, start = torch.arange(100_000, dtype=torch.float32).sin(), "", time.perf_counter()
+    path = folder / broadcast_object(f".doctor-{secrets.token_hex(4)}", world.group) / "weights.pt"
+    made = not folder.exists()
     if world.is_main:
-        trial = f".doctor-{secrets.token_hex(4)}"
         try:
-            (folder / trial).mkdir(parents=True)
+            path.parent.mkdir(parents=True)
             for version in range(2):  # the second one replaces the first
-                save({"step": version, "model": {"weights": weights * version}}, folder / trial / "weights.pt")
-            run = Directory(folder / trial / "run" / "checkpoints")
-            run.write(1, 1, lambda beside: write({"weights": weights}, beside / MODEL))
+                save({"step": version, "model": {"weights": weights * version}}, path)
         except (checkpoint.CheckpointError, OSError) as error:
             problem = f"{folder} cannot be written: {getattr(error, 'strerror', None) or error}"
     seconds = time.perf_counter() - start
-    trial, failed = broadcast_object((trial, bool(problem)), world.group)
-    path = folder / trial / "weights.pt"
-    if not failed:
+    if not broadcast_object(problem, world.group):
         try:
-            state, in_run = checkpoint.load(path), read(find(folder / trial / "run"))["weights"]
-            whole = torch.equal(state["model"]["weights"], weights) and state["step"] == 1
-            if not whole or not torch.equal(in_run, weights):
+            state = checkpoint.load(path)
+            if state["step"] != 1 or not torch.equal(state["model"]["weights"], weights):
                 problem = f"{path} has other weights than were written"
         except (checkpoint.CheckpointError, KeyError) as error:
             problem = f"{error}; this machine may have another file system there"
-    verdict = _agreed(world, "checkpoint", problem, f"{folder}: written in {seconds * 1e3:.0f} ms, read by all ranks")
-    if world.is_main:  # all ranks have read: the verdict was agreed upon
-        shutil.rmtree(folder / trial, ignore_errors=True)
+    gather_objects(None, world.group)  # all have read
+    if world.is_main:
+        shutil.rmtree(path.parent, ignore_errors=True)
         with suppress(OSError):  # somebody else may have written there meanwhile
             folder.rmdir() if made else None
-    return verdict
+    return problem, f"{folder}: written in {seconds * 1e3:.0f} ms, read by all ranks"
 
 
-def check_barrier(world: World, max_latency: float) -> Verdict:
-    """How long the smallest message to all ranks takes. max_latency: milliseconds. Collective."""
-    if world.group is None:
-        return Verdict("barrier", None, "one process has nobody to wait for")
-    message, times = torch.ones(1, device=world.device), []
-    for _ in range(50):
-        start = time.perf_counter()
-        reduce_sum_count(message, 1.0, world.group)[0].item()
-        times.append((time.perf_counter() - start) * 1e3)
-    medians = gather_objects(statistics.median(times), world.group)
-    fastest, slowest = min(medians), max(medians)
-    problem = f"{slowest:.2f} ms, more than {max_latency:g}" if slowest > max_latency else ""
-    detail = f"smallest message to all ranks: median of 50 from {fastest:.2f} to {slowest:.2f} ms, by rank"
-    return _agreed(world, "barrier", problem, detail)
-
-
-def table(verdicts: Sequence[Verdict]) -> Table:
-    """The verdicts for people. Local."""
-    words = {True: "passed", False: "[bold red]FAILED[/]", None: "not observed"}
-    return grid((each.check, words[each.passed], each.detail.replace("[", "\\[")) for each in verdicts)
-
-
-def _sizes(world_size: int) -> list[int]:
-    """Rows of each rank: uneven, and none on some where there are three or more."""
-    return [(3, 5, 0, 2, 7)[rank % 5] for rank in range(world_size)]
-
-
-def _ranks(world: World) -> str:
-    return f"{world.size} rank{'s' * (world.size > 1)}"
-
-
-def _share(sizes: list[int], rank: int) -> slice:
-    return slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+def _rows(world: World) -> tuple[int, slice]:
+    """How many rows all ranks have, and which are this one's."""
+    sizes = [SIZES[rank % len(SIZES)] for rank in range(world.size)]
+    return sum(sizes), slice(sum(sizes[: world.rank]), sum(sizes[: world.rank + 1]))
 
 
 def _differs(what: str, found: Tensor, expected: Tensor) -> str:
@@ -213,13 +174,3 @@ def _differs(what: str, found: Tensor, expected: Tensor) -> str:
         return ""
     error = float((found - expected).detach().abs().max() / expected.abs().max().clamp(min=1e-30))
     return "" if error <= 1e-9 else f"{what} differs by {error:.2g} (relative) from one process"
-
-
-def _agreed(world: World, check: str, problem: str, detail: str) -> Verdict:
-    """The same verdict on all ranks: failed where one has a problem, with the first rank's. Collective: every rank."""
-    found = gather_objects((problem, detail), world.group)
-    ranks = [rank for rank, (each, _) in enumerate(found) if each]
-    if not ranks:
-        return Verdict(check, True, found[0][1])
-    others = f" (and {len(ranks) - 1} more)" if len(ranks) > 1 else ""
-    return Verdict(check, False, f"rank {ranks[0]}{others}: {found[ranks[0]][0]}")

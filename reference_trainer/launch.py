@@ -22,6 +22,12 @@ _MPI = {
 """What mpirun gives to a process; `accelerate launch` starts ranks by it on CPUs."""
 _SLURM = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
 """Inside a step only: a shell in `salloc`, or a batch script itself, is no task of one."""
+LOST = re.compile(
+    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|socket (closed|timeout)|remote process exited"
+    r"|no ?route to host|network (error|is unreachable)|failed to recv|recvvalue|sendbytes|peer .*closed",
+    re.IGNORECASE,
+)
+"""How backends and the store say that a peer has gone: what follows from a failure, and is none."""
 
 
 class LaunchError(ConfigError, RuntimeError):
@@ -176,11 +182,10 @@ class World(core.World):
         launch = detect(os.environ if environ is None else environ)
         dist = dist or DistConfig()
         refuse_strategy(dist.strategy, world_size=launch.world_size)
-        from .rendezvous import pin_device, start_group
+        from .rendezvous import start
 
-        pinned = pin_device(launch, device)
+        pinned, group = start(launch, device, dist)
         several = launch.world_size > 1
-        group = start_group(launch, pinned, dist) if several else None
         return cls(launch.rank, launch.local_rank, launch.world_size, pinned, launch.launcher, group, owned=several)
 
 

@@ -1,13 +1,17 @@
-"""What a run leaves to be read: means over all samples in a file for each rank (`records`), heartbeats, TensorBoard."""
+"""What a run leaves to be read: means over all samples in a file for each rank (`records`), and heartbeats."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import os
+import platform
+import resource
+import socket
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,17 +23,13 @@ from .config import Config, ConfigError
 from .core.collectives import broadcast_object, gather_objects, sum_reducer
 from .core.plan import Plan
 from .launch import World
-from .monitor.heartbeat import Heartbeat, peak_memory
-from .progress import Progress, table
+from .monitor.heartbeat import Heartbeat
+from .progress import shown, table
 from .records import RankLog
-from .rendezvous import from_rank_zero, mismatches, place, table_of_places
+from .rendezvous import from_rank_zero
 
 if TYPE_CHECKING:
     from .core.step import StepResult
-
-
-_FOLD_AT = 64
-"""Steps kept one by one before they are summed: bounds memory, and leaves single steps free of extra work."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,67 +50,44 @@ class Interval:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._reset()
-
-    def _reset(self) -> None:
-        self._pending: list[StepResult] = []
-        self._sums: dict[str, Tensor] = {}
-        self._values: dict[str, tuple[Tensor | float, Tensor | int]] = {}
-        self._count: float | Tensor = 0.0
-        self._steps = 0
+        self.results: list[StepResult] = []
         self.restart_clock()
 
     def restart_clock(self) -> None:
         """Leaves out of ``seconds`` what was before. Local."""
         self._since = time.perf_counter()
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self._pending or self._steps)
-
     def add(self, result: StepResult) -> None:
         """Takes in a step, without reading a value. Local; all ranks add the same names."""
-        self._pending.append(result)
-        if len(self._pending) >= _FOLD_AT:
-            self._fold()
+        self.results.append(result)
 
     def close(self) -> Means:
         """The means since the last call. Collective: every rank, after the same steps."""
-        self._fold()
-        if self._steps == 0:
+        results, self.results = self.results, []
+        if not results:
             raise ValueError("an interval without a step has no means; add() steps before close()")
-        if both := sorted(set(self._sums) & set(self._values)):
+        taken = None if results[0].taken is None else torch.stack([each.taken for each in results])
+        sums = {name: _sum([each.sums[name] for each in results], taken) for name in sorted(results[0].sums)}
+        values = [{**each.values, "grad_norm": each.grad_norm} for each in results]  # those of all ranks already
+        names = sorted({name for each in values for name in each})
+        if both := sorted(set(sums) & set(names)):
             raise ValueError(f"{both}: both a sum over samples and a value; rename one")
-        packed = torch.stack(list(self._sums.values()))
+        beside = []
+        for name in names:
+            having = [place for place, each in enumerate(values) if name in each]
+            mask = None if taken is None else taken[having]
+            steps = len(having) if mask is None else mask.sum()
+            beside.append(_sum([values[place][name] for place in having], mask) / steps)
+        packed = torch.stack(list(sums.values()))
         reduce_sum = sum_reducer(self.world.group)
         packed = packed if reduce_sum is None else reduce_sum(packed)
-        # The counts and the values are those of all ranks already.
-        beside = [total / steps for total, steps in self._values.values()]
-        count = torch.as_tensor(self._count, dtype=packed.dtype, device=packed.device)
+        device = packed.device
+        count = _sum([torch.as_tensor(each.total, device=device) for each in results], taken).to(packed.dtype)
         *found, samples = torch.cat([packed / count, torch.stack([*beside, count])]).tolist()
-        metrics = dict(zip([*self._sums, *self._values], found, strict=True)) if samples else {}
-        means = Means(metrics, self._steps, samples, time.perf_counter() - self._since)
-        self._reset()
+        metrics = dict(zip([*sums, *names], found, strict=True)) if samples else {}
+        means = Means(metrics, len(results), samples, time.perf_counter() - self._since)
+        self.restart_clock()
         return means
-
-    def _fold(self) -> None:
-        """Sums up what is pending, in float64 on the device; names in one order on all ranks."""
-        pending, self._pending = self._pending, []
-        if not pending:
-            return
-        self._steps += len(pending)
-        taken = None if pending[0].taken is None else torch.stack([result.taken for result in pending])
-        for name in sorted(pending[0].sums):
-            self._sums[name] = self._sums.get(name, 0.0) + _sum([result.sums[name] for result in pending], taken)
-        for name in sorted({name for result in pending for name in result.values} | {"grad_norm"}):
-            each = [result.grad_norm if name == "grad_norm" else result.values.get(name) for result in pending]
-            places = [place for place, value in enumerate(each) if value is not None]
-            mask = None if taken is None else taken[places]
-            total, steps = self._values.get(name, (0.0, 0))
-            added = _sum([each[place] for place in places], mask)
-            self._values[name] = (total + added, steps + (len(places) if mask is None else mask.sum()))
-        counts = [torch.as_tensor(result.total, device=pending[0].grad_norm.device) for result in pending]
-        self._count = self._count + _sum(counts, taken)
 
 
 def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
@@ -123,41 +100,32 @@ def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
 class RunLog:
     """All that a run writes beside its weights; used as a context. ``folder`` is the run directory."""
 
-    def __init__(
-        self, folder: Path, plan: Plan, world: World, progress: Progress, heartbeat: Heartbeat, step: int = 0
-    ) -> None:
-        self.folder, self.world = folder, world
-        self._lines, self._progress, self._heartbeat = RankLog(folder, world.rank), progress, heartbeat
+    def __init__(self, folder: Path, plan: Plan, world: World, heartbeat: Heartbeat, step: int = 0) -> None:
+        self.folder, self.world, self.total = folder, world, plan.optimizer_steps
+        self._lines, self._heartbeat = RankLog(folder, world.rank), heartbeat
         self._interval, self._lr, self._step, self._stopped = Interval(world), math.nan, step, ""
-        self._scalars: Any = None
-        self.event("start", pid=os.getpid(), launcher=world.launcher, **dataclasses.asdict(place(world)))
+        self.event("start", pid=os.getpid(), launcher=world.launcher, **place(world))
         self.event("plan", **dataclasses.asdict(plan))
 
     @classmethod
     def start(cls, config: Config, plan: Plan, world: World, *, folder: Path | None = None, step: int = 0) -> RunLog:
         """Writes the configuration and prints the plan, on rank zero. step: where it begins. Collective: every rank."""
-        if config.log.tensorboard and importlib.util.find_spec("tensorboard") is None:
-            raise ConfigError("log.tensorboard needs the package: pip install 'validate-ddp[tensorboard]'")
         folder = folder or run_folder(config, world)
-        progress = Progress(plan.optimizer_steps, shown=world.is_main)
         places = gather_objects(place(world), world.group)
+        # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
+        started = broadcast_object(round(time.time(), 3), world.group)
+        every = {"evaluating": config.eval_every, "saving": config.checkpoint.save_every}
+        of = {"total": plan.optimizer_steps, "step": step, "every": every}
+        log = cls(folder, plan, world, Heartbeat(folder, world, config.log.heartbeat, started=started, **of), step)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
-            shown = [table_of_places(places)] if world.size > 1 else []
-            progress.print(f"run directory {folder} ({world_in_words(world)})", *shown, table(plan))
-        # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
-        started = broadcast_object(round(time.time(), 3), world.group)
-        total, interval = plan.optimizer_steps, config.log.heartbeat
-        heartbeat = Heartbeat(folder, world, interval=interval, started=started, total=total, step=step)
-        log = cls(folder, plan, world, progress, heartbeat, step)
-        if config.log.tensorboard and world.is_main:
-            from torch.utils.tensorboard import SummaryWriter
-
-            # What an earlier start has written after its checkpoint does not count any more.
-            log._scalars = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
-        for line in mismatches(places):
-            log.warning(line)
+        log.show(f"run directory {folder} ({world_in_words(world)})")
+        if world.size > 1:
+            log.show(told_places(places))
+        log.show(table(plan))
+        if len(names := sorted({each["device_name"] for each in places})) > 1:
+            log.warning(f"ranks have different devices, {' and '.join(names)}: each step waits for the slowest")
         return log
 
     def doing(self, what: str) -> AbstractContextManager[None]:
@@ -174,29 +142,26 @@ class RunLog:
         """Writes and returns the means since the last call. step: optimizer steps done. Collective: every rank."""
         means, self._step, device = self._interval.close(), step, self.world.device
         rate = means.samples / means.seconds if means.seconds > 0 else math.inf
-        said: dict[str, Any] = {"lr": self._lr, "samples_per_second": rate}
+        said: dict[str, Any] = {"metrics": means.metrics, "lr": self._lr, "samples_per_second": rate}
         # The most that this rank has used so far: of the GPU, else of the process.
-        memory = int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else peak_memory()
-        more = {"steps": means.steps, "seconds": means.seconds, "memory_bytes": memory}
-        self._lines.write("interval", step, metrics=means.metrics, **said, **more)
-        self._progress.step(step, means.metrics, **said)
-        self._heartbeat.say(metrics=means.metrics, **said)
-        self._scalar("training", step, {**means.metrics, **said})
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        memory = int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else peak
+        self._lines.write("interval", step, **said, steps=means.steps, seconds=means.seconds, memory_bytes=memory)
+        self._heartbeat.say(**said)
+        self.show(f"{self._at(step)}  {shown(means.metrics)}  lr {self._lr:.3g}  {rate:,.0f} samples/s")
         return means.metrics
 
     def evaluation(self, step: int, data: str, metrics: dict[str, float]) -> None:
         """Writes the means of an evaluation. Local."""
         self._step = step
         self._lines.write("evaluation", step, data=data, metrics=metrics)
-        self._progress.evaluation(step, data, metrics)
         self._heartbeat.evaluated(data, step, metrics)
-        self._scalar(data, step, metrics)
-        if self._interval.is_empty:
+        self.show(f"{self._at(step)}  {data}: {shown(metrics)}")
+        if not self._interval.results:
             self._interval.restart_clock()
 
-    def _scalar(self, data: str, step: int, metrics: dict[str, float]) -> None:
-        for name, value in metrics.items() if self._scalars is not None else ():
-            self._scalars.add_scalar(f"{data}/{name}", value, step)
+    def _at(self, step: int) -> str:
+        return f"step {step:>{len(str(self.total))}}/{self.total}"
 
     def tell(self, event: str, line: str) -> None:
         """Prints a line on rank zero, and writes it as an event. Local; every rank."""
@@ -217,8 +182,9 @@ class RunLog:
         self.warning(line)
 
     def show(self, text: str) -> None:
-        """Prints on rank zero, beside the progress. Local."""
-        self._progress.print(text)
+        """Prints on rank zero. Local."""
+        if self.world.is_main:
+            print(text, file=sys.stderr, flush=True)
 
     def weights(self, step: int, sha256: str) -> None:
         """Writes what this rank's weights have come to after a step: equal where they are, bit by bit. Local."""
@@ -231,26 +197,43 @@ class RunLog:
         self._lines.write("event", self._step, event=event, **fields)
 
     def __enter__(self) -> RunLog:
-        self._progress.start()
         self._heartbeat.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._progress.stop()
         if kind is None:
             self.event("end")
             self._heartbeat.end("stopped" if self._stopped else "finished", self._stopped)
         else:
-            self.event("error", type=kind.__name__, message=str(error))
             self._heartbeat.end("failed", ": ".join([kind.__name__, *str(error).strip().splitlines()[:1]]))
+            self.event("error", type=kind.__name__, message=str(error))
         self._lines.close()
-        if self._scalars is not None:
-            self._scalars.close()
 
 
 def world_in_words(world: World) -> str:
     """Such as "2 ranks on cpu, torchrun"."""
     return f"{world.size} rank{'s' * (world.size > 1)} on {world.device.type}, {world.launcher}"
+
+
+def place(world: World) -> dict[str, Any]:
+    """What this rank runs on. memory_bytes: of the device; of the machine where it is the CPU. Local."""
+    if world.device.type == "cuda":
+        found = torch.cuda.get_device_properties(world.device)
+        name, memory = found.name, int(found.total_memory)
+    else:
+        name = f"{platform.machine()}, {os.cpu_count()} cores"
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    host, device = socket.gethostname(), str(world.device)
+    return {"host": host, "device": device, "device_name": name, "memory_bytes": memory}
+
+
+def told_places(places: Sequence[dict[str, Any]]) -> str:
+    """A line for the ranks that are alike. places: one a rank, in order. Local."""
+    alike: dict[str, list[str]] = {}
+    for rank, each in enumerate(places):
+        where = f"{each['host']}, {each['device_name']}, {each['memory_bytes'] / 2**30:,.0f} GiB"
+        alike.setdefault(where, []).append(str(rank))
+    return "\n".join(f"rank {', '.join(ranks)}: {where}" for where, ranks in alike.items())
 
 
 def run_folder(config: Config, world: World) -> Path:
@@ -264,16 +247,14 @@ def run_folder(config: Config, world: World) -> Path:
         folder = Path(stem)
         if config.run_dir and config.checkpoint.resume == "none" and (folder / "metrics").exists():
             raise ConfigError(f'run_dir {folder} holds a run already and checkpoint.resume is "none"; give another one')
-        while True:
-            try:
-                folder.mkdir(parents=True, exist_ok=bool(config.run_dir))
-                return folder
-            except OSError as error:
-                if isinstance(error, FileExistsError) and not config.run_dir:  # another run of this second
-                    number += 1
-                    folder = Path(f"{stem}-{number}")
-                    continue
-                told = f"the run directory {error.filename or folder} cannot be made: {error.strerror or error}"
-                raise ConfigError(f"{told}; give another one as run_dir") from error
+        while not config.run_dir and folder.exists():  # another run of this second
+            number += 1
+            folder = Path(f"{stem}-{number}")
+        try:
+            folder.mkdir(parents=True, exist_ok=bool(config.run_dir))
+        except OSError as error:
+            told = f"the run directory {error.filename or folder} cannot be made: {error.strerror or error}"
+            raise ConfigError(f"{told}; give another one as run_dir") from error
+        return folder
 
     return from_rank_zero(make, world)

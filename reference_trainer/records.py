@@ -1,6 +1,6 @@
 """The lines of a run's log, RUN/metrics/rank00000.jsonl, written and read back; docs/monitor.md has them. Torch-free.
 
-Numbers that are not finite are the strings "nan", "inf" and "-inf", which JSON lacks; `read_log` turns them back.
+Numbers that are not finite are the strings "nan", "inf" and "-inf", which JSON lacks; reading turns them back.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,15 @@ class RankLog:
     def __init__(self, folder: Path, rank: int) -> None:
         self.rank, self.path = rank, log_path(folder, rank)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _drop_half_a_line(self.path)
+        if self.path.is_file():  # half a line, of a job that was killed: the next would be joined to it
+            os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
 
     def write(self, kind: str, step: int, **fields: Any) -> None:
         """One line. fields: what JSON holds; numbers that are not finite included."""
         head = {"version": VERSION, "rank": self.rank, "time": round(time.time(), 3), "step": step, "kind": kind}
         try:
-            self._file.write(json.dumps(finite({**head, **fields}), allow_nan=False).encode() + b"\n")
+            self._file.write(as_json({**head, **fields}))
         except OSError as error:
             told = f"{self.path} cannot be written: {error.strerror or error}; free space, and the same command goes on"
             raise ConfigError(f"{told} from the last checkpoint") from error
@@ -46,20 +48,23 @@ class RankLog:
             self._file.close()
 
 
-def _drop_half_a_line(path: Path) -> None:
-    """Cuts off what a killed job has left without its end: the next line would be joined to it."""
-    if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-
-
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a rank's file; a line that is none (the rank was killed in it) is left out. Local."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            with suppress(ValueError):
-                record = numbers(json.loads(line))
-                if line.endswith("\n") and isinstance(record, dict):
-                    yield record
+    with open(path, "rb") as file:
+        yield from _records(file)
+
+
+def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        with suppress(ValueError):
+            record = numbers(json.loads(line))
+            if line.endswith(b"\n") and isinstance(record, dict):
+                yield record
+
+
+def as_json(value: Any) -> bytes:
+    """A line."""
+    return json.dumps(finite(value), allow_nan=False).encode() + b"\n"
 
 
 def finite(value: Any) -> Any:
@@ -80,17 +85,37 @@ def numbers(value: Any) -> Any:
     return float(value) if value in ("nan", "inf", "-inf") else value
 
 
-def curves(folder: Path, most: int = 2000) -> dict[str, Any]:
-    """What rank zero logged, as columns of about ``most`` values, `intervals` and `evaluations` by data. Local."""
-    points: dict[str, list[dict[str, Any]]] = {"": []}
-    for record in read_log(log_path(folder, 0)) if log_path(folder, 0).exists() else ():
-        if record.get("kind") in ("interval", "evaluation"):
-            some = points.setdefault(record.get("data", ""), [])
-            while some and some[-1]["step"] >= record["step"]:
-                some.pop()
-            some.append(record)
-    intervals, *evaluations = (_columns(some, most) for some in points.values())
-    return {"version": 1, "intervals": intervals, "evaluations": dict(zip(list(points)[1:], evaluations, strict=True))}
+class Curves:
+    """What rank zero has logged, as columns; each look reads what has been written since the last one. Any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._lock = log_path(folder, 0), threading.Lock()
+        self._at, self._points = 0, {"": list[dict[str, Any]]()}
+
+    def read(self, most: int = 2000) -> dict[str, Any]:
+        """`intervals`, and `evaluations` by data; about ``most`` values a column."""
+        with self._lock:
+            for record in _records(self._new().splitlines(keepends=True)):
+                if record.get("kind") in ("interval", "evaluation"):
+                    some = self._points.setdefault(record.get("data", ""), [])
+                    while some and some[-1]["step"] >= record["step"]:  # a run that went on from a checkpoint before
+                        some.pop()
+                    some.append(record)
+            intervals, *evaluations = (_columns(some, most) for some in self._points.values())
+            named = dict(zip(list(self._points)[1:], evaluations, strict=True))
+        return {"version": 1, "intervals": intervals, "evaluations": named}
+
+    def _new(self) -> bytes:
+        if not self._path.exists():
+            return b""
+        with open(self._path, "rb") as file:
+            if file.seek(0, os.SEEK_END) < self._at:  # another file
+                self._at, self._points = 0, {"": []}
+            file.seek(self._at)
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return whole
 
 
 def _columns(points: list[dict[str, Any]], most: int) -> dict[str, Any]:

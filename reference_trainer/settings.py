@@ -1,34 +1,45 @@
-"""Settings: fields of dataclasses, read from texts as what the field is, checked by its type; what is made of them."""
+"""Settings: dataclasses whose fields are read from files and words, checked by their types, and shown. Torch-free."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
 import os
+import pkgutil
 import re
+import shutil
 import sys
+import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from .core import ConfigError
 
-Positive = Annotated[float, "above 0"]
-NotNegative = Annotated[float, "not negative"]
-Fraction = Annotated[float, "in [0, 1)"]
-Count = Annotated[int, "above 0"]
-Number = Annotated[int, "not negative"]
-_RULES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "above 0": (lambda value: value > 0, "must be above 0"),
-    "not negative": (lambda value: value >= 0, "must not be negative"),
-    "in [0, 1)": (lambda value: 0 <= value < 1, "must be in [0, 1)"),
+Positive = Annotated[float, "be above 0"]
+NotNegative = Annotated[float, "not be negative"]
+Fraction = Annotated[float, "be in [0, 1)"]
+Count = Annotated[int, "be above 0"]
+Number = Annotated[int, "not be negative"]
+_RULES: dict[str, Callable[[float], bool]] = {
+    "be above 0": lambda value: value > 0,
+    "not be negative": lambda value: value >= 0,
+    "be in [0, 1)": lambda value: 0 <= value < 1,
 }
 _BOOLS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+Layer = dict[str, Any]
+"""What one file, or the command line, sets: texts, or lists of texts, by dotted names."""
 T = TypeVar("T")
+
+
+class UsageError(ConfigError):
+    """A command line that cannot be carried out; the message is one line."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -37,15 +48,16 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+# Types: what a field may be.
+
+
 class Section:
     """Base of the dataclasses of settings, which are named after their section: `FlowMatchingConfig`, flow_matching."""
 
     def __post_init__(self) -> None:
+        section = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__.removesuffix("Config")).lower()
         for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
-            problem = _problem(getattr(self, name), hint)
-            section = re.sub(r"(?<=[a-z])(?=[A-Z])|$", "_", type(self).__name__.removesuffix("Config")).lower()
-            shown = f"{section[:-1]}.{name}".lstrip(".")
-            require(not problem, f"{shown} is {getattr(self, name)!r}; it {problem}")
+            _named(f"{section}.{name}".lstrip("."), getattr(self, name), hint)
         self.check()
 
     def check(self) -> None:
@@ -57,73 +69,58 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def _unpacked(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What a hint is made of; of a union, that it is one, and what it is beside None."""
+def _named(name: str, value: Any, hint: Any) -> Any:
+    try:
+        return read_as(value, hint)
+    except ValueError as error:
+        raise ConfigError(f"{name} is {value!r}; it must {error}") from None
+
+
+def read_as(value: Any, hint: Any) -> Any:
+    """A value of the type, from a text, a list of texts, or itself; ``ValueError`` says what it must be. Local."""
     origin, options = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return typing.Union, tuple(each for each in options if each is not type(None))
-    return origin, options
-
-
-def is_list(hint: Any) -> bool:
-    """Whether a field of this type takes several values. Local."""
-    return any(typing.get_origin(each) is tuple for each in (hint, *typing.get_args(hint)))
-
-
-def _or(told: Sequence[str]) -> str:
-    return " or ".join([", ".join(told[:-1]), told[-1]] if told[1:] else told)
-
-
-def _problem(value: Any, hint: Any) -> str:
-    origin, options = _unpacked(hint)
     if origin is Annotated:
-        holds, told = _RULES[options[1]]
-        return "" if holds(value) else told
-    if origin is typing.Union:
-        return "" if value is None else _problem(value, options[0])
-    if origin is typing.Literal:
-        return "" if value in options else f"must be {_or([repr(option) for option in options])}"
-    if origin is tuple:
-        return next(filter(None, (_problem(each, options[0]) for each in value)), "")
-    return ""
-
-
-def read_as(value: Any, kind: Any) -> Any:
-    """A text, or a list of texts, as a type that fields have. ``ValueError`` says what it must be. Local."""
-    origin, options = _unpacked(kind)
-    if origin is typing.Union:
-        nothing = isinstance(value, str) and value.lower() in ("", "null", "none", "~")
+        found = read_as(value, options[0])
+        if not _RULES[options[1]](found):
+            raise ValueError(options[1])
+        return found
+    if origin in (typing.Union, types.UnionType):
+        nothing = value is None or (isinstance(value, str) and value.lower() in ("", "null", "none", "~"))
         return None if nothing else read_as(value, options[0])
     if origin is tuple:
-        if isinstance(value, str):
-            value = [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
-        if options[-1] is not Ellipsis and len(value) != len(options):
-            raise ValueError(f"it must have {len(options)} values")
-        return tuple(read_as(part, options[0]) for part in value)
-    found = _scalar(value, kind, options) if isinstance(value, str) else None
-    if found is None:
-        told = [str(option) for option in options] if origin is typing.Literal else [_KINDS.get(kind, str(kind))]
-        raise ValueError(f"it must be {_or(told)}")
-    return found
+        parts = [each.strip() for each in value.strip("[]() ").split(",")] if isinstance(value, str) else value
+        parts = [each for each in parts if each != ""]
+        if options[-1] is not Ellipsis and len(parts) != len(options):
+            raise ValueError(f"have {len(options)} values")
+        return tuple(read_as(each, options[0]) for each in parts)
+    if origin is typing.Literal:
+        if str(value) not in map(str, options):
+            raise ValueError(f"be {', '.join(map(str, options[:-1]))} or {options[-1]}")
+        return next(each for each in options if str(each) == str(value))
+    return _scalar(value, hint) if hint in _KINDS else value  # else a section, or the user's own
 
 
-def _scalar(text: str, kind: Any, options: tuple[Any, ...]) -> Any:
-    """A text as the type; None where it is none. Whole numbers may be written as 1e3."""
-    if options:
-        return next((option for option in options if str(option) == text), None)
-    if kind in (bool, str):
-        return _BOOLS.get(text.lower()) if kind is bool else text
+def _scalar(value: Any, kind: type) -> Any:
+    """Whole numbers may be written as 1e3."""
+    if isinstance(value, kind) or (kind is float and isinstance(value, int)):
+        return value
+    with_text = isinstance(value, str) and kind is not str
+    if with_text and kind is bool and value.lower() in _BOOLS:
+        return _BOOLS[value.lower()]
     try:
-        number = int(text) if kind is int and text.lstrip("+-").isdecimal() else float(text)
+        if with_text and kind is not bool:
+            number = int(value) if kind is int and value.lstrip("+-").isdecimal() else float(value)
+            if kind is float or number == number // 1 < float("inf"):
+                return kind(number)
     except ValueError:
-        return None
-    return kind(number) if kind is float or number == number // 1 < float("inf") else None
+        pass
+    raise ValueError(f"be {_KINDS[kind]}")
 
 
 def types_of(kind: type, prefix: str = "") -> dict[str, Any]:
-    """The type of each field of a configuration, by its dotted name; sections are entered. Local."""
+    """The type of each field, by its dotted name; sections are entered. Local."""
     found: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(kind).items():
+    for name, hint in _hints(kind).items():
         if dataclasses.is_dataclass(hint):
             found |= types_of(typing.cast(type, hint), f"{prefix}{name}.")
         elif typing.get_origin(hint) is not dict:  # what is in a dict is the user's
@@ -152,22 +149,156 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+# Words and files.
+
+
+def parsed(words: Sequence[str], kinds: Mapping[str, Any]) -> Layer:
+    """The settings that words of a command give, `name=value` before options; `config`: a list of files. Local."""
+    rest, overrides, found = list(words), Layer(), Layer()
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if not word.startswith("--"):
+            if not equals:
+                raise UsageError(f"{word} is no option; options begin with --, and a file is given as --config FILE")
+            overrides[name] = value
+            continue
+        name = "data.source" if name == "--data" else name[2:].replace("-", "_")
+        off = name.replace("no_", "", 1)
+        if not equals and (kinds.get(name) is bool or name in SWITCHES):
+            value = rest.pop(0) if rest and rest[0] in _BOOLS else "true"
+        elif not equals and name not in kinds and kinds.get(off) is bool:
+            name, value = off, "false"
+        elif not equals:
+            if not rest or rest[0].startswith("--"):
+                raise UsageError(f"{word}: its value is missing")
+            value = rest.pop(0)
+        found[name] = [*found.get(name, []), value] if name == "config" else value
+    return overrides | found
+
+
+def read_layers(path: Path, chain: tuple[Path, ...] = ()) -> Iterator[tuple[str, Layer]]:
+    """The settings of a file and of those it is composed of, each with its place; later ones win. Local."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise ConfigError("PyYAML missing: pip install 'validate-ddp[trainer]'") from error
+    if path.resolve() in [each.resolve() for each in chain]:
+        raise ConfigError(f"{chain[-1]}: its defaults go round: {' -> '.join(map(str, (*chain, path)))}")
+    asked = f"{chain[-1]}: its defaults name " if chain else ""
+    try:  # texts, as they are written
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader) or {}
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
+        told = getattr(error, "strerror", None) or f"it is not YAML: {' '.join(str(error).split())}"
+        raise ConfigError(f"{asked}{path}: {told}") from error
+    require(isinstance(content, dict), f"{path}: settings are wanted, such as `steps: 100`")
+    names = content.pop("defaults", [])
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: defaults must be a name, or a list of names, such as `defaults: [base]`")
+    for name in names:
+        yield from read_layers(path.parent / (name if Path(name).suffix else f"{name}.yaml"), (*chain, path))
+    yield str(path), flat(content)
+
+
+OLDER_NAMES = {
+    "enable_club_loss": "club.enabled",
+    "club_lambda": "club.weight",
+    "club_update_freq": "club.update_every",
+    "club_training_steps": "club.inner_steps",
+    "club_lr": "club.lr",
+    "lr": "optim.lr",
+}
+"""Names in the trainers before this one, and the settings that they are now."""
+SWITCHES = ("enable_club_loss", "multi_gpu", "distributed")
+_MIXED = "distributed.mixed_precision."
+
+
+def in_new_form(layer: Layer, place: str, *, launched: bool) -> tuple[Layer, list[str]]:
+    """The layer with today's names, and what was renamed. launched: by a launcher, which says how many. Local."""
+    found, told, mixed = Layer(), list[str](), Layer()
+    for older, value in layer.items():
+        name = OLDER_NAMES.get(older, older)
+        if older.startswith(_MIXED):
+            mixed[older.removeprefix(_MIXED)] = value
+            continue
+        if older in ("multi_gpu", "distributed"):
+            if not _named(f"{place}: {older}", value, bool) or launched:
+                continue
+            if older == "distributed":
+                asks = "asks for several processes, and no launcher has started them: torchrun --nproc-per-node GPUS"
+                raise ConfigError(f"{place}: distributed {asks} -m reference_trainer train ...")
+            name, value = "dist.strategy", "dp"  # one process for all GPUs, as it was
+        found[name] = value
+        told += [f"{older} -> {name}={value}"] if name != older else []
+    if mixed:
+        on, dtype = _named(f"{place}: {_MIXED}enabled", mixed.get("enabled"), bool), mixed.get("dtype")
+        found["precision"] = {"bfloat16": "bf16", "float16": "fp16"}.get(str(dtype), dtype) if on else "float32"
+        told.append(f"{_MIXED}enabled -> precision={found['precision']}")
+    return found, told
+
+
+def typed(layer: Layer, kinds: Mapping[str, Any], place: str = "command line") -> Layer:
+    """The layer with its values as their fields want them; ``ConfigError`` for an unknown name. Local."""
+    found: Layer = {}
+    for name, value in layer.items():
+        if name in kinds:
+            found[name] = _named(f"{place}: {name}", value, kinds[name])
+        elif value or not any(each.startswith(f"{name}.") for each in kinds):  # else all its lines are commented out
+            last = name.rpartition(".")[2]
+            close = get_close_matches(name, list(kinds), 1) or [each for each in kinds if each.endswith(f".{last}")]
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            raise ConfigError(f"{place}: there is no setting {name}{hint}")
+    return found
+
+
+def reasons(kind: type) -> dict[str, str]:
+    """What each field of a dataclass is for: the comment behind it, or the docstring under it. Local."""
+    lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
+    body, found = typing.cast(ast.ClassDef, ast.parse("\n".join(lines)).body[0]).body, {}
+    for statement, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = lines[statement.lineno - 1].partition("  # ")[2]
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                text = str(following.value.value)
+            found[statement.target.id] = " ".join(text.split())
+    return found
+
+
+def show_help(kind: type, *before: str) -> typing.NoReturn:
+    """Prints the settings of a dataclass, lines before them, and ends as a parser does. Local."""
+    width = min(120, shutil.get_terminal_size((120, 24)).columns)
+    for line in (" ".join((kind.__doc__ or "").split()), *before, *_described(kind)):
+        print(textwrap.fill(line, width, subsequent_indent=" " * (6 if line.startswith("  ") else 0)))
+    raise SystemExit(0)
+
+
+def _described(kind: type, section: str = "") -> Iterator[str]:
+    told, hints = reasons(kind), _hints(kind)
+    for field in dataclasses.fields(kind):
+        if not dataclasses.is_dataclass(hints[field.name]):
+            default = "" if field.default in (dataclasses.MISSING, "", None) else f" (default: {field.default})"
+            yield f"  --{section}{field.name.replace('_', '-')}  {told[field.name]}{default}"
+    for name, hint in hints.items():
+        if dataclasses.is_dataclass(hint):
+            yield f"\n{section}{name}: {hint.__doc__}"
+            yield from _described(typing.cast(type, hint), f"{section}{name}.")
+
+
 # A model and data of one's own, "package.module:Class": the arguments of what is named are its settings, typed by its
 # signature; `config`, `world` and `seed` are those of the run.
+
+RUN = ("config", "world", "seed")
 
 
 def _found(name: str, setting: str) -> Callable[..., Any]:
     """What is named; the current folder is looked in first, as `python -m` does."""
-    module, _, attribute = name.partition(":")
-    require(bool(module and attribute), f"{setting} is {name}; it must be package.module:name")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        value = getattr(import_module(module), attribute)
-    except ImportError as error:
-        raise ConfigError(f"{setting} is {name}: {error}") from error
-    except AttributeError:
-        raise ConfigError(f"{setting} is {name}: module {module} has no {attribute}") from None
+        value = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{setting} is {name}: {error}; it must be package.module:name") from error
     require(callable(value), f"{setting} is {name}, which is no class and no function")
     return typing.cast("Callable[..., Any]", value)
 
@@ -175,24 +306,21 @@ def _found(name: str, setting: str) -> Callable[..., Any]:
 def own_types(name: str, setting: str, section: str) -> dict[str, Any]:
     """The types of the arguments of what is named, by dotted names; a text where nothing is annotated. Local."""
     made = _found(name, setting)
-    hints, types = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made), {}
+    hints, kinds = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made), {}
     for each in inspect.signature(made).parameters.values():
         if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and each.name not in RUN:
             guess = type(each.default) if type(each.default) in _KINDS else str
-            types[f"{section}.{each.name}"] = hints.get(each.name, guess)
-    return types
-
-
-RUN = ("config", "world", "seed")
+            kinds[f"{section}.{each.name}"] = hints.get(each.name, guess)
+    return kinds
 
 
 def call(name: str, setting: str, section: str, given: Mapping[str, Any], run: Mapping[str, Any]) -> Any:
     """Makes what is named, from its settings and from the run. ``ConfigError`` names an argument that is missing."""
     made = _found(name, setting)
-    wanted = inspect.signature(made).parameters
-    values = {each: run[each] for each in wanted if each in run} | dict(given)
-    for each in wanted.values():
-        needed = each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-        option = f"--{section}.{each.name}".replace("_", "-")
-        require(not needed or each.name in values, f"{setting} {name} needs {each.name}; give {option}")
-    return made(**values)
+    signature = inspect.signature(made)
+    try:
+        bound = signature.bind(**{each: run[each] for each in signature.parameters if each in run}, **given)
+    except TypeError as error:
+        option = f"--{section}.NAME".replace("_", "-")
+        raise ConfigError(f"{setting} {name}: {error}; give {option}") from None
+    return made(*bound.args, **bound.kwargs)

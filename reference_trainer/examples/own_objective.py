@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from reference_trainer import Config, Objective, Trainer, World
 from reference_trainer.config import OptimConfig
 from reference_trainer.core.objective import Batch, Forward, Loss
-from reference_trainer.faults import Watch
 from reference_trainer.sources import Data
 
 
@@ -45,7 +44,7 @@ class Regression(Objective):
 
 def main() -> None:
     config = Config(steps=300, global_batch=128, log_every=100, optim=OptimConfig(lr=1e-2))
-    with World.from_env(dist=config.dist) as world, Watch(world):
+    with World.from_env(dist=config.dist) as world:
         torch.manual_seed(config.seed)  # the same first weights in every run
         data = Data(train=Waves(2000, 0), validation=Waves(200, 1), test=Waves(500, 2))
         Trainer(config, world, objective=Regression(), data=data).run()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
 import threading
 import time
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..records import finite
+from ..records import as_json
 
 if TYPE_CHECKING:
+    import psutil
     import torch
 
     from ..launch import World
@@ -27,25 +26,29 @@ _MOST_OFTEN = 0.5  # Seconds from one write to the next: evaluations and interva
 
 
 class Eta:
-    """Seconds to the end of ``total`` steps, by an exponentially weighted mean of their times. Local.
+    """Seconds to the end of ``total`` steps: by an exponentially weighted mean of their times, and by the mean time of
+    what comes between them, ``every`` so many steps and at the end. Times are in seconds of one clock. Local.
 
-    Without the first step, which waits for workers, kernels and caches. Times are in seconds of one clock.
+    Without the first step, which waits for workers, kernels and caches.
     """
 
-    def __init__(self, total: int, *, step: int = 0, weight: float = 0.02) -> None:
-        self.total, self.step, self._weight = total, step, weight
+    def __init__(self, total: int, *, step: int = 0, every: Mapping[str, int] | None = None) -> None:
+        self.total, self.step, self._every = total, step, every or {}
         self._since: float | None = None
         self._sum = self._of = 0.0
+        self._between: dict[str, tuple[int, float]] = {}
 
-    def advance(self, now: float) -> None:
+    def advance(self, now: float, weight: float = 0.02) -> None:
         if self._since is not None:
-            self._sum += self._weight * (now - self._since - self._sum)
-            self._of += self._weight * (1.0 - self._of)  # at first the plain mean
+            self._sum += weight * (now - self._since - self._sum)
+            self._of += weight * (1.0 - self._of)  # at first the plain mean
         self.step, self._since = self.step + 1, now
 
-    def skip(self, seconds: float) -> None:
-        """Leaves an evaluation or a save out of the step that is under way."""
+    def between(self, what: str, seconds: float) -> None:
+        """An evaluation or a save is no part of the step that is under way."""
         self._since = None if self._since is None else self._since + seconds
+        times, total = self._between.get(what, (0, 0.0))
+        self._between[what] = (times + 1, total + seconds)
 
     @property
     def step_seconds(self) -> float | None:
@@ -53,80 +56,55 @@ class Eta:
         return self._sum / self._of if self._of else None
 
     def remaining(self, now: float) -> float | None:
-        """Seconds from now to the end of the last step; None before the second step."""
+        """Seconds from now to the end; None before the second step. What has not been seen yet is not counted."""
         each, since = self.step_seconds, self._since
         if each is None or since is None:
             return None
-        return max(0.0, (self.total - self.step) * each - min(max(now - since, 0.0), each))
+        left = (self.total - self.step) * each - min(max(now - since, 0.0), each)
+        for what, (times, seconds) in self._between.items():
+            if every := self._every.get(what, 0):
+                left += (-(-self.total // every) - self.step // every) * seconds / times
+        return max(0.0, left)
 
 
-class Usage:
-    """What this process uses; its loader's workers are processes of their own, and not in it. Local."""
+def usage(process: psutil.Process, device: torch.device) -> dict[str, float | int | None]:
+    """CPU since the last call in percent of a core, memory; of the GPU (None without) its use and memory. Local.
 
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._cpu, self._time = device, time.process_time(), time.monotonic()
+    The loader's workers are processes of their own, and not in it.
+    """
+    found: dict[str, float | int | None] = {"cpu_percent": process.cpu_percent()}
+    found |= {"memory_bytes": process.memory_info().rss, "device_percent": None}
+    found |= {"device_memory_bytes": None, "device_total_bytes": None}
+    if device.type == "cuda":
+        import torch
 
-    def now(self) -> dict[str, float | int | None]:
-        """CPU since the last call in percent of a core, memory; of the GPU (None without) its use and memory."""
-        cpu, now, found = time.process_time(), time.monotonic(), dict[str, float | int | None]()
-        found["cpu_percent"] = round(100 * (cpu - self._cpu) / max(now - self._time, 1e-9), 1)
-        found |= {"memory_bytes": _resident(), "device_percent": None}
-        found |= {"device_memory_bytes": None, "device_total_bytes": None}
-        self._cpu, self._time = cpu, now
-        if self._device.type == "cuda":
-            import torch
-
-            found["device_memory_bytes"] = int(torch.cuda.memory_reserved(self._device))
-            found["device_total_bytes"] = int(torch.cuda.get_device_properties(self._device).total_memory)
-            try:
-                found["device_percent"] = int(torch.cuda.utilization(self._device))
-            except Exception:  # noqa: BLE001 - without nvidia-ml-py, or for a slice of a GPU, it is not known
-                found["device_percent"] = None
-        return found
-
-
-def _resident() -> int:
-    """Bytes of this process in memory now; where only its peak is told (not Linux), that."""
-    table = Path("/proc/self/statm")
-    return int(table.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if table.exists() else peak_memory()
-
-
-def peak_memory() -> int:
-    """The most bytes of memory that this process has had. Local."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        found["device_memory_bytes"] = int(torch.cuda.memory_reserved(device))
+        found["device_total_bytes"] = int(torch.cuda.get_device_properties(device).total_memory)
+        with suppress(Exception):  # of a slice of a GPU it is not known
+            found["device_percent"] = int(torch.cuda.utilization(device))
+    return found
 
 
 def status_path(folder: Path, rank: int) -> Path:
     return folder / "status" / f"rank{rank:05}.json"
 
 
-_alive: weakref.WeakSet[Heartbeat] = weakref.WeakSet()
-
-
-def last_words(cause: str) -> None:
-    """Has this process's heartbeat say that it leaves because of another rank, if there is one. Local; any thread."""
-    for each in list(_alive):
-        each.say(cause=cause)
-        each.end("failed", each.said["message"] or f"leaving, because {cause}")
-
-
 class Heartbeat:
-    """The heartbeats of this rank. interval: seconds; 0: the first and the last alone. Local."""
+    """The heartbeats of this rank. interval: seconds; 0: the first and the last alone. ``of``: see `Eta`. Local."""
 
-    def __init__(
-        self, folder: Path, world: World, *, interval: float, started: float, total: int, step: int = 0
-    ) -> None:
-        self.path, self.interval = status_path(folder, world.rank), interval
-        self._eta, self._usage = Eta(total, step=step), Usage(world.device)
+    def __init__(self, folder: Path, world: World, interval: float, *, started: float, **of: Any) -> None:
+        import psutil  # here, for those who only read
+
+        self.path, self.interval, self._device = status_path(folder, world.rank), interval, world.device
+        self._eta, self._process = Eta(**of), psutil.Process()
+        self._process.cpu_percent()  # later calls count from here
         self._head = {
             "version": 1, "rank": world.rank, "world_size": world.size, "host": socket.gethostname(),
             "pid": os.getpid(), "device": str(world.device), "launcher": world.launcher, "started": started,
-            "interval": interval, "total": total,
+            "interval": interval, "total": self._eta.total,
         }  # fmt: skip
         self.said: dict[str, Any] = {
-            "state": "starting", "message": "", "cause": "", "metrics": {}, "lr": None, "samples_per_second": None,
+            "state": "starting", "message": "", "metrics": {}, "lr": None, "samples_per_second": None,
             "evaluations": {},
         }  # fmt: skip
         """Replaced as a whole, never changed: the thread reads it at any moment."""
@@ -136,7 +114,6 @@ class Heartbeat:
 
     def start(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _alive.add(self)
         self._write()
         if self.interval > 0:
             threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
@@ -160,16 +137,14 @@ class Heartbeat:
         before, began = self.said["state"], time.monotonic()
         self.say(state=state)
         yield
-        self._eta.skip(time.monotonic() - began)
+        self._eta.between(state, time.monotonic() - began)
         self.say(state=before)
 
     def end(self, state: str, message: str = "") -> None:
         """The last heartbeat: "stopped", "finished" or "failed"."""
-        self.said = {**self.said, "state": state, "message": message}
+        self.say(state=state, message=message)
         self._ending.set()
-        self._wake.set()
-        if self in _alive:
-            self._write(last=True)
+        self._write(last=True)
 
     def _beat(self) -> None:
         gap = min(_MOST_OFTEN, self.interval / 2)
@@ -187,10 +162,14 @@ class Heartbeat:
         now, said = time.monotonic(), self.said
         eta = None if said["state"] in ENDED else self._eta.remaining(now)
         times = {"time": round(time.time(), 3), "elapsed": round(now - self._began, 3), "eta": eta}
-        steps = {"step": self._eta.step, "step_seconds": self._eta.step_seconds, "usage": self._usage.now()}
+        steps = {
+            "step": self._eta.step,
+            "step_seconds": self._eta.step_seconds,
+            "usage": usage(self._process, self._device),
+        }
         beside = self.path.with_name(f".{self.path.name}")
         try:
-            beside.write_text(json.dumps(finite({**self._head, **said, **times, **steps}), allow_nan=False) + "\n")
+            beside.write_bytes(as_json({**self._head, **said, **times, **steps}))
             os.replace(beside, self.path)
         except OSError as error:  # the run is worth more than its status: it goes on, and looks stale
             if not self._told:

@@ -5,11 +5,10 @@ The Host header must name this machine as the server was told (DNS rebinding); n
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -18,11 +17,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..records import curves, finite
+from ..records import Curves, as_json
 from .reading import MonitorError, read_run
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-HEAD = 10.0  # Seconds that a silent client is waited for.
+PATIENCE = 10.0  # Seconds that a client has from its connection to the last byte of its answer.
 _PLACES = 128  # Connections that are taken at once, a thread each; the others wait in the kernel.
 
 
@@ -35,14 +34,14 @@ class MonitorServer(ThreadingHTTPServer):
         self, folder: Path, *, host: str = "127.0.0.1", port: int = 0, allow_hosts: Sequence[str] = ()
     ) -> None:
         read_run(folder)
-        page = resources.files(__package__).joinpath("page.html").read_bytes()
+        page, curves = resources.files(__package__).joinpath("page.html").read_bytes(), Curves(folder)
         self.answers: dict[str, Callable[[], bytes]] = {
             "/": lambda: page,
-            "/api/training/status": lambda: _json(dataclasses.asdict(read_run(folder))),
-            "/api/training/metrics": lambda: _json(curves(folder)),
+            "/api/training/status": lambda: as_json(read_run(folder)),
+            "/api/training/metrics": lambda: as_json(curves.read()),
         }
         self.names = {*LOOPBACK, *map(host_name, allow_hosts)}
-        self._places = threading.Semaphore(_PLACES)
+        self._places, self._since = threading.Semaphore(_PLACES), dict[socket.socket, float]()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), Handler)
 
@@ -53,14 +52,24 @@ class MonitorServer(ThreadingHTTPServer):
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._places.acquire()
+        while not self._places.acquire(timeout=0.1):
+            self.service_actions()
+        self._since[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._since.pop(request)
             self._places.release()
+
+    def service_actions(self) -> None:
+        """Called again and again: who sends or reads a byte now and then has a thread no longer than anybody else."""
+        for request, since in list(self._since.items()):
+            if time.monotonic() - since > PATIENCE:
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)  # its thread finds the end of the connection
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a client that went away is nobody's error."""
@@ -71,10 +80,6 @@ class Handler(BaseHTTPRequestHandler):
 
     server: MonitorServer
     default_request_version = "HTTP/1.0"
-
-    def setup(self) -> None:
-        super().setup()
-        self.connection.settimeout(HEAD)
 
     def do_GET(self) -> None:
         hosts = self.headers.get_all("Host", [])
@@ -116,10 +121,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a page asks every few seconds."""
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(finite(value), allow_nan=False).encode()
 
 
 def host_name(given: str) -> str:

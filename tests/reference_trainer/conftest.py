@@ -37,11 +37,6 @@ class Ended:
         return (self.folder / "output").read_text(errors="replace")
 
     @property
-    def told(self) -> list[str]:
-        """The lines that ranks have printed about faults and signals."""
-        return [line for line in self.output.splitlines() if line.startswith("rank ")]
-
-    @property
     def since_struck(self) -> float:
         """Seconds from the planted fault to the end of the last process."""
         return self.ended - float((self.folder / "struck").read_text())
@@ -153,19 +148,6 @@ def port() -> int:
     """A port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return free.getsockname()[1]
-
-
-@pytest.fixture
-def start_spawn(tmp_path_factory):
-    """The same by torch.multiprocessing.spawn."""
-
-    def start(ranks: int = 2, *, deadline: float = DEADLINE, **settings) -> Running:
-        with socket.create_server(("", 0)) as listener:
-            port = str(listener.getsockname()[1])
-        command = [str(HERE / "job.py"), "--spawn", str(ranks), port]
-        return launched(command, tmp_path_factory.mktemp("job"), deadline, settings)
-
-    return start
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """A training job with a fault planted in it: ranks of it run as processes of their own, under any launcher.
 
-python job.py [--spawn RANKS PORT] RUN_DIR [SETTING=VALUE ...]      see Job for the settings
+python job.py RUN_DIR [SETTING=VALUE ...]      see Job for the settings
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import nn
 
 from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, DistConfig, LogConfig
-from reference_trainer.faults import Watch
 from reference_trainer.launch import World
 from reference_trainer.objectives import Loss, Objective
 from reference_trainer.signals import ignore
@@ -189,7 +188,7 @@ def main(run_dir: str, *arguments: str) -> None:
         log=LogConfig(heartbeat=job.heartbeat),
         dist=DistConfig(start_timeout=300, train_timeout=job.timeout),
     )
-    with World.from_env(dist=config.dist) as world, Watch(world, brief={ConfigError: 2}):
+    with World.from_env(dist=config.dist) as world:
         slow_and_faulty_saving(job, world)
         samples = Samples(job, world.rank)
         quiet = Samples(Job(), world.rank)
@@ -203,16 +202,5 @@ def main(run_dir: str, *arguments: str) -> None:
         del trainer
 
 
-def spawned(rank: int, ranks: int, port: str, arguments: list[str]) -> None:
-    """A rank of torch.multiprocessing.spawn."""
-    size = str(ranks)
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    main(*arguments)
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "--spawn":  # RANKS PORT
-        torch.multiprocessing.spawn(spawned, (int(sys.argv[2]), sys.argv[3], sys.argv[4:]), int(sys.argv[2]))
-    else:
-        main(*sys.argv[1:])
+    main(*sys.argv[1:])

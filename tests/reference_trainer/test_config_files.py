@@ -9,10 +9,9 @@ import sys
 import pytest
 
 pytest.importorskip("yaml")
-from reference_trainer.cli import main
+from reference_trainer.cli import main, read_config
 from reference_trainer.config import Config
 from reference_trainer.settings import made, read_as, types_of
-from reference_trainer.words import read_config
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +88,7 @@ def test_an_option_mends_what_a_file_alone_could_not_be(folder):
 
 
 def test_a_word_after_an_option_is_its_value_and_no_override():
-    found = config("--run-dir", "steps=3", "--no-drop-last", "steps=4", "--club.no-enabled", "seed=5")
+    found = config("--run-dir", "steps=3", "--no-drop-last", "steps=4", "--no-club.enabled", "seed=5")
     assert (found.run_dir, found.steps, found.seed) == ("steps=3", 4, 5)
 
 
@@ -115,7 +114,7 @@ def test_a_word_after_an_option_is_its_value_and_no_override():
         ({"run": "optim.betas: [1]\n"}, "", "it must have 2 values"),
         ({"run": "seed: {a: 1}\n"}, "", "run.yaml: there is no setting seed.a"),
         ({"run": "seed: [[1]]\n"}, "", "it must be a whole number"),
-        ({"run": "\n\noptim: {lr: -1}\n"}, "", "optim.lr is -1.0; it must be above 0"),
+        ({"run": "\n\noptim: {lr: -1}\n"}, "", "run.yaml: optim.lr is '-1'; it must be above 0"),
         ({"run": "steps: 1\nepochs: 1\n"}, "", "steps is 1 and epochs is 1"),
         ({}, "sede=3", "command line: there is no setting sede; did you mean seed?"),
         ({}, "optim.lr=fast", "command line: optim.lr is 'fast'; it must be a number"),

@@ -29,7 +29,7 @@ def dependent(samples=64, dims=4, seed=0, dtype=torch.float32):
 
 
 def weights(club):
-    return torch.cat([each.detach().flatten() for each in club.estimators[0].parameters])
+    return torch.cat([each.detach().flatten() for each in club.estimator.parameters])
 
 
 def test_the_main_loss_gives_q_no_gradient_and_the_features_one():
@@ -38,7 +38,7 @@ def test_the_main_loss_gives_q_no_gradient_and_the_features_one():
     result = club(x, y)
     before = weights(club)
     result.loss.backward()
-    assert all(each.grad is None for each in club.estimators[0].parameters)
+    assert all(each.grad is None for each in club.estimator.parameters)
     assert torch.equal(weights(club), before)
     assert x.grad.any() and y.grad.any()
 
@@ -46,7 +46,7 @@ def test_the_main_loss_gives_q_no_gradient_and_the_features_one():
 def test_a_fit_gives_the_features_no_gradient_and_lowers_the_nll():
     club = made(inner_steps=50)
     x, y = (each.requires_grad_() for each in dependent())
-    q = club.estimators[0].q
+    q = club.estimator.q
     before = nll_sum(*q(x), y).item()
     club.fit(x, y)
     assert x.grad is None and y.grad is None
@@ -57,10 +57,10 @@ def test_the_value_is_of_q_as_it_was_before_the_fit_and_the_loss_as_it_is_after(
     club = made()
     x, y = dependent()
     with torch.no_grad():
-        before = club_gaussian(*club.estimators[0].q(x), y).value
+        before = club_gaussian(*club.estimator.q(x), y).value
     result = club(x, y)
     with torch.no_grad():
-        after = club_gaussian(*club.estimators[0].q(x), y).value
+        after = club_gaussian(*club.estimator.q(x), y).value
     torch.testing.assert_close(result.value, before)
     torch.testing.assert_close(result.loss, club.weight * after)
     assert abs(before - after) > 1e-3
@@ -74,7 +74,7 @@ def test_the_value_of_independent_features_does_not_grow_with_inner_steps():
     for seed in range(30):
         x, y = torch.randn(2, 32, 4, generator=torch.Generator().manual_seed(seed))
         values.append(club(x, y).value.item())
-        after.append(club_gaussian(*club.estimators[0].frozen(x), y).value.item())
+        after.append(club_gaussian(*club.estimator.frozen(x), y).value.item())
     assert sum(after) / 30 > 1
     assert abs(sum(values) / 30) < 0.25 * sum(after) / 30
 
@@ -100,8 +100,6 @@ CHANGES = {
     "hidden": (8,),
     "clip": 1e-9,
     "warmup_steps": 3,
-    "unbiased": True,
-    "symmetric": True,
 }
 ELSEWHERE = {
     "enabled": "the objective makes no CLUBLoss",
@@ -120,18 +118,11 @@ def test_each_setting_changes_something(name):
     assert run(replace(ClubConfig(), **{name: CHANGES[name]})) != run(ClubConfig())
 
 
-def test_weight_warm_up_unbiased_and_symmetric_are_what_they_say():
+def test_weight_and_warm_up_are_what_they_say():
     x, y = dependent()
     plain = made()(x, y)
     assert made(weight=1.0)(x, y).loss.item() == pytest.approx(10 * plain.loss.item(), rel=1e-6)
     assert made(weight=1.0)(x, y).value == plain.value
-    unbiased = made(unbiased=True)(x, y)
-    assert unbiased.value.item() == pytest.approx(plain.value.item() * 64 / 63, rel=1e-6)
-    assert unbiased.loss.item() == pytest.approx(plain.loss.item() * 64 / 63, rel=1e-6)
-    both = made(symmetric=True)
-    both.estimators[1].q.load_state_dict(both.estimators[0].q.state_dict())
-    back = made()
-    assert both(x, y).value.item() == pytest.approx((plain.value + back(y, x).value).item() / 2, rel=1e-6)
     club, factors = made(warmup_steps=4), []
     for _ in range(6):
         club(x, y)
@@ -150,7 +141,7 @@ def test_q_is_fitted_every_so_many_steps():
 
 
 def test_log_variance_stays_within_one():
-    logvar = made().estimators[0].q(1e6 * torch.randn(8, 4))[1]
+    logvar = made().estimator.q(1e6 * torch.randn(8, 4))[1]
     assert logvar.abs().max() <= 1
 
 
@@ -213,18 +204,11 @@ def test_a_total_that_counts_tokens_leaves_the_weight_of_club_as_it_is():
         club.begin_step(total)
 
 
-def test_part_is_the_sum_without_the_weight():
-    x, y = dependent()
-    club = made()
-    club.begin_step()
-    torch.testing.assert_close(club.weight * club.part(x, y) / 64, made()(x, y).loss)
-
-
 def test_micro_batches_each_have_a_value_and_the_step_their_mean():
     club = made(accumulation="micro", update_every=2)
     club.begin_step()
     club.begin_step()  # no fit is due, so the values are of one q
-    parts = [club.part(*dependent(seed=seed)).item() / 64 for seed in (1, 2)]
+    parts = [club.weighted_part(*dependent(seed=seed)).item() / 64 / club.weight for seed in (1, 2)]
     assert club.value.item() == pytest.approx(sum(parts) / 2, rel=1e-5)
 
 
@@ -275,13 +259,8 @@ def test_an_estimator_gone_stale_is_told_by_a_strongly_negative_value():
 
 
 def test_q_has_no_batch_statistics():
-    modules = list(made(hidden=(8, 8)).estimators[0].q.modules())
+    modules = list(made(hidden=(8, 8)).estimator.q.modules())
     assert not any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in modules)
-
-
-def test_a_checkpoint_of_another_kind_is_refused():
-    with pytest.raises(ClubError, match=r"has 2 estimator.*this run 1; set `symmetric` as it was"):
-        made().load_state_dict(made(symmetric=True).state_dict())
 
 
 @pytest.mark.parametrize(

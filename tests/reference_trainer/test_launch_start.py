@@ -94,11 +94,11 @@ def test_a_torch_without_the_call_keeps_the_timeout_of_the_start_and_it_is_known
 
 @pytest.mark.parametrize(("backend", "expected"), [("auto", "nccl"), ("nccl", "nccl"), ("gloo", "gloo")])
 def test_the_backend_is_that_of_the_device_unless_another_is_asked_for(monkeypatch, port, backend, expected):
-    seen = []
+    seen, device = [], torch.device("cuda", 0)
     monkeypatch.setattr(dist, "init_process_group", lambda name, **options: seen.append((name, options["device_id"])))
     monkeypatch.setattr(dist, "TCPStore", lambda *given, **named: dist.HashStore())
-    device = torch.device("cuda", 0)
-    rendezvous.start_group(Launch(0, 0, 2, 2, "torchrun"), device, DistConfig(backend=backend))
+    monkeypatch.setattr(rendezvous, "pin_together", lambda *given: device)
+    rendezvous.start(Launch(0, 0, 2, 2, "torchrun"), "auto", DistConfig(backend=backend))
     # A group over gloo belongs to no device: it takes tensors of CPU and GPU.
     assert seen == [(expected, device if expected == "nccl" else None)]
 
@@ -109,7 +109,8 @@ def test_a_variable_of_nccl_that_does_nothing_is_told_once_a_machine(monkeypatch
     monkeypatch.setenv("NCCL_SOKET_IFNAME", "eth0")
     for local_rank, count in ((0, 1), (1, 0)):
         launch = Launch(local_rank, local_rank, 2, 2, "torchrun")
-        rendezvous.start_group(launch, torch.device("cpu"), DistConfig())
+        monkeypatch.setattr(rendezvous, "pin_together", lambda *given: torch.device("cpu"))
+        rendezvous.start(launch, "cpu", DistConfig())
         assert capfd.readouterr().err.count("did you mean NCCL_SOCKET_IFNAME?") == count
 
 
@@ -208,6 +209,30 @@ def test_a_slurm_task_with_one_gpu_of_its_own_takes_it(two_gpus, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     launch = Launch(rank=3, local_rank=1, world_size=4, local_world_size=2, launcher="slurm")
     assert rendezvous.pin_device(launch, "auto") == torch.device("cuda", 0)
+
+
+def refused_together(port, gpus):
+    """Where torch sees GPUs for some ranks alone; what each rank is told."""
+    rank = int(os.environ["RANK"])
+    device = torch.device("cuda", rank) if rank < gpus else torch.device("cpu")
+
+    def pinned(launch, wanted):
+        if rank >= gpus > 0:
+            raise LaunchError(f"more ranks than {gpus} GPUs")
+        return device if gpus else torch.device(("cpu", "cuda")[rank % 2])
+
+    rendezvous.pin_device = pinned
+    return refused(environment(rank, port, 3), 60, dist=DistConfig(start_timeout=60))
+
+
+def test_a_rank_without_a_gpu_is_refused_and_so_are_all_at_once(worlds, port):
+    told = worlds.run(refused_together, port, 2, world_size=3, backend=None, isolation="process")
+    assert told == ["rank 2: more ranks than 2 GPUs"] * 2 + ["more ranks than 2 GPUs"]
+
+
+def test_ranks_on_different_kinds_of_devices_are_refused(worlds, port):
+    told = worlds.run(refused_together, port, 0, world_size=3, backend=None, isolation="process")
+    assert told == ["ranks have different devices, cpu, cuda, cpu by rank; say --device cpu"] * 3
 
 
 def test_half_an_environment_is_refused_before_torch_is_imported():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from itertools import pairwise
@@ -18,7 +17,7 @@ from reference_trainer.config import CheckpointConfig, Config, ConfigError  # no
 from reference_trainer.core.plan import Plan  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import Interval, RunLog  # noqa: E402
-from reference_trainer.progress import Progress  # noqa: E402
+from reference_trainer.monitor.heartbeat import Heartbeat  # noqa: E402
 from reference_trainer.records import VERSION, RankLog, log_path, read_log  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -62,7 +61,7 @@ def test_means_are_over_all_samples_of_all_ranks_and_steps(world, steps):
     )
     assert (means.steps, means.samples) == (steps, len(samples))
     assert means.seconds > 0
-    assert interval.is_empty
+    assert not interval.results
 
 
 @pytest.mark.world_size(2)
@@ -193,43 +192,13 @@ def test_an_exception_is_written_and_passed_on(tmp_path):
     assert (last["event"], last["type"], last["message"]) == ("error", "KeyError", "'why'")
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def shown(file):
-    """What progress writes of a short run."""
-    progress = Progress(40, shown=True, file=file)
-    progress.start()
-    progress.step(20, {"accuracy": 0.5, "loss": 1.25}, lr=0.001, samples_per_second=12_345.6)
-    progress.evaluation(20, "test", {"loss": 2.5})
-    progress.stop()
-    return file.getvalue()
-
-
-def test_progress_off_a_terminal_is_a_line_an_interval():
-    assert shown(io.StringIO()).splitlines() == [
-        "step 20/40  loss 1.25  accuracy 0.5  lr 0.001  12,346 samples/s",
-        "step 20/40  test: loss 2.5",
-    ]
-
-
-def test_progress_on_a_terminal_is_a_bar_whose_colours_can_be_switched_off(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    coloured = shown(Terminal())
-    assert "20/40" in coloured and "━" in coloured and "\x1b[38;5;" in coloured
-    monkeypatch.setenv("NO_COLOR", "1")
-    plain = shown(Terminal())
-    assert "20/40" in plain and "\x1b[38;5;" not in plain
-
-
-def test_other_ranks_show_nothing(capfd):
-    progress = Progress(40, shown=False)
-    progress.start()
-    progress.print("x")
-    progress.step(20, {"loss": 1.0}, lr=0.1, samples_per_second=1.0)
-    progress.evaluation(20, "test", {"loss": 1.0})
-    progress.stop()
-    assert capfd.readouterr() == ("", "")
+def test_progress_is_a_line_an_interval_of_rank_zero(tmp_path, capsys):
+    for rank in range(2):
+        world = World(rank=rank)
+        log = RunLog(tmp_path, PLAN, world, Heartbeat(tmp_path, world, 0, started=0.0, total=40))
+        log.add(result({"loss": torch.tensor(5.0), "accuracy": torch.tensor(2.0)}, 4), lr=0.001)
+        log.interval(20)
+        log.evaluation(20, "test", {"loss": 2.5})
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0].startswith("step 20/40  loss 1.25  accuracy 0.5  grad_norm 0  lr 0.001  ")
+    assert shown[1:] == ["step 20/40  test: loss 2.5"]

@@ -65,9 +65,14 @@ def test_before_the_second_step_it_is_not_known():
     assert eta.remaining(7.0) == pytest.approx(10.0)
 
 
-def test_what_comes_between_steps_is_no_part_of_them():
-    eta = Eta(10)
+def test_what_comes_between_steps_is_no_part_of_them_and_is_counted_as_often_as_it_will_come():
+    eta = Eta(20, every={"evaluating": 4, "saving": 0})
     now = simulated(eta, [1.0] * 4)
-    eta.skip(6.0)
-    simulated(eta, [1.0], start=now + 6.0)
+    assert eta.remaining(now) == pytest.approx(16.0)  # how long an evaluation takes is not known yet
+    for what, seconds in (("evaluating", 6.0), ("saving", 2.0)):
+        eta.between(what, seconds)
+        now += seconds
+    assert eta.remaining(now) == pytest.approx(16.0 + 4 * 6.0)
+    now = simulated(eta, [1.0] * 5, start=now)
     assert eta.step_seconds == pytest.approx(1.0)
+    assert eta.remaining(now) == pytest.approx(11.0 + 3 * 6.0)

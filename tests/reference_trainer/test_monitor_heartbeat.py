@@ -8,11 +8,12 @@ import threading
 import time
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 
 from reference_trainer.config import ConfigError, LogConfig
 from reference_trainer.monitor import heartbeat as module
-from reference_trainer.monitor.heartbeat import Heartbeat, Usage, status_path
+from reference_trainer.monitor.heartbeat import Heartbeat, status_path, usage
 from reference_trainer.monitor.reading import read_run
 
 CPU = SimpleNamespace(type="cpu")
@@ -21,7 +22,7 @@ WORLD = SimpleNamespace(rank=0, size=1, device=CPU, launcher="single")
 
 def beating(folder, *, interval=0.02, **changes):
     options = {"started": 1.0, "total": 10} | changes
-    return Heartbeat(folder, WORLD, interval=interval, **options)
+    return Heartbeat(folder, WORLD, interval, **options)
 
 
 def wait_for(condition):
@@ -55,7 +56,7 @@ def test_the_last_word_is_there_when_end_returns_however_long_the_interval(tmp_p
     beat.start()
     beat.end("failed", "KeyError: 'why'")
     found = read_run(tmp_path)
-    assert (found.state, found.message) == ("failed", "KeyError: 'why'")
+    assert (found["state"], found["message"]) == ("failed", "KeyError: 'why'")
 
 
 def test_each_state_and_value_is_written_soon_however_long_the_interval(tmp_path, monkeypatch):
@@ -112,7 +113,7 @@ def test_a_heartbeat_of_0_is_written_at_the_start_and_at_the_end_and_is_never_st
     beat.start()
     beat.advance()
     assert (said(tmp_path)["state"], said(tmp_path)["step"]) == ("starting", 0)
-    assert read_run(tmp_path, time.time() + 1e6).state == "starting"
+    assert read_run(tmp_path, time.time() + 1e6)["state"] == "starting"
     beat.end("finished")
     assert (said(tmp_path)["state"], said(tmp_path)["step"]) == ("finished", 1)
     assert not any(each.name == "heartbeat" for each in threading.enumerate())
@@ -121,16 +122,17 @@ def test_a_heartbeat_of_0_is_written_at_the_start_and_at_the_end_and_is_never_st
 
 
 def test_usage_of_a_process_is_that_of_the_system(tmp_path):
-    usage = Usage(CPU)
+    process = psutil.Process()
+    process.cpu_percent()
     end = time.process_time() + 0.05
     while time.process_time() < end:
         pass
-    found = usage.now()
+    found = usage(process, CPU)
     assert found["cpu_percent"] > 0
     assert 1e6 < found["memory_bytes"] < 1e12
     assert (found["device_percent"], found["device_memory_bytes"], found["device_total_bytes"]) == (None, None, None)
     ballast = bytearray(b"x" * (64 << 20))
-    assert usage.now()["memory_bytes"] - found["memory_bytes"] > 0.9 * len(ballast)
+    assert usage(process, CPU)["memory_bytes"] - found["memory_bytes"] > 0.9 * len(ballast)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,6 @@ def test_usage_of_a_gpu_is_asked_of_the_driver_where_it_can_be(monkeypatch, nvml
     )
     monkeypatch.setitem(sys.modules, "pynvml", None if nvml == "missing" else pynvml)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    found = Usage(SimpleNamespace(type="cuda", index=0)).now()
+    found = usage(psutil.Process(), SimpleNamespace(type="cuda", index=0))
     assert found["device_percent"] == percent
     assert (found["device_memory_bytes"], found["device_total_bytes"]) == (1 << 30, 80 << 30)

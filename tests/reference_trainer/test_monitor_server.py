@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_the_status_is_what_is_read(serve, folder):
     code, headers, body = ask(serve(folder), "/api/training/status")
     found, expected = json.loads(body), read_run(folder)
     assert (code, headers["Content-Type"]) == (200, "application/json")
-    assert (found["state"], found["step"], found["metrics"]) == ("running", 50, expected.metrics)
+    assert (found["state"], found["step"], found["metrics"]) == ("running", 50, expected["metrics"])
     assert [each["host"] for each in found["ranks"]] == ["node1", "node1"]
 
 
@@ -190,10 +190,21 @@ def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_thr
     assert count >= 500 and 0 < max(at_once) <= 128
 
 
-def test_clients_that_connect_and_are_silent_hold_nobody_up_for_long(serve, folder, monkeypatch):
-    monkeypatch.setattr("reference_trainer.monitor.server.HEAD", 0.2)
-    server = serve(folder)
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.0\r\n"])
+def test_clients_that_are_silent_or_slow_hold_nobody_up_for_long(serve, folder, monkeypatch, said):
+    monkeypatch.setattr("reference_trainer.monitor.server.PATIENCE", 0.4)
+    server, ended = serve(folder), threading.Event()
     with ExitStack() as stack:
-        for _ in range(150):
-            stack.enter_context(socket.create_connection(server.server_address[:2]))
+        stack.callback(ended.set)
+        slow = [stack.enter_context(socket.create_connection(server.server_address[:2])) for _ in range(150)]
+
+        def send_now_and_then():  # a header that never ends
+            while said and not ended.wait(0.1):
+                for each in slow:
+                    with suppress(OSError):
+                        each.sendall(b"x")
+
+        for each in slow:
+            each.sendall(said)
+        threading.Thread(target=send_now_and_then).start()
         assert ask(server, "/")[0] == 200

@@ -58,4 +58,4 @@ def test_the_names_of_the_installed_torch_are_known() -> None:
     if not header.exists():
         pytest.skip("this torch has no headers")
     names = set(re.findall(r'"(TORCH_NCCL_[A-Z0-9_]+)"', header.read_text()))
-    assert names and names <= nccl_names("TORCH_NCCL")
+    assert names and names <= {*nccl_names("TORCH_NCCL")}

@@ -79,12 +79,15 @@ def test_it_is_planned_trained_and_goes_on(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--objective", "mine:Lime"], "module mine has no Lime"),
+        (["--objective", "mine:Lime"], "module 'mine' has no attribute 'Lime'"),
         (["--objective", "nowhere:Line"], "objective is nowhere:Line: No module named 'nowhere'"),
         (["--objective", "disentangled"], "it must be disentangle, flow_matching"),
         (["--objective", "mine:Line", "--own.width", "wide"], "own.width is 'wide'; it must be a whole number"),
         (["--objective", "mine:Line", "--own.depth", "3"], "there is no setting own.depth"),
-        (["--data", "mine:nothing"], "data.source mine:nothing needs needed; give --own-data.needed"),
+        (
+            ["--data", "mine:nothing"],
+            "data.source mine:nothing: missing a required argument: 'needed'; give --own-data.NAME",
+        ),
         (["--data", "mine:nothing", "--own-data.needed", "1"], "made a NoneType; expected Data, or samples"),
         (["--objective", "mine:points"], "made a TensorDataset; expected an Objective"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,8 +10,6 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-
-from reference_trainer.scripts.steps_left import main, progress
 
 SCRIPTS = Path(str(resources.files("reference_trainer.scripts")))
 BASH = shutil.which("bash")
@@ -214,15 +211,23 @@ def test_without_sbatch_it_is_said(shell):
 IN_JOB = {"REFERENCE_TRAINER_JOB": "1", "SLURM_JOB_ID": "4711"}
 
 
-def run_job(shell, *words, before="0 0", after, code=0):
-    """The batch script inside of a job whose checkpoints say what is given before and after training."""
-    (shell.folder / "progress").write_text(f"{before}\n")
-    asked = f'case "$*" in *steps_left*) read -r line <{shell.folder}/progress; echo "$line" ;; esac\n'
-    shell.stand_in("python", asked)
-    trained = f'case "$*" in *train*) echo "{after}" >{shell.folder}/progress; exit {code} ;; esac\n'
-    shell.stand_in("srun", trained)
+def leave(said):
+    """The commands that leave a run of which so many steps are saved, of so many."""
+    step, total = said.split()
+    saved, aside = f"$RUN/checkpoints/step-{int(step):08}", "$RUN/checkpoints/step-00000900.aside1"
+    made = f'mkdir -p "$RUN/status" "{saved}" "{aside}"\ntouch "{saved}/manifest.json" "{aside}/manifest.json"\n'
+    return made + f'printf \'%s\' \'{{"step": 1, "total": {total}}}\' >"$RUN/status/rank00000.json"\n'
+
+
+def run_job(shell, *words, before="", after, code=0):
+    """The batch script inside of a job whose checkpoints are those given before and after training."""
+    run = shell.folder / next((word[8:] for word in words if word.startswith("run_dir=")), "runs/slurm-4711")
+    if before:
+        subprocess.run([BASH, "-c", leave(before)], env={**os.environ, "RUN": str(run)}, check=True)
+    shell.stand_in("python")
+    shell.stand_in("srun", f'case "$*" in *train*) {leave(after)} exit {code} ;; esac\n')
     shell.stand_in("scontrol")
-    done = shell.run("submit.sbatch", *words, **IN_JOB)
+    done = shell.run("submit.sbatch", *words, **IN_JOB, RUN=str(run))
     return done, [call for call in shell.calls if call[0] != "python"]
 
 
@@ -252,8 +257,8 @@ def test_two_stages_have_their_own_numbers_of_ranks_and_the_first_is_run_once(sh
 @pytest.mark.parametrize(
     ("before", "after", "code", "requeued", "exit_code"),
     [
-        ("0 0", "50 100", 0, True, 0),  # told to stop: it has saved
-        ("0 0", "50 100", 1, True, 0),  # a rank was killed: an older checkpoint is there
+        ("", "50 100", 0, True, 0),  # told to stop: it has saved
+        ("", "50 100", 1, True, 0),  # a rank was killed: an older checkpoint is there
         ("50 100", "100 100", 0, False, 0),  # done
         ("50 100", "100 100", 1, False, 1),  # failed after its end
         ("50 100", "50 100", 1, False, 1),  # no further than before: it would fail for ever
@@ -270,27 +275,6 @@ def test_it_is_queued_again_by_what_its_checkpoint_says(shell, before, after, co
 def test_sbatch_itself_is_told_how_to_submit(shell):
     done = shell.run("submit.sbatch", "num_gpus=2", SLURM_JOB_ID="1", SLURM_JOB_NAME="submit.sbatch")
     assert done.returncode == 2 and "submit with: bash submit.sbatch num_gpus=2" in done.stderr
-
-
-def test_steps_left_is_read_from_whole_checkpoints_and_the_last_heartbeat(tmp_path, capsys):
-    assert progress(tmp_path) == (0, 0)
-    for name in ("step-00000040", "step-00000080", "step-00000120.aside1", ".step-00000160.99"):
-        folder = tmp_path / "checkpoints" / name
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text("{}")
-    (tmp_path / "checkpoints" / "step-00000200").mkdir()
-    assert progress(tmp_path) == (80, 0)
-    (tmp_path / "status").mkdir()
-    (tmp_path / "status" / "rank00000.json").write_text(json.dumps({"total": 900, "step": 85}))
-    assert main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "80 900\n"
-    assert main([]) == 2
-
-
-def test_steps_left_imports_no_torch():
-    script = "import sys; from reference_trainer.scripts import steps_left; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=os.environ)
-    assert done.stdout == "False\n", done.stderr
 
 
 def test_the_scripts_have_no_fault_that_shellcheck_knows():

@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from reference_trainer import Config, Objective, Trainer, World
 from reference_trainer.config import CheckpointConfig
 from reference_trainer.core.objective import Batch, Forward, Loss
-from reference_trainer.faults import Watch
 from reference_trainer.sources import Data
 
 
@@ -59,7 +58,7 @@ class Regression(Objective):
 if __name__ == "__main__":
     config = Config(steps=8, global_batch=12, run_dir="run", checkpoint=CheckpointConfig(save_every=2))
     torch.manual_seed(config.seed)  # the same teacher on all ranks
-    with World.from_env(dist=config.dist) as world, Watch(world):
+    with World.from_env(dist=config.dist) as world:
         data = Data(train=Waves(72), validation=Waves(12), test=Waves(12))
         trainer, taken = Trainer(config, world, objective=Regression(), data=data), count()
 
