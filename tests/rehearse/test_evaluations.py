@@ -229,3 +229,13 @@ def test_another_error_of_one_rank_is_its_own(training: Any) -> None:
     training.train()
     fails(training, 1, "out of range", kind="IndexError")
     assert training.judged().verdicts["DDP405"].word == "not observed"
+
+
+@pytest.mark.parametrize(("metrics", "said"), [([0.5, 0.8], [(52, "warning")]), ([0.5, 0.5], "held")])
+def test_the_metric_of_a_schedule_is_that_of_all_ranks(training: Any, metrics: list[float], said: Any) -> None:
+    for rank, metric in enumerate(metrics):
+        training.add(rank, "schedule", schedule=0, kind="ReduceLROnPlateau", steps=None, site=training.site(12))
+        training.add(rank, "scheduled", schedule=0, metric=metric, site=training.site(52))
+    judged = training.judged()
+    found = [(each.line, each.severity) for each in judged.findings if each.code == "DDP601"]
+    assert (found or judged.verdicts["DDP601"].word) == said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import protocol
-from ..patching import Args, Kwargs, Numbering, around
+from ..patching import Args, Kwargs, Numbering, around, one_number
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -31,8 +31,18 @@ def install(session: Session) -> None:
         if number is not None:
             session.emit(protocol.Scheduled(schedule=number))
 
-    around(base, "__init__", session.fault, lambda args, kwargs: args[0], made)
+    def steered(args: Args, kwargs: Kwargs) -> None:
+        metric = args[1] if len(args) > 1 else kwargs.get("metrics")
+        value = float(metric) if isinstance(metric, (int, float)) else one_number(metric)
+        number = numbers.get(args[0])
+        if number is not None:
+            session.emit(protocol.Scheduled(schedule=number, metric=value, site=session.here()))
+
+    plateau = module.ReduceLROnPlateau
+    for kind in (base, plateau):
+        around(kind, "__init__", session.fault, lambda args, kwargs: args[0], made)
     around(base, "step", session.fault, stepped)
+    around(plateau, "step", session.fault, steered)
 
 
 def _stepped_by(session: Session, scheduler: object) -> int | None:

@@ -97,9 +97,11 @@ class Schedule(Event):
 
 
 class Scheduled(Event):
-    """It was stepped."""
+    """It was stepped. metric, site: what it was given, and where, by one that goes by a metric."""
 
     schedule: Count
+    metric: Float | None = None
+    site: CallSite | None = None
 
 
 class Weighed(Event):
