@@ -48,7 +48,7 @@ TELLING = Telling(once=True)
 def observe(run: Run) -> Seen:
     """An error where the gradient is wrong by a factor, or not reduced."""
     event = run.partition
-    if event is None or not event.compared or not event.repeats:
+    if event is None or not ((event.compared and event.repeats) or event.off_slope):
         return
     site = Site((event.place,)) if event.place else NOWHERE
     found = judgements(event)

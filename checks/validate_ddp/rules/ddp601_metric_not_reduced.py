@@ -350,9 +350,7 @@ def _steered(run: Run) -> Seen:
             yield Well()
             continue
         shown = ", ".join(f"{value:.4g}" for value in metrics)
-        message = (
-            f"the metric that steers the learning rate is each rank's own ({shown}), and so are the rates then"
-        )
+        message = f"the metric that steers the learning rate is each rank's own ({shown}), and so are the rates then"
         yield Observation(WARNING, together[0].site, message, (), tuple(run.replicas))
         return
 

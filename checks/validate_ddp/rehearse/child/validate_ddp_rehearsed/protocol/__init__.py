@@ -39,7 +39,7 @@ from .launch import (
     UncaughtException,
     Where,
 )  # fmt: skip
-from .partition import Partition, Reading, Taped
+from .partition import Partition, Reading, Sloped, Taped
 from .records import Record, as_json, bounds_of, wrong
 from .restart import Difference, Kept, Moment, Randomness, Restart, Side
 from .simulated import UNRUN, Assumed, Memory, Moved
@@ -67,8 +67,8 @@ __all__ = [
     "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "Memory", "Moment", "Moved", "Name",
     "NewSite", "Optimizer", "Orders", "Parameters", "Partition", "Plan", "Randomness", "Read", "Reading", "Record",
     "Renamed", "Restart", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded",
-    "Shim", "Side", "Site", "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Taped",
-    "Timed", "Timeout", "Twins", "UncaughtException", "Unknown", "Unsaved", "Unscale", "Weighed", "Where",
+    "Shim", "Side", "Site", "Sloped", "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped",
+    "Taped", "Timed", "Timeout", "Twins", "UncaughtException", "Unknown", "Unsaved", "Unscale", "Weighed", "Where",
     "Write", "ZeroGrad",
     "as_json", "bounds_of", "packed", "wrong",
 ]  # fmt: skip
