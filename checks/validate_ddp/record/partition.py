@@ -23,7 +23,7 @@ _SECONDS, _PATIENCE, _PARAMETERS = 15.0, 60.0, 30_000_000
 each of its short runs. What is judged is not to hang on what else the machine does."""
 
 WRONG, UNREDUCED, NORM, SHARES, COUPLING = "wrong factor", "not reduced", "norm", "other shares", "coupled"
-SLOPE = "not the slope"
+SLOPE, PARTS = "not the slope", "parts"
 
 
 class Judgement(NamedTuple):
@@ -186,7 +186,11 @@ def _of_optimizer(event: protocol.Partition, readings: list[protocol.Reading]) -
     severity = event.replicas if len(unreduced) == len(by_name) else ERROR
     if unreduced and severity and not event.averages:
         found.append(Judgement(severity, UNREDUCED, _unreduced(unreduced, len(by_name)), unreduced))
-    left = {name: each[0] for name, each in by_name.items() if name not in differ}
+    parts = tuple(name for name, each in by_name.items() if not several and _differ(each, event.float64))
+    if parts:
+        message = f"the gradient of {_named(parts)} is another on each rank, though all have the same batches"
+        found.append(Judgement(WARNING, PARTS, f"{message}: each has a part of it, and nothing adds them up", parts))
+    left = {name: each[0] for name, each in by_name.items() if name not in differ and name not in parts}
     joined = {target: _by_name([each for each in readings if each.target == target]) for target in ("union", "copies")}
     for severity, factor, names in () if event.scaled else _factors(left, joined, event):
         message = _words(factor, event.world_size, names, bool(mean or unreduced))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-_CLOSE = 1e-3
+_CLOSE = 1e-4
 """Relative difference of a slope and a gradient that are one: units of a network may change sides on the way."""
 _NOTHING = 1e-6
 """A share of all parameters' slope that is rounding."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .begin import Part
 
-STEP = 1e-6
+STEP = 1e-7
 """How far, as a share of a weight's size: few units of a network change sides in so little."""
 _LEAST = 1e-2
 """The size of weights that are zero."""
