@@ -4,7 +4,7 @@
 Looks for a schedule whose number of steps is `len(dataset)` divided by the batch size of one rank, although the
 loader of that dataset is sharded; under Accelerate, for a schedule on the length of a loader which does not fit the
 way in which the scheduler is stepped; and for one that counts batches, and is stepped once for several that are
-accumulated.
+accumulated. A run tells too where a schedule is over long before it: all later steps have a rate of 0.
 
 ## Why is this bad?
 With a DistributedSampler each rank makes `len(dataset) / (batch_size * world_size)` steps in an epoch. A schedule over

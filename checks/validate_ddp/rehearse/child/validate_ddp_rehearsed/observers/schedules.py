@@ -26,7 +26,7 @@ def install(session: Session) -> None:
         steps = getattr(scheduler, "T_max", None) or getattr(scheduler, "total_steps", None)
         factors = getattr(scheduler, "lr_lambdas", None)
         if steps is None and factors:
-            steps = _over_after(factors[0])
+            steps = over_after(factors[0])
         told = protocol.Schedule(
             schedule=numbers.of(scheduler), kind=type(scheduler).__name__, site=session.here(),
             steps=steps if isinstance(steps, (int, float)) else None,
@@ -53,7 +53,7 @@ def install(session: Session) -> None:
     around(plateau, "step", session.fault, steered)
 
 
-def _over_after(factor: Callable[[int], float]) -> int | None:
+def over_after(factor: Callable[[int], float]) -> int | None:
     """The step from which on a factor of the rate stays as low as it has come; None where it never does."""
     try:
         end = float(factor(_FAR))
