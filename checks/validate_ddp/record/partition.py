@@ -212,13 +212,13 @@ def _of_optimizer(event: protocol.Partition, readings: list[protocol.Reading]) -
 
 
 def _off_slope(event: protocol.Partition) -> Judgement:
-    """A gradient that is not that of the losses of the ranks, though in one process it is that of the loss there."""
+    """A gradient that is not the slope of the ranks' losses, though in one process it is that of the loss there."""
     name = event.off_slope.partition(":")[2]
     factor, others = (f"{value:.4g}" for value in (event.factor, event.others or 1.0))
-    than = f", those of others are {others} times it" if event.others is not None else ""
+    than = f", others' {others} times" if event.others is not None else ""
     message = (
-        f"the gradient of `{name}` is not that of the ranks' losses, as in one process: along it they change by 1, and "
-        f"the gradient says {factor}{than}. What ranks send each other comes back wrong, or not at all, in the backward"
+        f"the gradient of `{name}` is {factor} times the slope of the ranks' losses{than}, and in one process that "
+        "slope: what ranks send each other comes back wrong, or not at all, in the backward"
     )
     return Judgement(WARNING, SLOPE, message, (name,))
 

@@ -141,7 +141,7 @@ class _Check:
             event = self._compared(ranks)
             known = bool(judgements(event)) or not is_coupled(event) or event.dup == []
         except _NotComparedError as error:
-            event, known, unknown = protocol.Partition(compared=False, why=str(error)), False, error
+            event, known, unknown = protocol.Partition(compared=False, float64=True, why=str(error)), False, error
         wrong = self._off_slope() if self.float64 and not known else None
         if wrong is not None:
             event.off_slope, event.factor, event.others = wrong.name, wrong.factor, wrong.others

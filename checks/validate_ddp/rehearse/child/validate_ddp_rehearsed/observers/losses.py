@@ -71,7 +71,7 @@ class _Losses:
             result.register_hook(lambda grad: guarded(self.session.fault, loss.function, self.weighed, loss, grad))
 
     def weighed(self, loss: _Loss, grad: Tensor) -> None:
-        count, weight = loss.count, None
+        count, weight, grad = loss.count, None, grad.detach()
         if loss.reduction == "none":
             values = grad[loss.valid] if loss.valid is not None and loss.valid.shape == grad.shape else grad
             values = values[values != 0]

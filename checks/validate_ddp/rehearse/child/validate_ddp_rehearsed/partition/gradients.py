@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..hook import when_complete
-from ..patching import Args, Handed, Kwargs, Original, everywhere, patch
+from ..patching import Args, Handed, Kwargs, Original, everywhere, one_number, patch
 from .acts import Acts
 from .models import Models
 from .tape import Recorded, Tape, end, path, tensors_of
@@ -142,7 +142,7 @@ class Gradients:
                 self.acts.learns(args, kwargs)
             if not self.depth:
                 root = args[0] if args else kwargs.get("tensors")
-                self.loss += sum(float(each) for each in tensors_of(root, self.torch) if each.numel() == 1)
+                self.loss += sum(one_number(each) or 0.0 for each in tensors_of(root, self.torch))
             self.depth += 1
             try:
                 result = original(*args, **kwargs)
