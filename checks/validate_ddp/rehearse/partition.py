@@ -8,6 +8,7 @@ drops, and whole gradients of shards would need calls of our own, which hang whe
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -176,6 +177,8 @@ class _Check:
         what the script cuts off on purpose it cuts off there too. Nothing where that cannot be told."""
         try:
             total = self._moved(None)
+            if not math.isfinite(total.along + total.slope):
+                return None
             wrong = search(total.names, Along(total.along, total.slope), self.size, self._along)
             if wrong is None or abs(self._moved([]).slope) > _REPEATED * abs(total.slope):
                 return None
