@@ -63,9 +63,7 @@ def test_a_wrong_gradient_is_told_and_the_right_one_is_not(name: str, told: str)
 
 def test_parts_of_a_model_on_each_rank_are_held_against_the_slope_of_the_loss() -> None:
     wrong, right = compared("halves", "wrong"), compared("halves")
-    assert (
-        wrong.off_slope and "is 2 times the slope of the ranks' losses, others' 1 times" in judgements(wrong)[0].message
-    )
+    assert "times the slope of the ranks' losses" in judgements(wrong)[0].message
     assert not right.compared and not judgements(right), told_of(right)
 
 
