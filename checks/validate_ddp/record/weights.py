@@ -48,7 +48,8 @@ def divided(rows: Sequence[Sequence[Cell]]) -> str:
         return UNCLEAR
     if _same(weights):
         return ALIKE
-    moments = list(zip(*rows, strict=False)) if len({len(row) for row in rows}) == 1 and len(rows) > 1 else []
+    together = len({len(row) for row in rows}) == 1 and len(rows) > 1
+    moments = [list(moment) for moment in zip(*rows, strict=False)] if together else []
     for kind, groups in ((OWN, [[cell] for row in held for cell in row]), (MOMENT, moments), (RANK, held)):
         shares = [sum(cell.count * (cell.weight or 0.0) for cell in group) for group in groups]
         alike = all(_same([cell.weight or 0.0 for cell in group if cell.count]) for group in groups)

@@ -46,7 +46,8 @@ def search(names: Sequence[str], total: Along, size: int, along: Callable[[list[
     least = _NOTHING * max(abs(total.gradient), abs(total.slope))
     if total.factor(factors, least) is not None:
         return None
-    left, rest, right = list(names), total, None
+    left, rest = list(names), total
+    right: float | None = None
     while len(left) > 1:
         half = left[: len(left) // 2]
         one = along(half)
