@@ -18,9 +18,9 @@ _ROUNDED = 1e-2
 
 
 class Cell(NamedTuple):
-    """A loss in one backward of one rank. count: targets. weight: of each; None where they do not weigh alike."""
+    """A loss in one backward of one rank. targets: how many. weight: of each; None where they do not weigh alike."""
 
-    count: int
+    targets: int
     weight: float | None
 
 
@@ -42,7 +42,7 @@ class Weights(NamedTuple):
 def divided(rows: Sequence[Sequence[Cell]]) -> str:
     """By what the targets of a step are divided. What is divided by a number of targets weighs as much in all, however
     many they are."""
-    held = [[cell for cell in row if cell.count] for row in rows]
+    held = [[cell for cell in row if cell.targets] for row in rows]
     weights = [cell.weight or math.nan for row in held for cell in row]
     if len(weights) < 2 or not all(map(math.isfinite, weights)):
         return UNCLEAR
@@ -51,8 +51,8 @@ def divided(rows: Sequence[Sequence[Cell]]) -> str:
     together = len({len(row) for row in rows}) == 1 and len(rows) > 1
     moments = [list(moment) for moment in zip(*rows, strict=False)] if together else []
     for kind, groups in ((OWN, [[cell] for row in held for cell in row]), (MOMENT, moments), (RANK, held)):
-        shares = [sum(cell.count * (cell.weight or 0.0) for cell in group) for group in groups]
-        alike = all(_same([cell.weight or 0.0 for cell in group if cell.count]) for group in groups)
+        shares = [sum(cell.targets * (cell.weight or 0.0) for cell in group) for group in groups]
+        alike = all(_same([cell.weight or 0.0 for cell in group if cell.targets]) for group in groups)
         if len(groups) > 1 and alike and _same(shares):
             return kind
     return UNCLEAR
@@ -60,13 +60,13 @@ def divided(rows: Sequence[Sequence[Cell]]) -> str:
 
 def spread(rows: Sequence[Sequence[Cell]]) -> float:
     """How many times more a target weighs than another."""
-    weights = [abs(cell.weight) for row in rows for cell in row if cell.count and cell.weight]
+    weights = [abs(cell.weight) for row in rows for cell in row if cell.targets and cell.weight]
     return max(weights) / min(weights) if weights else 1.0
 
 
 def whole(rows: Sequence[Sequence[Cell]]) -> float:
     """What all targets weigh together in the mean over the ranks: 1 for a loss that is their mean."""
-    return sum(cell.count * (cell.weight or 0.0) for row in rows for cell in row) / max(1, len(rows))
+    return sum(cell.targets * (cell.weight or 0.0) for row in rows for cell in row) / max(1, len(rows))
 
 
 def of_steps(run: Run) -> Iterator[Weights]:
@@ -95,7 +95,7 @@ class _Step:
             cells[self.backwards] = Cell(event.count, event.weight)
             return
         both = [each for each in (held.weight, event.weight) if each is not None]
-        cells[self.backwards] = Cell(held.count + event.count, both[0] if len(both) == 2 and _same(both) else None)
+        cells[self.backwards] = Cell(held.targets + event.count, both[0] if len(both) == 2 and _same(both) else None)
 
 
 def _of_rank(run: Run, rank: int) -> list[_Step]:

@@ -89,7 +89,7 @@ def _kind(each: Weights, joined: bool) -> str:
 
 def _unequal(each: Weights) -> bool:
     """Whether micro-batches have different numbers of targets: then only a count of all makes these weigh alike."""
-    counts = [cell.count for row in each.rows for cell in row]
+    counts = [cell.targets for row in each.rows for cell in row]
     return max(counts) > _UNEQUAL * min(counts)
 
 
@@ -102,8 +102,8 @@ def _told(kind: str, worst: Weights) -> str:
             "micro-batches is divided by their number, and by the count of all targets too"
         )
     if worst.several:
-        counts = [", ".join(str(cell.count) for cell in row) for row in rows]
+        counts = [", ".join(str(cell.targets) for cell in row) for row in rows]
         told = f"{counts[0]} in the micro-batches of the first rank"
     else:
-        told = ", ".join(f"{row[0].count} on rank {rank}" for rank, row in enumerate(rows))
+        told = ", ".join(f"{row[0].targets} on rank {rank}" for rank, row in enumerate(rows))
     return f"{_DIVIDES[kind]} ({told}), so that one target counts {spread(rows):.3g} times as much as another"

@@ -25,13 +25,13 @@ _EQUAL = 1e-2
 
 
 class _Loss(NamedTuple):
-    """A loss that is not taken yet. reduction: of its function. count: targets that it is of. valid: which of them,
+    """A loss that is not taken yet. reduction: of its function. targets: how many it is of. valid: which of them,
     where it is not reduced; None for all."""
 
     function: str
     site: protocol.Site
     reduction: object
-    count: int
+    targets: int
     valid: Tensor | None
 
 
@@ -71,7 +71,7 @@ class _Losses:
             result.register_hook(lambda grad: guarded(self.session.fault, loss.function, self.weighed, loss, grad))
 
     def weighed(self, loss: _Loss, grad: Tensor) -> None:
-        count, weight, grad = loss.count, None, grad.detach()
+        count, weight, grad = loss.targets, None, grad.detach()
         if loss.reduction == "none":
             values = grad[loss.valid] if loss.valid is not None and loss.valid.shape == grad.shape else grad
             values = values[values != 0]
