@@ -277,6 +277,48 @@ def negatives():
     train(model, sgd(model), points(), loss=loss)
 
 
+class Meet(torch.autograd.Function):
+    """Adds up what ranks have, in the forward or in the backward."""
+
+    @staticmethod
+    def forward(ctx, x, forward, backward):
+        ctx.backward_too = backward
+        x = x.clone()
+        if forward:
+            dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone()
+        if ctx.backward_too:
+            dist.all_reduce(grad)
+        return grad, None, None
+
+
+class Halves(nn.Module):
+    """Its middle lies on all ranks in parts, each with weights of its own. Wrong: the gradient of what they add up,
+    which all of them have whole, is added up again."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = nn.Linear(6, 8), nn.Linear(8, 1)
+        torch.manual_seed(1 + dist.get_rank())
+        size = 8 // dist.get_world_size()
+        self.up, self.down = nn.Linear(8, size), nn.Linear(size, 8)
+
+    def forward(self, x):
+        x = torch.tanh(self.into(x))
+        part = self.down(torch.tanh(self.up(Meet.apply(x, False, True))))
+        return self.out(x + Meet.apply(part, True, WRONG))
+
+
+def halves():
+    torch.manual_seed(0)
+    data = DataLoader(TensorDataset(torch.randn(32, 6), torch.randn(32, 1)), batch_size=8)
+    train(model := Halves(), sgd(model), data)
+
+
 def clipped():
     model = DDP(net())
     optimizer = sgd(model)

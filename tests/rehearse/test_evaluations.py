@@ -137,15 +137,13 @@ def test_ranks_that_all_evaluate_everything_have_nothing_to_combine(evaluating: 
     assert run.said("DDP601") == "not observed"
 
 
-def losses(run: Any, *steps: list[int], numbers: Any = None, accumulation: int = 1) -> None:
-    """A mean loss, a backward and a step on every rank; ``steps`` hold each rank's counts."""
+def losses(run: Any, *steps: list[int], weights: Any = None, accumulation: int = 1) -> None:
+    """A backward of a loss on every rank; ``steps`` hold each rank's targets, of a mean where no ``weights`` are."""
     for at, counts in enumerate(steps):
         for rank, count in enumerate(counts):
-            if numbers is not None:
-                call = run.call(rank, "all_reduce", 21, done=False, reduce="SUM", given=[float(count)])
-                run.add(rank, "done", n=call, got=[float(sum(counts))])
-            run.add(rank, "mean_loss", function="cross_entropy", count=count, site=run.site(24))
+            weight = 1 / count if weights is None else weights[at][rank]
             run.backward(rank)
+            run.add(rank, "weighed", function="cross_entropy", count=count, weight=weight, site=run.site(24))
             if (at + 1) % accumulation == 0:
                 run.step(rank)
 
@@ -173,9 +171,24 @@ def test_nearly_equal_numbers_are_not_worth_a_word(training: Any) -> None:
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_counts_that_ranks_tell_each_other_may_be_what_they_weigh_by(training: Any, accumulation: int) -> None:
-    losses(training, [31, 400], [100, 50], numbers=True, accumulation=accumulation)
+def test_targets_that_weigh_alike_are_divided_by_their_number_in_the_step(training: Any, accumulation: int) -> None:
+    losses(training, [31, 400], [100, 50], weights=[[2 / 581] * 2] * 2, accumulation=accumulation)
     assert warned(training) == "held"
+
+
+def test_micro_batches_that_are_each_divided_by_their_targets_on_all_ranks(training: Any) -> None:
+    losses(training, [31, 40], [100, 50], weights=[[1 / 71] * 2, [1 / 150] * 2], accumulation=2)
+    assert warned(training) == [(24, "warning")]
+
+
+def test_a_count_of_the_step_and_a_division_by_its_micro_batches(training: Any) -> None:
+    losses(training, [31, 400], [100, 50], weights=[[1 / 581] * 2] * 2, accumulation=2)
+    assert warned(training) == [(24, "warning")]
+
+
+def test_tasks_that_weigh_as_the_script_wants(training: Any) -> None:
+    losses(training, [100, 100], [10, 10], weights=[[0.01] * 2, [0.03] * 2], accumulation=2)
+    assert warned(training) == "not observed"
 
 
 def test_losses_without_ddp_say_nothing(recorded: Any) -> None:
@@ -216,3 +229,13 @@ def test_another_error_of_one_rank_is_its_own(training: Any) -> None:
     training.train()
     fails(training, 1, "out of range", kind="IndexError")
     assert training.judged().verdicts["DDP405"].word == "not observed"
+
+
+@pytest.mark.parametrize(("metrics", "said"), [([0.5, 0.8], [(52, "warning")]), ([0.5, 0.5], "held")])
+def test_the_metric_of_a_schedule_is_that_of_all_ranks(training: Any, metrics: list[float], said: Any) -> None:
+    for rank, metric in enumerate(metrics):
+        training.add(rank, "schedule", schedule=0, kind="ReduceLROnPlateau", steps=None, site=training.site(12))
+        training.add(rank, "scheduled", schedule=0, metric=metric, site=training.site(52))
+    judged = training.judged()
+    found = [(each.line, each.severity) for each in judged.findings if each.code == "DDP601"]
+    assert (found or judged.verdicts["DDP601"].word) == said

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.observers.schedules import over_after
 
 ROWS = [[[1, 2]], [[3, 4]], [[5, 6]], [[7, 8]]]
 """Contents of batches of two samples, no two alike."""
@@ -197,6 +199,31 @@ def test_a_schedule_that_is_stepped_once_for_each_rank_is_over_too_early(recorde
             for _ in range(times):
                 recorded.add(rank, "scheduled", schedule=0)
     assert {each for each in recorded.found() if each[0] == "DDP602"} == found
+
+
+@pytest.mark.parametrize(("left", "found"), [(8, {("DDP602", 16)}), (1, set())])
+def test_a_schedule_after_whose_end_the_run_goes_on_learns_nothing_then(recorded: Any, left: int, found: Any) -> None:
+    recorded.optimizer()
+    recorded.every("schedule", schedule=0, kind="LambdaLR", steps=None, optimizer=0, site=recorded.site(16))
+    for step in range(20):
+        for rank in (0, 1):
+            recorded.train_on(rank, rates=[0.1 * (step < 20 - left)])
+            recorded.add(rank, "scheduled", schedule=0)
+    assert {each for each in recorded.found() if each[0] == "DDP602"} == found
+
+
+@pytest.mark.parametrize(
+    ("factor", "steps"),
+    [
+        (lambda step: max(0.0, 1 - step / 40), 40),
+        (lambda step: 0.5 * (1 + math.cos(math.pi * min(1.0, step / 700))), 700),
+        (lambda step: min(1.0, (step + 1) / 10), None),
+        (lambda step: 0.99**step + 1e-3 * (step % 2), None),
+        (lambda step: [1.0, 0.5][step], None),
+    ],
+)
+def test_the_end_of_a_schedule_of_the_scripts_own_is_where_it_has_come_down(factor: Any, steps: int | None) -> None:
+    assert over_after(factor) == steps
 
 
 def shares(run: Any, reads: Any, **loader: Any) -> None:

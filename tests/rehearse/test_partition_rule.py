@@ -249,3 +249,17 @@ INF, NAN = float("inf"), float("nan")
 def test_what_two_calls_were_given_is_compared_past_infinities(one: object, other: object, same: bool) -> None:
     assert close([one], [other]) is same and close([other], [one]) is same
     assert summary(None) is None
+
+
+def test_a_gradient_that_is_not_the_slope_of_the_losses_is_told_without_a_process_to_compare(training: Any) -> None:
+    judged = compared(training, compared=False, off_slope="0:up.weight", factor=2.0, others=1.0)
+    (found,) = judged.findings
+    assert (found.code, found.severity) == ("DDP319", "warning") and "`up.weight`" in found.message
+
+
+def test_ranks_of_one_tape_have_the_whole_gradient_each(training: Any) -> None:
+    parts = [reading("own", (0.3, 0.3), "norm"), reading("own", (0.7, 0.7), "norm", rank=1)]
+    judged = compared(training, *ranks("mean", HALVES, "w"), *parts, tapes=[0, 0])
+    assert [(each.severity, "`norm` is another on each rank" in each.message) for each in judged.findings] == [
+        ("warning", True)
+    ]

@@ -61,6 +61,12 @@ def test_a_wrong_gradient_is_told_and_the_right_one_is_not(name: str, told: str)
     assert right.compared and not judgements(right), told_of(right)
 
 
+def test_parts_of_a_model_on_each_rank_are_held_against_the_slope_of_the_loss() -> None:
+    wrong, right = compared("halves", "wrong"), compared("halves")
+    assert "times the slope of the ranks' losses" in judgements(wrong)[0].message
+    assert not right.compared and not judgements(right), told_of(right)
+
+
 HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss local_sgd"
 OTHERS = "owners divided_rate"
 

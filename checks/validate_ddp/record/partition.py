@@ -23,6 +23,7 @@ _SECONDS, _PATIENCE, _PARAMETERS = 15.0, 60.0, 30_000_000
 each of its short runs. What is judged is not to hang on what else the machine does."""
 
 WRONG, UNREDUCED, NORM, SHARES, COUPLING = "wrong factor", "not reduced", "norm", "other shares", "coupled"
+SLOPE, PARTS = "not the slope", "parts"
 
 
 class Judgement(NamedTuple):
@@ -98,10 +99,10 @@ def _has_coupled(event: protocol.Partition) -> bool:
 
 def told_of(event: protocol.Partition) -> str:
     """The fact, in a line."""
-    if not event.compared:
-        return f"not compared: {event.why}"
     kinds = "float64" if event.float64 else "float32"
     wrong = judgements(event)
+    if not event.compared and not wrong:
+        return f"not compared: {event.why}"
     if wrong:
         return f"{wrong[0].message} ({kinds})"
     rest = f", {event.unnamed} of no model not compared" if event.unnamed else ""
@@ -149,6 +150,8 @@ def _how(event: protocol.Partition) -> tuple[str, str]:
 
 def judgements(event: protocol.Partition) -> list[Judgement]:
     """What is wrong with the gradients; nothing where they are right, or where that cannot be told."""
+    if event.off_slope:
+        return [_off_slope(event)]
     if not event.compared or not event.repeats:
         return []
     found = _norms(event)
@@ -183,7 +186,11 @@ def _of_optimizer(event: protocol.Partition, readings: list[protocol.Reading]) -
     severity = event.replicas if len(unreduced) == len(by_name) else ERROR
     if unreduced and severity and not event.averages:
         found.append(Judgement(severity, UNREDUCED, _unreduced(unreduced, len(by_name)), unreduced))
-    left = {name: each[0] for name, each in by_name.items() if name not in differ}
+    parts = tuple(name for name, each in by_name.items() if not several and _differ(each, event.float64))
+    if parts:
+        message = f"the gradient of {_named(parts)} is another on each rank, though all have the same batches"
+        found.append(Judgement(WARNING, PARTS, f"{message}: each has a part of it, and nothing adds them up", parts))
+    left = {name: each[0] for name, each in by_name.items() if name not in differ and name not in parts}
     joined = {target: _by_name([each for each in readings if each.target == target]) for target in ("union", "copies")}
     for severity, factor, names in () if event.scaled else _factors(left, joined, event):
         message = _words(factor, event.world_size, names, bool(mean or unreduced))
@@ -202,6 +209,18 @@ def _of_optimizer(event: protocol.Partition, readings: list[protocol.Reading]) -
     if shares is not None:
         found.append(shares)
     return found
+
+
+def _off_slope(event: protocol.Partition) -> Judgement:
+    """A gradient that is not the slope of the ranks' losses, though in one process it is that of the loss there."""
+    name = event.off_slope.partition(":")[2]
+    factor, others = (f"{value:.4g}" for value in (event.factor, event.others or 1.0))
+    than = f", others' {others} times" if event.others is not None else ""
+    message = (
+        f"the gradient of `{name}` is {factor} times the slope of the ranks' losses{than}, and in one process that "
+        "slope: what ranks send each other comes back wrong, or not at all, in the backward"
+    )
+    return Judgement(WARNING, SLOPE, message, (name,))
 
 
 def _norms(event: protocol.Partition) -> list[Judgement]:

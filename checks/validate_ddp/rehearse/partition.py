@@ -8,6 +8,7 @@ drops, and whole gradients of shards would need calls of our own, which hang whe
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable
@@ -26,16 +27,19 @@ from validate_ddp.record.partition import (
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.held import guard
-from validate_ddp.rehearse.child.validate_ddp_rehearsed.partition.begin import ALONE
+from validate_ddp.rehearse.child.validate_ddp_rehearsed.partition.begin import ALONE, COMPARING, Part, on_ranks
 from validate_ddp.rehearse.log import Log
 from validate_ddp.rehearse.parent.keeping import Keeper
 from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.parent.warm import SHARDED, forked, forks
 from validate_ddp.rehearse.plan import Plan
+from validate_ddp.rehearse.slope import Along, Wrong, search
 
 _LEAST, _TIMES = 30.0, 4
 """Seconds for each of the short runs, and how often the time to the first step comes to that: others may be busy."""
+_REPEATED = 1e-4
+"""What the losses may change by of themselves, as a share of what they change by along the parameters."""
 _UNGUARDED = "no Landlock, which keeps its short runs from what stands here"
 """Why nobody has them unasked: they do again what the script does before its first step."""
 DENIED = re.compile(r"permission denied|cross-device link|read-only database|errno 13", re.IGNORECASE)
@@ -123,10 +127,32 @@ class _Check:
         os.mkdir(folder)
         self.size = plan.world_size
         self.tapes: list[int] = []
+        self.runs = 0
+        """Runs from weights that lie further on."""
 
     def event(self) -> protocol.Partition:
-        """What was found. Raises _NotComparedError."""
+        """What was found. Raises _NotComparedError.
+
+        Where one process is no reference, as ranks hold parts of the model or hand each other what has a gradient, the
+        slope of their losses is.
+        """
         ranks = self._run("ranks")
+        unknown: _NotComparedError | None = None
+        try:
+            event = self._compared(ranks)
+            known = bool(judgements(event)) or not is_coupled(event) or event.dup == []
+        except _NotComparedError as error:
+            event, known, unknown = protocol.Partition(compared=False, float64=True, why=str(error)), False, error
+        wrong = self._off_slope() if self.float64 and not known else None
+        if wrong is not None:
+            event.off_slope, event.factor, event.others = wrong.name, wrong.factor, wrong.others
+        elif unknown is not None:
+            raise unknown
+        event.place = reduced_at(ranks)
+        return event
+
+    def _compared(self, ranks: Run) -> protocol.Partition:
+        """The gradients of the ranks beside those of one process. Raises _NotComparedError."""
         self.tapes = self._tapes(ranks)
         firsts = sorted(set(self.tapes))
         for rank in firsts:
@@ -143,9 +169,38 @@ class _Check:
         if judgements(event):
             self._run("again")
             event = self._measured()
-        event.place = reduced_at(ranks)
         event.batch_norms = max((made.batch_norms for _, made in ranks.each(protocol.Ddp)), default=0)
         return event
+
+    def _off_slope(self) -> Wrong | None:
+        """A parameter whose gradient on the ranks is not that of their losses, where one process has such a gradient:
+        what the script cuts off on purpose it cuts off there too. Nothing where that cannot be told."""
+        try:
+            total = self._moved(None)
+            if not math.isfinite(total.along + total.slope):
+                return None
+            wrong = search(total.names, Along(total.along, total.slope), self.size, self._along)
+            if wrong is None or abs(self._moved([]).slope) > _REPEATED * abs(total.slope):
+                return None
+            self._run("solo")
+            alone = self._moved(None, of="solo")
+            told = Along(alone.along, alone.slope)
+            return wrong if told.slope and told.factor((1.0,), 0.0) is not None else None
+        except _NotComparedError:
+            return None
+
+    def _along(self, names: list[str]) -> Along:
+        found = self._moved(names)
+        return Along(found.along, found.slope)
+
+    def _moved(self, names: list[str] | None, of: str = "ranks") -> protocol.Sloped:
+        """The first step from weights of which some lie a little further on; what losses have changed by."""
+        self.runs += 1
+        self._run("up", self.runs, of, names)
+        found = [event for _, event in self._run("slope", 0, of, names).each(protocol.Sloped)]
+        if not found:
+            raise _NotComparedError("the losses could not be compared")
+        return found[0]
 
     def _tapes(self, ranks: Run) -> list[int]:
         digests = {rank: event.digest for rank, event in ranks.each(protocol.Taped)}
@@ -173,14 +228,16 @@ class _Check:
         found[0].rank_of = None
         return found[0]
 
-    def _run(self, role: str, rank: int = 0) -> Run:
-        part = {
-            "folder": self.folder, "role": role, "rank": rank, "size": self.size, "float64": self.float64,
-            "tapes": self.tapes, "guarded": guard.version() > 0,
+    def _run(self, role: str, rank: int = 0, of: str = "ranks", names: list[str] | None = None) -> Run:
+        size = 1 if of == "solo" else self.size
+        part: Part = {
+            "folder": self.folder, "role": role, "rank": rank, "size": size, "float64": self.float64,
+            "tapes": self.tapes, "guarded": guard.version() > 0, "of": of, "names": names,
         }  # fmt: skip
+        several = on_ranks(role, of)
         plan, temporary = self.plan, os.path.join(self.folder, f"{role}-{rank}", "tmp")
         os.makedirs(temporary, exist_ok=True)
-        if role not in ("ranks", "dup"):
+        if not several:
             if plan.launcher != "single":  # a script may ask for as many GPUs as there were
                 plan = replace(
                     plan, environment=(*plan.environment, ("VALIDATE_DDP_DEVICES", str(plan.nproc_per_node)))
@@ -192,9 +249,9 @@ class _Check:
         if outcome == "interrupted":
             raise KeyboardInterrupt
         run = Run(log.events)
-        if role in ALONE and len(run.ranks) > 1:
+        if (role in ALONE or of == "solo") and len(run.ranks) > 1:
             raise _NotComparedError("the script starts several ranks whatever it is told")
-        who = f"on {self.size} ranks" if role in ("ranks", "dup") else "in one process"
+        who = f"on {self.size} ranks" if several else "in one process"
         self._refused()
         if outcome not in _ENDED_WELL:
             why = _why(run)
@@ -202,7 +259,8 @@ class _Check:
                 raise _RefusedError(f"the script writes where its short runs must not{why}")
             kind = _RefusedError if outcome in ("timeout", "hang") else _NotComparedError
             raise kind(f"the first step {who} failed{why}")
-        if role != "measure" and not os.path.exists(os.path.join(self.folder, f"{role}-{rank}.pt")):
+        left = os.path.join(self.folder, f"{role}-{0 if role == 'up' else rank}.pt")
+        if role not in COMPARING and not os.path.exists(left):
             raise _NotComparedError(f"the script ended {who} without a step of an optimizer{_fault(run)}")
         return run
 

@@ -1,12 +1,15 @@
-"""A mean loss over unequal numbers of targets on the ranks, whose gradients DDP averages as if they were equal.
+"""Targets of one step weigh differently, as each loss is divided by a count of its own micro-batch or rank.
 
 ## What it does
-Compares, backward by backward, of how many targets (rows, or tokens that are not ignored) each rank's loss is the mean.
+Reads at each backward how much every target of a loss (a row, or a token that is not ignored) weighs in the gradient,
+and compares it between the ranks, and between the micro-batches that are accumulated for a step. Told where whole
+micro-batches, or the shares of ranks, weigh the same however many targets they have; and where a loss that is divided
+by all targets of the step is divided by the number of micro-batches too.
 
 ## Why is this bad?
-DDP averages the ranks' gradients with equal weights. A rank whose mean is of few tokens pulls as hard as one with many,
-so its tokens count more; the model learns from another mixture than it was given, and differently on each number of
-GPUs.
+Gradients of ranks are averaged, and those of micro-batches added up, with equal weights. A mean of few tokens pulls as
+hard as one of many, so its tokens count more; the model learns from another mixture than it was given, and differently
+on each number of GPUs.
 
 ## Example
 ```python
@@ -16,7 +19,7 @@ loss.backward()
 
 ## Use instead
 ```python
-count = (labels != -100).sum()
+count = (labels != -100).sum()  # of all micro-batches of the step
 dist.all_reduce(count)
 loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum") * world_size / count
 loss.backward()
@@ -30,75 +33,77 @@ from __future__ import annotations
 
 from validate_ddp.findings import INFO, WARNING
 from validate_ddp.record.run import Run
-from validate_ddp.record.verdict import Observation, Seen, Well
+from validate_ddp.record.verdict import Observation, Seen, Unclear, Well
+from validate_ddp.record.weights import ALIKE, MOMENT, OWN, RANK, UNCLEAR, Weights, divided, of_steps, spread, whole
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 SEVERITIES = (WARNING, INFO)
 EVIDENCE = "R"
 FIX = "-"
 _UNEQUAL = 1.1
-"""How many times more targets on one rank than on another are worth a word."""
+"""How many times more one target weighs than another is worth a word."""
 _OFTEN = 0.25
-"""Share of the backwards from which it is more than the last batch of an epoch."""
-
-
-class _Backward:
-    """Losses taken before one backward, and the numbers and objects that were exchanged since the step before."""
-
-    def __init__(self, losses: list[protocol.MeanLoss], numbers: set[float], objects: bool = False) -> None:
-        self.losses = losses
-        self.numbers = numbers
-        self.objects = objects
-
-    def knows(self, total: int) -> bool:
-        """Whether the rank may weigh by a count: it has told of its own, or heard of all."""
-        return self.objects or total in self.numbers or any(each.count in self.numbers for each in self.losses)
+"""Share of the steps from which it is more than the last batch of an epoch."""
+_DIVIDES = {
+    OWN: "each loss is divided by the number of its own targets",
+    MOMENT: "each micro-batch is divided by the number of its targets on all ranks, not by that of the whole step",
+    RANK: "each rank divides by the number of its own targets",
+}
+_TWICE = "twice"
 
 
 def observe(run: Run) -> Seen:
-    """Of steps whose counts the ranks tell each other nothing is said: they may weigh by them."""
-    if run.world_size < 2 or len(run.ranks) < run.world_size or not run.wraps:
+    """Where ranks average by hand, they may weigh by their counts after the backward: there only micro-batches are
+    compared."""
+    if run.world_size < 2 or len(run.ranks) < run.world_size:
         return
-    compared, found = 0, []
-    for together in zip(*(_backwards(run, rank) for rank in run.ranks), strict=False):
-        for losses in zip(*(each.losses for each in together), strict=False):
-            if len({each.site.place for each in losses}) > 1:
-                continue
-            counts = [each.count for each in losses]
-            compared += 1
-            weighed = any(each.knows(sum(counts)) for each in together)
-            if not weighed and max(counts) > _UNEQUAL * min(counts):
-                found.append((losses[0], counts))
+    joined = run.wraps or any(run.each(protocol.Sharded))
+    compared, found = 0, list[tuple[str, Weights]]()
+    for each in of_steps(run):
+        kind = _kind(each, joined)
+        compared += kind != UNCLEAR
+        if kind not in (ALIKE, UNCLEAR):
+            found.append((kind, each))
     if not found:
-        yield from [Well()] if compared else ()
+        yield Well() if compared else Unclear()
         return
-    event, counts = max(found, key=lambda pair: max(pair[1]) / max(1, min(pair[1])))
-    told = ", ".join(f"{count} on rank {rank}" for rank, count in zip(run.ranks, counts, strict=True))
-    message = (
-        f"the mean loss is of different numbers of targets ({told}) in {len(found)} of {compared} backwards, and DDP "
-        "averages the ranks' gradients as if they were equal"
-    )
-    severity = WARNING if len(found) > _OFTEN * compared else INFO
-    yield Observation(severity, event.site, message, (), tuple(run.ranks))
+    kind, worst = max(found, key=lambda pair: spread(pair[1].rows))
+    often = len(found) > _OFTEN * compared
+    message = f"{_told(kind, worst)}; so it is in {len(found)} of {compared} steps"
+    yield Observation(WARNING if often else INFO, worst.site, message, (), tuple(run.ranks))
 
 
-def _backwards(run: Run, rank: int) -> list[_Backward]:
-    """One for each backward of a rank that has taken a mean loss for it."""
-    found: list[_Backward] = []
-    current = _Backward([], set())
-    for event in run.by_rank.get(rank, ()):
-        match event:
-            case protocol.MeanLoss():
-                current.losses.append(event)
-            case protocol.Collective():
-                current.numbers.update(event.given or ())
-                current.objects = current.objects or "object" in event.op
-            case protocol.Done():
-                current.numbers.update(event.got or ())
-            case protocol.Backward():
-                if current.losses:
-                    found.append(current)
-                current = _Backward([], current.numbers, current.objects)
-            case protocol.Step():
-                current = _Backward(current.losses, set())
-    return found
+def _kind(each: Weights, joined: bool) -> str:
+    """By what a loss of a step is divided that is to be divided by something else."""
+    kind = divided(each.rows)
+    if kind in (OWN, RANK) and not joined:
+        kind = divided(each.rows[:1])
+    if kind == ALIKE:
+        backwards = len(each.rows[0])
+        by_all = backwards > 1 and joined and each.alone and _unequal(each)
+        return _TWICE if by_all and abs(whole(each.rows) * backwards - 1) < 1e-3 else ALIKE
+    if kind != UNCLEAR and (spread(each.rows) <= _UNEQUAL or (each.ends and each.several)):
+        return ALIKE
+    return kind
+
+
+def _unequal(each: Weights) -> bool:
+    """Whether micro-batches have different numbers of targets: then only a count of all makes these weigh alike."""
+    counts = [cell.targets for row in each.rows for cell in row]
+    return max(counts) > _UNEQUAL * min(counts)
+
+
+def _told(kind: str, worst: Weights) -> str:
+    rows = worst.rows
+    if kind == _TWICE:
+        times = len(rows[0])
+        return (
+            f"the gradient is 1/{times} of that of the mean over the targets of the step: each of the {times} "
+            "micro-batches is divided by their number, and by the count of all targets too"
+        )
+    if worst.several:
+        counts = [", ".join(str(cell.targets) for cell in row) for row in rows]
+        told = f"{counts[0]} in the micro-batches of the first rank"
+    else:
+        told = ", ".join(f"{row[0].targets} on rank {rank}" for rank, row in enumerate(rows))
+    return f"{_DIVIDES[kind]} ({told}), so that one target counts {spread(rows):.3g} times as much as another"

@@ -11,6 +11,11 @@ same then, as with a weight, a share of the nodes or an objective of each rank, 
 is not reduced at all is told, as a warning. Where they could not be tried, errors become warnings. Done where the first
 step comes soon, or with `--partition`.
 
+Where no process is a reference, as ranks hold parts of the model, experts, or parts of a sequence, the ranks take the
+first step again from weights that lie a little further on. What the mean of their losses changes by is what their
+gradients have to say; where those of some parameters say something else, though in one process they do not, a warning
+names one of them: what ranks send each other comes back wrong in the backward.
+
 ## Why is this bad?
 Data-parallel training is to be the training of one process on a larger batch. Where it is not, the learning rate or the
 loss means something else on each number of GPUs, and parts of the model may train on a part of the data, or not at all.
@@ -48,7 +53,7 @@ TELLING = Telling(once=True)
 def observe(run: Run) -> Seen:
     """An error where the gradient is wrong by a factor, or not reduced."""
     event = run.partition
-    if event is None or not event.compared or not event.repeats:
+    if event is None or not ((event.compared and event.repeats) or event.off_slope):
         return
     site = Site((event.place,)) if event.place else NOWHERE
     found = judgements(event)

@@ -33,6 +33,7 @@ if rank == 0:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Place, Proposal
@@ -46,8 +47,10 @@ from validate_ddp.interpreter.training import Loader
 from validate_ddp.interpreter.values import Instance, Rank, Value, bare, is_whole, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.record.evaluations import Evaluation, evaluations
+from validate_ddp.record.partition import replicas
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Well
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Iterate
@@ -208,6 +211,8 @@ INVALID = (
 )
 
 _PUTTING_TOGETHER = ("reduce", "gather")
+_ROUNDED = 1e-4
+"""Relative difference between numbers that ranks have worked out from the same."""
 
 
 def check(program: Program) -> Iterator[Proposal]:
@@ -316,6 +321,7 @@ def _put_together_between(program: Program, iterate: Fact, fact: Fact) -> bool:
 
 def observe(run: Run) -> Seen:
     """Whether a rank's own number is taken for the whole is not to be seen from outside: of itself it is an info."""
+    yield from _steered(run)
     for of_ranks in evaluations(run):
         if not _shared(of_ranks):
             continue
@@ -329,6 +335,24 @@ def observe(run: Run) -> Seen:
         )
         ranks = tuple(each.rank for each in of_ranks)
         yield Observation(INFO, first.turn.site, message, (), ranks, partial=True)
+
+
+def _steered(run: Run) -> Seen:
+    """Schedules of one model that go by a metric: each rank has to give the same one."""
+    if run.world_size < 2 or len(run.ranks) < run.world_size or not replicas(run):
+        return
+    told = [[event for event in run.of(rank, protocol.Scheduled) if event.metric is not None] for rank in run.replicas]
+    for together in zip(*told, strict=False):
+        metrics = [event.metric or 0.0 for event in together]
+        if together[0].site is None or len({event.schedule for event in together}) > 1:
+            continue
+        if max(metrics) - min(metrics) <= _ROUNDED * max(map(abs, metrics)) or not all(map(math.isfinite, metrics)):
+            yield Well()
+            continue
+        shown = ", ".join(f"{value:.4g}" for value in metrics)
+        message = f"the metric that steers the learning rate is each rank's own ({shown}), and so are the rates then"
+        yield Observation(WARNING, together[0].site, message, (), tuple(run.replicas))
+        return
 
 
 def _shared(of_ranks: list[Evaluation]) -> bool:

@@ -4,7 +4,7 @@
 Looks for a schedule whose number of steps is `len(dataset)` divided by the batch size of one rank, although the
 loader of that dataset is sharded; under Accelerate, for a schedule on the length of a loader which does not fit the
 way in which the scheduler is stepped; and for one that counts batches, and is stepped once for several that are
-accumulated.
+accumulated. A run tells too where a schedule is over long before it: all later steps have a rate of 0.
 
 ## Why is this bad?
 With a DistributedSampler each rank makes `len(dataset) / (batch_size * world_size)` steps in an epoch. A schedule over
@@ -258,6 +258,8 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 _CLOSE = 0.06
+_LEFT = 0.2
+"""Share of the steps without a rate that no rounding of a schedule's length explains."""
 _ENOUGH = 4
 """Steps of an epoch from which on rounding explains little else."""
 
@@ -275,7 +277,8 @@ def observe(run: Run) -> Seen:
         taken = counts[schedule.schedule]
         if not taken:
             continue
-        early = _steps_too_often(run.world_size, schedule, taken, steps.get(schedule.optimizer, []))
+        its = steps.get(schedule.optimizer, [])
+        early = _steps_too_often(run.world_size, schedule, taken, its) or _over_early(schedule, its)
         if early:
             yield Observation(WARNING, schedule.site, early, (), (rank,))
             continue
@@ -318,6 +321,18 @@ def _steps_too_often(size: int, schedule: protocol.Schedule, taken: int, steps: 
     return (
         f"`{schedule.kind}` is stepped {size} times at each of {len(steps)} optimizer steps, as Accelerate does for "
         f"{size} ranks, and is made for as many steps as a rank takes: it is over after {last} of them"
+    )
+
+
+def _over_early(schedule: protocol.Schedule, steps: list[protocol.Step]) -> str:
+    """That what is left of a run after the end of its schedule trains nothing, in words."""
+    rates = [max(step.rates, default=1.0) if step.rates else 1.0 for step in steps]
+    moved = max((at for at, rate in enumerate(rates, 1) if rate), default=0)
+    if not moved or len(rates) - moved < max(_ENOUGH, _LEFT * len(rates)):
+        return ""
+    return (
+        f"`{schedule.kind}` is over after {moved} of {len(rates)} optimizer steps: at the others the rate is 0, and "
+        "nothing is learned"
     )
 
 

@@ -1,13 +1,13 @@
-"""Mean losses: of how many targets each is the mean. DDP weighs the ranks alike, however many they have."""
+"""Losses: of how many targets each is made, and how much each target weighs in the backward that comes to it."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import protocol
-from ..patching import Args, Kwargs, around
+from ..patching import Args, Kwargs, around, guarded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,15 +20,28 @@ _FUNCTIONS = (
 )  # fmt: skip
 _TOLD = 200
 """Calls of each place that are told."""
+_EQUAL = 1e-2
+"""Relative difference of weights that are one: those of a loss in bfloat16 are rounded."""
+
+
+class _Loss(NamedTuple):
+    """A loss that is not taken yet. reduction: of its function. targets: how many it is of. valid: which of them,
+    where it is not reduced; None for all."""
+
+    function: str
+    site: protocol.Site
+    reduction: object
+    targets: int
+    valid: Tensor | None
 
 
 def install(session: Session) -> None:
-    """Local. Event ``mean_loss``."""
+    """Local. Event ``weighed``."""
     functional = session.torch.nn.functional
     observer = _Losses(session)
     for name in _FUNCTIONS:
         parameters = list(inspect.signature(getattr(functional, name)).parameters)
-        around(functional, name, session.fault, functools.partial(observer.called, name, parameters))
+        around(functional, name, session.fault, functools.partial(observer.called, name, parameters), observer.taken)
 
 
 class _Losses:
@@ -38,23 +51,42 @@ class _Losses:
         self.session = session
         self.counts: dict[protocol.Site, int] = {}
 
-    def called(self, name: str, parameters: list[str], args: Args, kwargs: Kwargs) -> None:
+    def called(self, name: str, parameters: list[str], args: Args, kwargs: Kwargs) -> _Loss | None:
         values = {**dict(zip(parameters, args, strict=False)), **kwargs}
         torch, given, target = self.session.torch, values.get("input"), values.get("target")
-        if not torch.is_grad_enabled() or values.get("reduction", "mean") != "mean" or values.get("weight") is not None:
-            return
+        if not torch.is_grad_enabled() or values.get("weight") is not None or values.get("pos_weight") is not None:
+            return None
         if not isinstance(given, torch.Tensor) or not isinstance(target, torch.Tensor) or not given.requires_grad:
-            return
+            return None
         site = self.session.here()
         self.counts[site] = self.counts.get(site, 0) + 1
-        if self.counts[site] <= _TOLD and target.device.type == "cpu":
-            self.session.emit(protocol.MeanLoss(function=name, count=_targets(target, values), site=site))
+        if self.counts[site] > _TOLD or target.device.type != "cpu":
+            return None
+        valid = None if target.is_floating_point() else target != values.get("ignore_index", -100)
+        return _Loss(name, site, values.get("reduction", "mean"), _targets(target, valid, values), valid)
+
+    def taken(self, loss: _Loss | None, result: Tensor) -> None:
+        """What a target weighs is what the gradient of the loss says of it, whatever it was divided by on the way."""
+        if loss is not None and type(result) is self.session.torch.Tensor and result.requires_grad:
+            result.register_hook(lambda grad: guarded(self.session.fault, loss.function, self.weighed, loss, grad))
+
+    def weighed(self, loss: _Loss, grad: Tensor) -> None:
+        count, weight, grad = loss.targets, None, grad.detach()
+        if loss.reduction == "none":
+            values = grad[loss.valid] if loss.valid is not None and loss.valid.shape == grad.shape else grad
+            values = values[values != 0]
+            count = values.numel()
+            low, high = (float(values.min()), float(values.max())) if count else (0.0, 0.0)
+            if high - low <= _EQUAL * max(abs(low), abs(high)):
+                weight = (low + high) / 2
+        elif count:
+            weight = float(grad) / (count if loss.reduction == "mean" else 1)
+        self.session.emit(protocol.Weighed(function=loss.function, count=count, weight=weight, site=loss.site))
 
 
-def _targets(target: Tensor, values: Kwargs) -> int:
+def _targets(target: Tensor, valid: Tensor | None, values: Kwargs) -> int:
     """Targets that count: those of an ignored class do not, and probabilities of classes are one a row."""
-    if target.is_floating_point():
-        given = values["input"]
-        rows = target.shape[0] if target.dim() and "label_smoothing" in values else given.numel()
-        return int(rows)
-    return int((target != values.get("ignore_index", -100)).sum())
+    if valid is not None:
+        return int(valid.sum())
+    given = values["input"]
+    return int(target.shape[0] if target.dim() and "label_smoothing" in values else given.numel())

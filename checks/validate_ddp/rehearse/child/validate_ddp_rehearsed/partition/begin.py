@@ -5,6 +5,9 @@ before, gradients of all parameters. One process then plays a tape ("one": that 
 "union": all, joined; "copies": one, joined with itself as often as there are ranks), or the ranks play that of rank 0
 ("dup"), from the same weights. The last process ("measure") never comes to the script: it compares. All take float64
 where the models allow it, no dropout, and write into the folder of the check.
+
+Where no process is a reference, the ranks play their own tapes from weights that lie a little further on ("up"), and a
+process compares ("slope"); one process may do the same for itself, from a recording of its own ("solo").
 """
 
 from __future__ import annotations
@@ -19,14 +22,18 @@ if TYPE_CHECKING:
     from ..session import Session
 
 VARIABLE = "VALIDATE_DDP_PARTITION"
-ALONE = ("one", "again", "union", "copies")
+ALONE = ("one", "again", "union", "copies", "solo")
 """Roles of one process."""
+RECORDING = ("ranks", "solo")
+"""Roles that play no tape."""
+COMPARING = ("measure", "slope")
 
 
 class Part(TypedDict):
     """What a process is told of its part, in ``VARIABLE``. folder: of the check. role: see above. rank: whose tape is
     played. size: ranks. float64: whether everything is computed in it. tapes: for each rank the first one with the same
-    tape, for those who measure. guarded: whether the kernel is to keep it from writing elsewhere."""
+    tape, for those who measure. guarded: whether the kernel is to keep it from writing elsewhere. of: the role that has
+    recorded what is played. names: of the parameters that lie further on; None for all."""
 
     folder: str
     role: str
@@ -35,6 +42,8 @@ class Part(TypedDict):
     float64: bool
     tapes: list[int]
     guarded: bool
+    of: str
+    names: list[str] | None
 
 
 def part() -> Part | None:
@@ -48,10 +57,11 @@ def install(session: Session) -> None:
     given = part()
     if given is None:
         return
-    if given["role"] == "measure":
+    if given["role"] in COMPARING:
         from .measure import measure
+        from .slope import measured
 
-        session.emit(measure(session.torch, given))
+        session.emit((measure if given["role"] == "measure" else measured)(session.torch, given))
         sys.stdout.flush()
         os._exit(0)
     from ..held import guard
@@ -68,15 +78,21 @@ def install(session: Session) -> None:
     Scratch(os.path.join(of_run(given), "root"), ours, ended).install(session.torch)
     guard.watch(ended, (ours,))
     widen(session.torch, given["float64"])
-    rank = session.rank if given["role"] in ("ranks", "dup") else 0
-    if given["role"] in ALONE:
+    several = on_ranks(given["role"], given["of"])
+    rank = session.rank if several else 0
+    if not several:
         from .alone import alone
 
         alone(session)
     tape = Tape(session, given, rank)
     models = Models(session, given, tape, rank)
     Gradients(session, given, tape, models, rank).install()
-    _seeded(session, given["rank"] if given["role"] != "ranks" else rank)
+    _seeded(session, rank if given["role"] in ("ranks", "up") else given["rank"])
+
+
+def on_ranks(role: str, of: str) -> bool:
+    """Whether a role is played by several ranks."""
+    return role in ("ranks", "dup") or (role == "up" and of == "ranks")
 
 
 def of_run(given: Part) -> str:

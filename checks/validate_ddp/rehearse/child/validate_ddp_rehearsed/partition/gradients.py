@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..hook import when_complete
-from ..patching import Args, Handed, Kwargs, Original, everywhere, patch
+from ..patching import Args, Handed, Kwargs, Original, everywhere, one_number, patch
 from .acts import Acts
 from .models import Models
 from .tape import Recorded, Tape, end, path, tensors_of
@@ -61,6 +61,8 @@ class Gradients:
         self.steps: dict[int, int] = {}
         self.moments: list[dict[str, object]] = []
         self.stepping = 0
+        self.loss = 0.0
+        """What backwards were called on since the last step, added up."""
         self.before: list[tuple[Tensor, Tensor]] = []
         self.averages = self.exchanges = False
         self.acts = models.acts = Acts(self.torch) if part["role"] == "dup" else None
@@ -138,6 +140,9 @@ class Gradients:
             before = self.models.gradients(lambda name: True) if one else {}
             if self.acts is not None and not self.depth:
                 self.acts.learns(args, kwargs)
+            if not self.depth:
+                root = args[0] if args else kwargs.get("tensors")
+                self.loss += sum(one_number(each) or 0.0 for each in tensors_of(root, self.torch))
             self.depth += 1
             try:
                 result = original(*args, **kwargs)
@@ -249,10 +254,10 @@ class Gradients:
                 "gradients": {name: grad for name, grad in grads.items() if grad is not None},
                 "columns": {name: wanted[name] for name in grads if name in wanted},
                 "held": names, "clips": self.clips, "unnamed": unnamed,
-                "rate": float(optimizer.param_groups[0].get("lr") or 0.0),
+                "rate": float(optimizer.param_groups[0].get("lr") or 0.0), "loss": self.loss,
             }
         )  # fmt: skip
-        self.clips = []
+        self.clips, self.loss = [], 0.0
         self.waiting.pop(id(optimizer), None)
         if not self.waiting:
             self._end()
@@ -269,7 +274,7 @@ class Gradients:
         }  # fmt: skip
         if why:
             end(self.part, why)
-        rank = self.rank if self.part["role"] in ("ranks", "dup") else self.part["rank"]
+        rank = self.rank if self.part["role"] in ("ranks", "dup", "up") else self.part["rank"]
         self.torch.save(recorded, path(self.part["folder"], self.part["role"], rank))
         digest = hashlib.sha256(recorded["digest"].encode()).hexdigest()
         self.session.emit(protocol.Taped(digest=digest))

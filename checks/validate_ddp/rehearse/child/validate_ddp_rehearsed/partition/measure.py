@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..patching import Handed
-from .acts import GRADIENT, WORDS
+from .acts import GRADIENT, LOSS, OUTPUT, WORDS
 from .readout import MEAN, SAME, TOLERANCE, Columns, Group, Products, apart, readout
 from .tape import Recorded, close, load, path, summary
 
@@ -40,7 +40,7 @@ def measure(torch: ModuleType, part: Part) -> protocol.Partition:
         compared=True, float64=part["float64"], world_size=part["size"], tapes=tapes,
         backwards=max(each["backwards"] for each in ones), readings=[], unnamed=0, parameters=0, own=[],
         norms=[], union=[] if "union" in others else None, dup=[] if "dup" in others else None, repeats=True,
-        apart=_apart_on_one_tape(dups) if dups else None,
+        apart=_apart_on_one_tape(dups, tapes) if dups else None,
         averages=any(each["averages"] for each in ranks), exchanges=any(each["exchanges"] for each in ranks),
     )  # fmt: skip
     for number in range(min(len(each["moments"]) for each in (*ranks, *ones))):
@@ -48,18 +48,22 @@ def measure(torch: ModuleType, part: Part) -> protocol.Partition:
     return told
 
 
-def _apart_on_one_tape(ranks: list[Recorded]) -> str:
-    """In what ranks differ that are given one tape, in words; "" where they do the same."""
+def _apart_on_one_tape(ranks: list[Recorded], tapes: list[int]) -> str:
+    """In what ranks differ that are given one tape, in words; "" where they do the same. Ranks that have one tape
+    anyway may share the work on it: what they learn is compared with what those in their place do on other tapes."""
 
     def stepped(rank: Recorded) -> list[dict[str, Handed]]:
         return [{name: summary(each) for name, each in held["gradients"].items()} for held in rank["moments"]]
 
-    first, gradients = ranks[0], stepped(ranks[0])
+    places = [tapes[:rank].count(tape) for rank, tape in enumerate(tapes)]
+    alike = [(ranks[0], each) for each in ranks[1:]]
+    in_place = [(ranks[places.index(place)], each) for place, each in zip(places, ranks, strict=True)]
     for kind, words in WORDS.items():
-        if not all(close(first["acts"][kind], each["acts"][kind]) for each in ranks[1:]):
+        pairs = alike if kind in (OUTPUT, LOSS) else in_place
+        if not all(close(one["acts"][kind], other["acts"][kind]) for one, other in pairs):
             return words
-    for each in ranks[1:]:
-        for mine, theirs in zip(gradients, stepped(each), strict=False):
+    for one, other in in_place:
+        for mine, theirs in zip(stepped(one), stepped(other), strict=False):
             shared = [name for name in mine if name in theirs]  # an optimizer may hold what is its rank's
             if not close([mine[name] for name in shared], [theirs[name] for name in shared]):
                 return GRADIENT

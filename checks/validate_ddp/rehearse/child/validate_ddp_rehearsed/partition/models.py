@@ -13,7 +13,9 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING
 
 from ..patching import Handed, Original, patch
+from .begin import RECORDING
 from .precision import widened
+from .slope import STEP, direction
 from .tape import Tape, end
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Models:
         """Nested calls of modules."""
         self.in_backward: Callable[[], bool] = lambda: False
         self.acts: Acts | None = None
+        self.direction = direction(self.torch, part) if part["role"] == "up" else None
         patch(self.torch.nn.Module, "__call__", self._called)
 
     def _called(self, original: Original) -> Original:
@@ -92,7 +95,7 @@ class Models:
                     self.parameters[name] = tensor
                     if self.acts is not None:
                         self.acts.trains(tensor)
-                if self.part["role"] == "ranks":
+                if self.part["role"] in RECORDING:
                     self.weights[name] = whole(tensor).clone()
                 else:
                     self._copy(name, tensor)
@@ -113,6 +116,10 @@ class Models:
         if held is None or held.shape != tensor.shape:
             end(self.part, f"one process holds other parameters: `{name.partition(':')[2]}`")
         value = held.to(tensor.dtype)
+        names = self.part["names"]
+        if self.direction is not None and (names is None or name in names):
+            way = self.direction.of(name, self.rank)
+            value = value if way is None else value + STEP * way
         if hasattr(tensor, "full_tensor"):
             from torch.distributed.tensor import distribute_tensor
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from ..hook import when_complete
 from ..patching import Args, Handed, Kwargs, Original, everywhere, patch
+from .begin import RECORDING
 from .precision import widened
 
 if TYPE_CHECKING:
@@ -65,11 +66,10 @@ class Tape:
         self.hash = hashlib.sha256()
         self.playing: list[Recorded] = []
         self.session = session
-        if part["role"] != "ranks":
-            whose = {"union": range(part["size"]), "copies": [part["rank"]] * part["size"]}.get(
-                part["role"], [part["rank"]]
-            )
-            self.playing = [load(self.torch, part["folder"], each) for each in whose]
+        if part["role"] not in RECORDING:
+            several = {"union": range(part["size"]), "copies": [part["rank"]] * part["size"], "up": [rank]}
+            whose = several.get(part["role"], [part["rank"]])
+            self.playing = [load(self.torch, part["folder"], each, part["of"]) for each in whose]
         patch(self.torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._next)
         self._seeding()
 

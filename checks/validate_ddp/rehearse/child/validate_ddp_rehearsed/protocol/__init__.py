@@ -39,7 +39,7 @@ from .launch import (
     UncaughtException,
     Where,
 )  # fmt: skip
-from .partition import Partition, Reading, Taped
+from .partition import Partition, Reading, Sloped, Taped
 from .records import Record, as_json, bounds_of, wrong
 from .restart import Difference, Kept, Moment, Randomness, Restart, Side
 from .simulated import UNRUN, Assumed, Memory, Moved
@@ -47,7 +47,6 @@ from .steps import (
     Average,
     Buffers,
     Clip,
-    MeanLoss,
     Optimizer,
     Parameters,
     Schedule,
@@ -56,6 +55,7 @@ from .steps import (
     Stale,
     Step,
     Unscale,
+    Weighed,
     ZeroGrad,
 )  # fmt: skip
 from .values import NOWHERE, Frame, Name, Orders, Plan, Sampling, Site, Standing, Twins
@@ -64,10 +64,11 @@ __all__ = [
     "KINDS", "NOWHERE", "UNRUN", "VERSION", "Assumed", "Average", "Backward", "Batch", "Buffers", "Call", "Claim",
     "Clip", "Collective", "Ddp", "Device", "Difference", "Done", "Draw", "Ended", "Event", "Exit", "Fault", "Finish",
     "Forward", "Frame", "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Is", "Iterated",
-    "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "MeanLoss", "Memory", "Moment", "Moved", "Name",
+    "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "Memory", "Moment", "Moved", "Name",
     "NewSite", "Optimizer", "Orders", "Parameters", "Partition", "Plan", "Randomness", "Read", "Reading", "Record",
     "Renamed", "Restart", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded",
-    "Shim", "Side", "Site", "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped", "Taped",
-    "Timed", "Timeout", "Twins", "UncaughtException", "Unknown", "Unsaved", "Unscale", "Where", "Write", "ZeroGrad",
+    "Shim", "Side", "Site", "Sloped", "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped",
+    "Taped", "Timed", "Timeout", "Twins", "UncaughtException", "Unknown", "Unsaved", "Unscale", "Weighed", "Where",
+    "Write", "ZeroGrad",
     "as_json", "bounds_of", "packed", "wrong",
 ]  # fmt: skip

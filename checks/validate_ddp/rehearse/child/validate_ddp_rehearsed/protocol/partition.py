@@ -51,6 +51,15 @@ class Taped(Event):
     digest: Text
 
 
+class Sloped(Event):
+    """What the mean of the ranks' losses changes by along a direction, for each step in it, beside what their gradients
+    say. names: of the parameters that can go somewhere."""
+
+    names: Texts
+    along: Float
+    slope: Float
+
+
 class Partition(Event):
     """The last process of the check, and the command once it is done. Only the latter counts.
 
@@ -67,7 +76,9 @@ class Partition(Event):
     hold. own: parameters and buffers that start apart on the ranks, which are not compared. averages: whether the
     script has made what averages models now and then. exchanges: whether ranks hand each other what has a gradient.
     replicas: how sure it is that the ranks are to be one model after
-    each step, as a severity; "" where they are not."""
+    each step, as a severity; "" where they are not. off_slope: a parameter whose gradient is not the slope of the mean
+    of the ranks' losses, told where no process is a reference; factor: how many times it is; others: how many times the
+    gradients of others are, None where all are wrong."""
 
     compared: Flag
     why: Text = ""
@@ -92,3 +103,6 @@ class Partition(Event):
     averages: Flag = False
     exchanges: Flag = True
     replicas: Text = "error"
+    off_slope: Text = ""
+    factor: Float = 1.0
+    others: Float | None = None

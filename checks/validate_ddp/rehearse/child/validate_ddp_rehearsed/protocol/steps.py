@@ -97,15 +97,19 @@ class Schedule(Event):
 
 
 class Scheduled(Event):
-    """It was stepped."""
+    """It was stepped. metric, site: what it was given, and where, by one that goes by a metric."""
 
     schedule: Count
+    metric: Float | None = None
+    site: CallSite | None = None
 
 
-class MeanLoss(Event):
-    """A loss that is a mean. count: of how many targets."""
+class Weighed(Event):
+    """The gradient of a loss has come to it. count: of how many targets it is. weight: how much each of them counts in
+    what the backward was called on; None where they do not count alike. site: of the loss."""
 
     count: Count
+    weight: Float | None
     site: CallSite
     function: Value = ""
 
