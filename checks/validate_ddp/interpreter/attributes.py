@@ -249,7 +249,9 @@ def _variable(machine: Machine, key: str, alike: bool) -> Value:
     if key in machine.environment:
         return machine.environment[key]
     if key in vocabulary.RANK_VARIABLES:
-        return (Rank(vocabulary.RANK_VARIABLES[key]),)
+        rank = Rank(vocabulary.RANK_VARIABLES[key])
+        rank.text = True
+        return (rank,)
     if key in vocabulary.WORLD_VARIABLES:
         return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
     return (Opaque(key, (), alike and not names.OF_A_PROCESS.matches(key)),)

@@ -47,6 +47,8 @@ def atom_truth(atom: Any) -> Truth:
     if isinstance(atom, RankTest):
         return atom
     if isinstance(atom, Rank):
+        if atom.text:
+            return True  # `if os.environ.get("LOCAL_RANK"):` asks whether a launcher has set it
         if atom.named in DEVICE_NUMBER.words:
             return RankTest("unclear", exact=False, sure=False)  # `if args.gpu:`
         if atom.scope == "group":

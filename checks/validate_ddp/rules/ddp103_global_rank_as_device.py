@@ -209,7 +209,8 @@ def _is_global_rank(fact: facts.Device) -> bool:
     ranks = [part for part in parts if isinstance(part, Rank)]
     if fact.who == "zero":
         return False  # its local rank is zero as well
-    return bool(ranks) and all(rank.scope == "global" and rank.sure for rank in ranks)
+    of_world = [rank for rank in ranks if rank.scope == "global" and rank.sure]
+    return bool(of_world) and all(rank in of_world or rank.scope == "group" for rank in ranks)
 
 
 def _one_node(program: Program) -> bool:

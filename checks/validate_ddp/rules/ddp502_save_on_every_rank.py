@@ -137,7 +137,7 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     shared: dict[Site, list[facts.Save]] = {}
     for fact in program.facts(facts.Save):
-        if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
+        if fact.who != "all" or is_apart(fact) or _is_left_to_some(fact):
             continue
         if program.runs_on_many(fact) and fact.role != "unresolved":
             shared.setdefault(_told(program, fact).site, []).append(fact)
@@ -157,6 +157,13 @@ def check(program: Program) -> Iterator[Proposal]:
             evidence=_places(fact, told),
             fix=_fix(program, told, doubts + (told is not fact)),
         )
+
+
+def _is_left_to_some(fact: facts.Save) -> bool:
+    """Whether the ranks take turns, of which the first one's is the last to write, or not all have what is written."""
+    if Flag.RUN_AGAIN in fact.flags and not _is_divided(fact):
+        return bool(fact.flags & _NOT_OF_ALL - {Flag.PROCESS_FIRST})  # nobody looks whether it is there
+    return bool(fact.flags & _NOT_OF_ALL)
 
 
 def _told(program: Program, fact: facts.Save) -> facts.Save:
