@@ -186,6 +186,8 @@ def _if(machine: Machine, node: syntax.If) -> Outcome:
         machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
     elif differs and not (first.ends and second.ends) and (first.ends or second.ends) in _GOES_ON_ELSEWHERE:
         machine.guards.append(machine.guard("all", site, apart=True))
+    if first.ends == "raise" and who in ("some", "unclear") and getattr(node.test, "ops", []) != ["Eq"]:
+        return RUNS_ON  # `if rank != expected: raise`, which no rank does in a launch that goes well
     return _joined(first, second, test)
 
 
@@ -193,15 +195,9 @@ _GOES_ON_ELSEWHERE = ("return", "loop")
 """Ways out after which a rank runs on without the rest of the body: `if isnan(loss): continue`."""
 
 
-_ANY = ("some", "unclear")
-"""Ranks of which nobody knows which they are."""
-
-
 def _joined(first: Outcome, second: Outcome, test: RankTest) -> Outcome:
     if first.ends and second.ends:
         return Outcome("loop" if "loop" in (first.ends, second.ends) else first.ends)
-    if "raise" in (first.ends, second.ends) and test.who in _ANY:
-        return RUNS_ON  # `if rank != expected: raise`, which in a launch that goes well no rank does
     if first.ends and test.who != "all":
         return Outcome("", test.rest, first.ends if first.ends in ("loop", "raise") else "return", test.sure)
     if second.ends and test.who != "all":

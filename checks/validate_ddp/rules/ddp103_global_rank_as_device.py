@@ -98,6 +98,15 @@ INVALID = (
 
     main()
     """,
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("nccl")
+    mesh = init_device_mesh("cuda", (8,)) if len(sys.argv) > 1 else None
+    place = dist.get_rank() if mesh is None else mesh.get_local_rank()
+    if mesh is None:
+        model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[place])  # expect
+    """,
 )
 
 

@@ -42,8 +42,8 @@ from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names_of_training import ITERABLE, STREAM
 from validate_ddp.interpreter.sameness import differs_by_rank, hangs_on_rank
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
-from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
+from validate_ddp.interpreter.training import Loader, PlainSampler, Prepared, Subset
+from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare, constant
 from validate_ddp.record.iterations import (
     Turn,
     contents,
@@ -58,6 +58,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.samples import Sharing, chosen, sharings, unread
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rules.augmenting import augmentations
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Loader
@@ -108,6 +109,10 @@ VALID = (
         model(mine(batch)).sum().backward()
         model(batch.narrow(0, rank, 1)).sum().backward()
     """,
+    """
+    torch.manual_seed(dist.get_rank())
+    train(DataLoader(torch.ones(8, 1), shuffle=True))  # each rank in an order of its own
+    """,
 )
 INVALID = (
     """
@@ -152,12 +157,27 @@ INVALID = (
         for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
             net(batch).sum().backward()
     """,
+    """
+    torch.manual_seed(dist.get_rank())
+    train(DataLoader(torch.ones(8, 1)))  # expect
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+    from models import build
+
+    accelerator = Accelerator()
+    model = accelerator.prepare(build())
+    for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
+        accelerator.backward(model(batch).sum())
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each loader that surely trains the wrapped model with unsharded data."""
-    if any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed)):
+    own_seeds = any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed))
+    if own_seeds and augmentations(program).places:
         return  # each rank draws its own stream
     trained = _training_inputs(program)
     in_parts = any(fact.name == "schedule" for fact in program.facts(facts.Backward))  # those of one model share data
@@ -166,16 +186,19 @@ def check(program: Program) -> Iterator[Proposal]:
         loader = fact.loader[0]
         if loader.site not in trained or fact.site in reported:
             continue
+        if own_seeds and (loader.sampler or (loader.shuffle and constant(loader.shuffle) is not False)):
+            continue  # each rank has an order of its own
         reported.add(fact.site)
         forward = trained[loader.site]
         evidence = [place(site, "the model is wrapped here") for site in _wrapped_at(program, forward)[:1]]
+        alone = forward.name == Prepared.called  # what was prepared is a model as far as is known
         yield propose(
             program,
             fact,
-            WARNING if in_parts else ERROR,
+            WARNING if in_parts or alone or own_seeds else ERROR,
             "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
             evidence=[*evidence, place(forward.site, "and trained on it here")],
-            fix=_fix(program, fact),
+            fix=None if alone else _fix(program, fact),
             rests_on=(forward,),
         )
 
@@ -221,6 +244,10 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     return Fix(f"split the data: `{new}`", False, (*imports, edit))
 
 
+_SHARED = ("ddp", "fsdp", Prepared.called)
+"""Models, as forwards call them, whose gradients are averaged; of what Accelerate prepared it is not known."""
+
+
 def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     """Loaders, by where they are made, over which a wrapped model is run forward in training."""
     if not program.facts(facts.Backward):
@@ -234,7 +261,7 @@ def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     sharded = {id(atom) for fact in program.facts(facts.Shard) for atom in bare(fact.model)}
     for forward in program.facts(facts.Forward):
         in_place = any(id(atom) in sharded for atom in bare(forward.model))
-        if not (forward.name in ("ddp", "fsdp") or in_place) or Flag.NO_GRAD in forward.flags or forward.own:
+        if not (forward.name in _SHARED or in_place) or Flag.NO_GRAD in forward.flags or forward.own:
             continue
         for loop in forward.loops:
             place_of = (loop.site.path, loop.site.span)

@@ -102,6 +102,24 @@ VALID = (
 
     save("model.pt")
     """,
+    """
+    import logging
+
+    level = logging.INFO if dist.get_rank() == 0 else logging.WARNING
+    logging.basicConfig(filename="train.log", level=level)
+    """,
+    """
+    # alone
+    import lightning
+
+    class Plain(lightning.LightningModule):
+        pass
+
+    if not os.path.exists("words.txt"):  # rank zero comes alone, and makes it
+        with open("words.txt", "w") as file:
+            file.write("one two")
+    lightning.Trainer(strategy="ddp", devices=4).fit(Plain())
+    """,
 )
 INVALID = (
     """
@@ -127,6 +145,47 @@ INVALID = (
 
     with open("config.yaml", "w") as stream:  # expect
         yaml.dump({"lr": 0.1}, stream)
+    """,
+    """
+    if os.environ.get("LOCAL_RANK"):  # a launcher sets it on all ranks: as a text, "0" is true
+        torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    from cluster import numbers
+
+    if dist.get_rank() != numbers[os.getpid()]:
+        raise RuntimeError("the ranks were started in another order")
+    torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    class Tokens(Dataset):
+        def __init__(self, path):
+            self.path = path
+            self.tokens = self.cached()
+
+        def cached(self):
+            if not os.path.exists(self.path):
+                torch.save([1, 2], self.path)  # expect
+            return [1, 2]
+
+    Tokens("tokens.pt")
+    """,
+    """
+    import logging
+
+    level = logging.INFO if dist.get_rank() == 0 else logging.WARNING
+    logging.basicConfig(filename="train.log", filemode="w", level=level)  # expect
+    """,
+    """
+    # alone
+    import lightning
+
+    class Plain(lightning.LightningModule):
+        pass
+
+    with open("options.txt", "w") as file:  # expect
+        file.write("lr 0.1")
+    lightning.Trainer(strategy="ddp", devices=4).fit(Plain())
     """,
 )
 

@@ -205,6 +205,7 @@ INVALID = (
         plateau.step(evaluate(model, loader))  # expect
     """,
     _ACCELERATE.replace("ONE", "model(x).mean().item()"),
+    _ACCELERATE.replace("ONE", "model(x).mean().item(); rows = accelerator.gather(model(x))"),
 )
 
 _PUTTING_TOGETHER = ("reduce", "gather")
