@@ -332,18 +332,23 @@ _EQUALITIES = ("Eq", "NotEq", "Is", "IsNot", "In", "NotIn")
 
 
 def _split_by(rank: Rank, operator: str, other: Value) -> Truth:
-    number = constant(other)
+    number = _number(rank, constant(other))
     if any(isinstance(atom, (Rank, WorldSize, Opaque)) for atom in bare(other)):
         if operator in ("Eq", "Is", "In"):
             return RankTest("some")
         return RankTest("some") if operator in ("NotEq", "IsNot") else RankTest("unclear", exact=False)
     for atom in bare(other):
         if isinstance(atom, Sequence):
-            number = tuple(constant(item) for item in atom.fields.values())
+            number = tuple(_number(rank, constant(item)) for item in atom.fields.values())
     answer = ranks.compare(rank.scope, operator, number)
     if rank.scope == "group" and isinstance(answer, tuple):
         return _of_group(rank)
     return RankTest(*answer) if isinstance(answer, tuple) else answer
+
+
+def _number(rank: Rank, other: Any) -> Any:
+    """What a rank is compared with: `os.environ["RANK"] == "0"` compares texts."""
+    return int(other) if rank.text and isinstance(other, str) and other.isdecimal() else other
 
 
 def _of_group(rank: Rank) -> RankTest:

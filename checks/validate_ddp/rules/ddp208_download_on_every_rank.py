@@ -61,6 +61,7 @@ FIX = "-"
 IMPORTS = """
     import argparse
     import os
+    import sys
     import tarfile
     import tempfile
     import torch
@@ -177,6 +178,15 @@ INVALID = (
     folder = Path("runs") / "last"
     if folder.exists():
         shutil.rmtree(folder)  # expect
+    """,
+    """
+    import nltk
+    import subprocess
+
+    nltk.download("punkt")  # expect
+    if not os.path.exists("words.txt"):
+        subprocess.run(["wget", "https://example.com/words.txt"], check=True)  # expect
+    os.system(f"unzip -q {sys.argv[1]}")  # expect
     """,
 )
 

@@ -34,6 +34,7 @@ from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.names import NODE
 from validate_ddp.interpreter.objects import Unique
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import Const, Rank, Value, WorldSize, bare, constant, reaching
 from validate_ddp.record.iterations import contents, shared
 from validate_ddp.record.one_model import sharers
@@ -112,6 +113,13 @@ INVALID = (
     train(DistributedSampler(range(64), seed=random.randint(0, 1000)))  # expect
     """,
     """
+    sampler = DistributedSampler(range(64))
+    for epoch in range(3):
+        sampler.set_epoch(epoch + dist.get_rank())  # expect
+        for batch in DataLoader(range(64), sampler=sampler):
+            print(batch)
+    """,
+    """
     train(DistributedSampler(range(64), num_replicas=dist.get_world_size(), rank=0))  # expect
     """,
     """
@@ -137,6 +145,13 @@ def check(program: Program) -> Iterator[Proposal]:
         if message:
             reported.add(fact.site)
             yield propose(program, fact, WARNING if fact.hangs_on_unknown else severity, message)
+    for called in program.facts(facts.SetEpoch):
+        if called.site in reported or called.who != "all" or not _is_of_rank(called.epoch):
+            continue
+        if any(isinstance(atom, Sampler) and constant(atom.shuffle) is True for atom in bare(called.target)):
+            reported.add(called.site)
+            message = "the epoch that is set here is another one on each rank, so each takes its share of an order of "
+            yield propose(program, called, WARNING, f"{message}its own: samples are read twice, and others by nobody")
 
 
 def _wrong(program: Program, fact: facts.Sampler) -> tuple[str, str]:
