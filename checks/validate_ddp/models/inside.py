@@ -10,7 +10,7 @@ from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names_of_training import DROPPING
 from validate_ddp.interpreter.values import Class, Function, Instance, Site, Symbol, bare
 from validate_ddp.models.randomness import DRAWS
-from validate_ddp.source.syntax import Assign, Attribute, Call, Constant, Expression, FunctionDef
+from validate_ddp.source.syntax import Assign, Attribute, Call, Constant, Expression, FunctionDef, List, Tuple
 from validate_ddp.source.traversal import dotted, is_name, keywords_of, last_name, walk
 
 _DEEPEST = 3
@@ -106,8 +106,14 @@ def _of_function(machine: Machine, function: Function) -> None:
     for node in walk(function.node.body):
         if not isinstance(node, Call) or last_name(node.func) not in DRAWS or "generator" in keywords_of(node):
             continue
-        single = all(isinstance(size, Constant) and size.value == 1 for size in node.args)
-        if (dotted(node.func) or "").partition(".")[0] == "torch" and not single:
+        if (dotted(node.func) or "").partition(".")[0] == "torch" and not _is_single(node):
             span = Span(*node.span)
             site = Site(function.module.path, span, span, function.name)
             machine.record(facts.Draw(last_name(node.func)), site)
+
+
+def _is_single(node: Call) -> bool:
+    """Whether one number is drawn, as for a decision."""
+    size = keywords_of(node).get("size", node.args[-1] if node.args else None)
+    sizes = size.elts if isinstance(size, (Tuple, List)) else node.args
+    return all(isinstance(each, Constant) and each.value == 1 for each in sizes)

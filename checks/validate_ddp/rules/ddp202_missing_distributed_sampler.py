@@ -1,9 +1,9 @@
 """The training DataLoader of a distributed script is not sharded.
 
 ## What it does
-Looks for a loader that feeds the forward of a DistributedDataParallel model in a training loop, and whose data is not
-split between the ranks in any way: no distributed sampler, no slice or seed by rank, of the data or of each batch, no
-`prepare`.
+Looks for a loader that feeds the forward of a DistributedDataParallel model, or of what Accelerate prepared, in a
+training loop, and whose data is not split between the ranks in any way: no distributed sampler, no slice or seed by
+rank, of the data or of each batch, no `prepare`.
 
 ## Why is this bad?
 Every rank then goes through the whole data set. With equal seeds all ranks compute the same batch, and N GPUs do the
@@ -69,7 +69,6 @@ TELLING = Telling("no sample read by two ranks", once=True)
 
 HEAD = """
     from torch.utils.data import RandomSampler, Subset
-
     dist.init_process_group("gloo")
     model = DDP(torch.nn.Linear(1, 1))
 
@@ -164,12 +163,9 @@ INVALID = (
     """
     # alone
     from accelerate import Accelerator
-    from models import build
-
-    accelerator = Accelerator()
-    model = accelerator.prepare(build())
+    model = Accelerator().prepare(build())
     for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
-        accelerator.backward(model(batch).sum())
+        model(batch).sum().backward()
     """,
 )
 
@@ -184,10 +180,9 @@ def check(program: Program) -> Iterator[Proposal]:
     reported: set[Any] = set()
     for fact in program.facts(facts.Loader):
         loader = fact.loader[0]
-        if loader.site not in trained or fact.site in reported:
+        in_own_order = own_seeds and (loader.sampler or (loader.shuffle and constant(loader.shuffle) is not False))
+        if in_own_order or loader.site not in trained or fact.site in reported:
             continue
-        if own_seeds and (loader.sampler or (loader.shuffle and constant(loader.shuffle) is not False)):
-            continue  # each rank has an order of its own
         reported.add(fact.site)
         forward = trained[loader.site]
         evidence = [place(site, "the model is wrapped here") for site in _wrapped_at(program, forward)[:1]]
@@ -244,10 +239,6 @@ def _fix(program: Program, fact: Fact) -> Fix | None:
     return Fix(f"split the data: `{new}`", False, (*imports, edit))
 
 
-_SHARED = ("ddp", "fsdp", Prepared.called)
-"""Models, as forwards call them, whose gradients are averaged; of what Accelerate prepared it is not known."""
-
-
 def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     """Loaders, by where they are made, over which a wrapped model is run forward in training."""
     if not program.facts(facts.Backward):
@@ -261,7 +252,8 @@ def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     sharded = {id(atom) for fact in program.facts(facts.Shard) for atom in bare(fact.model)}
     for forward in program.facts(facts.Forward):
         in_place = any(id(atom) in sharded for atom in bare(forward.model))
-        if not (forward.name in _SHARED or in_place) or Flag.NO_GRAD in forward.flags or forward.own:
+        is_one = in_place or forward.name in ("ddp", "fsdp", Prepared.called)
+        if not is_one or Flag.NO_GRAD in forward.flags or forward.own:
             continue
         for loop in forward.loops:
             place_of = (loop.site.path, loop.site.span)

@@ -1,8 +1,9 @@
 """Every rank downloads or unpacks the data, or makes or removes the folder, all at once and to one path.
 
 ## What it does
-Looks for data sets with `download=True`, downloads to a path and unpacking of archives that every rank comes to at the
-same time, for folders that every rank makes without `exist_ok=True`, and for folders that every rank removes.
+Looks for data sets with `download=True`, downloads to a path and unpacking of archives, by commands such as `wget` too,
+that every rank comes to at the same time, for folders that every rank makes without `exist_ok=True`, and for folders
+that every rank removes.
 
 ## Why is this bad?
 On a machine that has the data nothing happens. On a new one all ranks see that the files are not there, write to the

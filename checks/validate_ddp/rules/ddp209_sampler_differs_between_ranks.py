@@ -2,9 +2,10 @@
 
 ## What it does
 Reading, looks for a `DistributedSampler` whose seed is made of the rank or drawn at random by each rank for itself,
-whose rank is one number on all of them, or whose number of replicas is that of one node's devices in a script for
-several. A rehearsal compares, for each loader that the ranks train on, what their samplers are set to when an epoch
-begins: the seed, the epoch, the number of replicas and the rank; and counts the samples that they read together.
+whose epoch is set to one made of the rank, whose rank is one number on all of them, or whose number of replicas is that
+of one node's devices in a script for several. A rehearsal compares, for each loader that the ranks train on, what their
+samplers are set to when an epoch begins: the seed, the epoch, the number of replicas and the rank; and counts the
+samples that they read together.
 
 ## Why is this bad?
 A `DistributedSampler` talks to nobody: each rank draws the same permutation and takes its share of it. With another

@@ -1,10 +1,10 @@
 """The data is shared out twice: each rank trains on a share of its share.
 
 ## What it does
-Reading, looks for a loader with a `DistributedSampler` that Accelerate prepares, and for one whose data are a
-`dataset.shard(...)` of the rank, or a `Subset` by it. A rehearsal looks, for each loader that the ranks train on, at
-all that shares the data out between them: a slice by rank, a `DistributedSampler`, `accelerator.prepare`; and counts
-the samples that are nobody's.
+Reading, looks for a loader that Accelerate prepares or that has a `DistributedSampler`, and whose data are a
+`dataset.shard(...)` or `split_dataset_by_node(...)` of the rank, or a `Subset` by it; and for one that has such a
+sampler and is prepared. A rehearsal looks, for each loader that the ranks train on, at all that shares the data out
+between them: a slice by rank, a `DistributedSampler`, `accelerator.prepare`; and counts the samples that are nobody's.
 
 ## Why is this bad?
 Each of them alone is right. One on top of the other leaves 1/N of the data on N GPUs, and the rest is never trained on.

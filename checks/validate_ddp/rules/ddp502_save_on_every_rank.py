@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for checkpoints, configuration dumps, logs, images, sounds and tables that are written without a condition on the
-rank, to a path that is the same on every rank, and for runs of a tracker (wandb, mlflow) that every rank starts. A
-write in a short helper of another file is told where the helper is called.
+rank, to a path that is the same on every rank, and for runs of a tracker (wandb, mlflow, comet, ...) that every rank
+starts. A write in a short helper of another file is told where the helper is called.
 
 It is an error for the state of a model or of its training, where the path and the conditions round it are known to be
 equal on every rank: made of constants, options, configuration and counters of epochs or steps. It is a warning where
