@@ -70,46 +70,50 @@ def _of_class(machine: Machine, cls: Class, depth: int, seen: set[int]) -> None:
     if id(cls.node) in seen or DROPPING.matches(cls.name):
         return
     seen.add(id(cls.node))
-    methods = {
-        function.name: function
+    methods = _methods(cls)
+    words: set[str] = set()
+    pending = ["forward"]
+    while pending:
+        function, node = methods.get(pending.pop(), (None, None))
+        if function is None or node is None or node.name in words or "no_grad" in function.marks:
+            continue
+        words |= {node.name, *node.words}
+        pending += [word for word in node.words if word in methods and word not in ("__init__", "forward")]
+        _of_function(machine, function.module.path, node)
+    made, maker = methods.get("__init__", (None, None))
+    if made is None or maker is None or depth >= _DEEPEST:
+        return
+    for part in walk(maker.body):
+        if not isinstance(part, Assign) or not any(_is_field(target, words) for target in part.targets):
+            continue
+        for call in walk(part.value):
+            for inner in _named(machine, made.module, call.func) if isinstance(call, Call) else ():
+                _of_class(machine, inner, depth + 1, seen)
+
+
+def _methods(cls: Class) -> dict[str, tuple[Function, FunctionDef]]:
+    """The methods of a class of the program, its bases' too, by name."""
+    return {
+        function.name: (function, function.node)
         for base in reversed(cls.lineage())
         if isinstance(base, Class)
         for member in base.members.values()
         for function in bare(member)
         if isinstance(function, Function) and isinstance(function.node, FunctionDef)
     }
-    words: set[str] = set()
-    pending = ["forward"]
-    while pending:
-        function = methods.get(pending.pop())
-        if function is None or function.name in words or "no_grad" in function.marks:
-            continue
-        words |= {function.name, *function.node.words}
-        pending += [word for word in function.node.words if word in methods and word not in ("__init__", "forward")]
-        _of_function(machine, function)
-    made = methods.get("__init__")
-    if made is None or depth >= _DEEPEST:
-        return
-    for node in walk(made.node.body):
-        if not isinstance(node, Assign) or not any(_is_field(target, words) for target in node.targets):
-            continue
-        for part in walk(node.value):
-            for inner in _named(machine, made.module, part.func) if isinstance(part, Call) else ():
-                _of_class(machine, inner, depth + 1, seen)
 
 
 def _is_field(target: Expression, words: set[str]) -> bool:
     return isinstance(target, Attribute) and is_name(target.value, "self") and target.attr in words
 
 
-def _of_function(machine: Machine, function: Function) -> None:
-    for node in walk(function.node.body):
+def _of_function(machine: Machine, path: str, function: FunctionDef) -> None:
+    for node in walk(function.body):
         if not isinstance(node, Call) or last_name(node.func) not in DRAWS or "generator" in keywords_of(node):
             continue
         if (dotted(node.func) or "").partition(".")[0] == "torch" and not _is_single(node):
             span = Span(*node.span)
-            site = Site(function.module.path, span, span, function.name)
-            machine.record(facts.Draw(last_name(node.func)), site)
+            machine.record(facts.Draw(last_name(node.func)), Site(path, span, span, function.name))
 
 
 def _is_single(node: Call) -> bool:

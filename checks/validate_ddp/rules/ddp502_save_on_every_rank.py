@@ -272,6 +272,8 @@ def _fix(program: Program, fact: facts.Save, doubts: int) -> Fix | None:
 
     if fact.role in ("log", "run") or not can_be_left_out(program, fact):
         return None  # the other ranks need the logger
+    if Flag.RUN_AGAIN in fact.flags:
+        return None  # no rank is known yet
     if may_be_sharded(program, fact) or is_own_elsewhere(program, fact):
         return None  # what the other ranks write is theirs alone
     from validate_ddp.rules.edits import rank_zero
