@@ -80,15 +80,20 @@ def _of_class(machine: Machine, cls: Class, depth: int, seen: set[int]) -> None:
         words |= {node.name, *node.words}
         pending += [word for word in node.words if word in methods and word not in ("__init__", "forward")]
         _of_function(machine, function.module.path, node)
-    made, maker = methods.get("__init__", (None, None))
-    if made is None or maker is None or depth >= _DEEPEST:
-        return
+    for base in cls.lineage() if depth < _DEEPEST else ():
+        makers = bare(base.members.get("__init__", ())) if isinstance(base, Class) else ()
+        for made in makers:
+            if isinstance(made, Function) and isinstance(made.node, FunctionDef):
+                _of_parts(machine, made.module, made.node, words, depth, seen)
+
+
+def _of_parts(machine: Machine, module: Any, maker: FunctionDef, words: set[str], depth: int, seen: set[int]) -> None:
+    """What the models draw which a constructor puts into fields that ``forward`` speaks of."""
     for part in walk(maker.body):
-        if not isinstance(part, Assign) or not any(_is_field(target, words) for target in part.targets):
-            continue
-        for call in walk(part.value):
-            for inner in _named(machine, made.module, call.func) if isinstance(call, Call) else ():
-                _of_class(machine, inner, depth + 1, seen)
+        if isinstance(part, Assign) and any(_is_field(target, words) for target in part.targets):
+            for call in walk(part.value):
+                for inner in _named(machine, module, call.func) if isinstance(call, Call) else ():
+                    _of_class(machine, inner, depth + 1, seen)
 
 
 def _methods(cls: Class) -> dict[str, tuple[Function, FunctionDef]]:
