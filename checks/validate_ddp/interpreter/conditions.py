@@ -29,7 +29,7 @@ from validate_ddp.interpreter.values import (
     constant,
     unmarked,
 )
-from validate_ddp.source.syntax import Attribute, BinOp, BoolOp, Compare, Constant, Expression, Name, Not
+from validate_ddp.source.syntax import Attribute, BinOp, BoolOp, Call, Compare, Constant, Expression, Name, Not
 from validate_ddp.source.traversal import last_name
 
 Truth = bool | RankTest | None
@@ -206,6 +206,8 @@ def compared(machine: Machine, node: Compare) -> tuple[Truth, Value]:
     operands: Value = ()
     truths: list[Truth] = []
     for operator, right_node in zip(node.ops, node.comparators, strict=True):
+        if isinstance(right_node, Call) and isinstance(right_node.func, Attribute) and right_node.func.attr == "keys":
+            right_node = right_node.func.value  # `"process" in type(self).__dict__.keys()`
         right = machine.evaluate(right_node)
         if operator not in _EQUALITIES or constant(right) is None or constant(left) is None:
             left, right = _settings(left), _settings(right)  # `if args.gpu >= 0:`

@@ -109,6 +109,25 @@ VALID = (
     logging.basicConfig(filename="train.log", level=level)
     """,
     """
+    class Table:
+        def __init__(self, path):
+            self.path = path
+            self.rows = {}
+            self.file = None
+
+        def write(self):
+            with open(self.path, "wb") as file:
+                file.write(b"rows")
+
+    class Folder(Dataset):
+        def __init__(self):
+            if "process" in self.__class__.__dict__.keys():
+                torch.save([1, 2], "processed.pt")
+
+    Table(f"rows_{dist.get_rank()}").write()
+    Folder()
+    """,
+    """
     # alone
     import lightning
 
