@@ -2,10 +2,9 @@
 
 ## What it does
 Reading, looks for a `DistributedSampler` whose seed is made of the rank or drawn at random by each rank for itself,
-whose epoch is set to one made of the rank, whose rank is one number on all of them, or whose number of replicas is that
-of one node's devices in a script for several. A rehearsal compares, for each loader that the ranks train on, what their
-samplers are set to when an epoch begins: the seed, the epoch, the number of replicas and the rank; and counts the
-samples that they read together.
+whose rank is one number on all of them, or whose number of replicas is that of one node's devices in a script for
+several. A rehearsal compares, for each loader that the ranks train on, what their samplers are set to when an epoch
+begins: the seed, the epoch, the number of replicas and the rank; and counts the samples that they read together.
 
 ## Why is this bad?
 A `DistributedSampler` talks to nobody: each rank draws the same permutation and takes its share of it. With another
@@ -35,7 +34,6 @@ from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.names import NODE
 from validate_ddp.interpreter.objects import Unique
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import Sampler
 from validate_ddp.interpreter.values import Const, Rank, Value, WorldSize, bare, constant, reaching
 from validate_ddp.record.iterations import contents, shared
 from validate_ddp.record.one_model import sharers
@@ -114,13 +112,6 @@ INVALID = (
     train(DistributedSampler(range(64), seed=random.randint(0, 1000)))  # expect
     """,
     """
-    sampler = DistributedSampler(range(64))
-    for epoch in range(3):
-        sampler.set_epoch(epoch + dist.get_rank())  # expect
-        for batch in DataLoader(range(64), sampler=sampler):
-            print(batch)
-    """,
-    """
     train(DistributedSampler(range(64), num_replicas=dist.get_world_size(), rank=0))  # expect
     """,
     """
@@ -146,13 +137,6 @@ def check(program: Program) -> Iterator[Proposal]:
         if message:
             reported.add(fact.site)
             yield propose(program, fact, WARNING if fact.hangs_on_unknown else severity, message)
-    for called in program.facts(facts.SetEpoch):
-        if called.site in reported or called.who != "all" or not _is_of_rank(called.epoch):
-            continue
-        if any(isinstance(atom, Sampler) and constant(atom.shuffle) is True for atom in bare(called.target)):
-            reported.add(called.site)
-            message = "the epoch that is set here is another one on each rank, so each takes its share of an order of "
-            yield propose(program, called, WARNING, f"{message}its own: samples are read twice, and others by nobody")
 
 
 def _wrong(program: Program, fact: facts.Sampler) -> tuple[str, str]:
