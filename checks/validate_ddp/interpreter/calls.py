@@ -383,9 +383,9 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
 
 
 def _is_being_made(machine: Machine, made: Any) -> bool:
-    """Whether the constructor of this object runs."""
-    running = [frame.function for frame in machine.frames if frame.function is not None]
-    return any(each.name == "__init__" and each.bound is made for each in running)
+    """Whether the constructor of this object runs, and not to see what a parameter may be that is annotated so."""
+    running = [] if machine.making else [frame.function for frame in machine.frames]
+    return any(each is not None and each.name == "__init__" and each.bound is made for each in running)
 
 
 def _is_dataset(base: Any) -> bool:
