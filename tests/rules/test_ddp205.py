@@ -309,3 +309,60 @@ def test_a_generator_of_the_scripts_own(seed: str, drawn: str, severities: list[
     script = _pipeline("Pictures()", seeding=f"generator = torch.Generator().manual_seed({seed})")
     script = script.replace("model(batch)", f"model(batch + {drawn})")
     assert lint.body(script).of("DDP205").severities == severities
+
+
+MODELS = """
+import torch
+from torch import nn
+from noise import Noise
+
+class DropPath(nn.Module):
+    def forward(self, x):
+        return x * (torch.rand(x.shape[0], 1) > 0.5)
+
+class Inner(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.path = DropPath()
+        self.noise = Noise()
+        self.kind = kind
+
+    def forward(self, x):
+        if self.kind == "plain":
+            x = self.path(x)
+            return x.relu()
+        return self.NEXT(x)
+
+    @torch.no_grad()
+    def sample(self):
+        return torch.randn(4, 1)
+"""
+NOISE = """
+import torch
+from torch import nn
+
+class Noise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(4))
+
+    def forward(self, x):
+        steps = torch.randint(0, 1000, (x.shape[0],))
+        noise = torch.randn_like(x)
+        return x + noise * steps
+"""
+OF_ANOTHER_FILE = """
+from models import Inner
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(Inner("deep"))
+for step in range(10):
+    model(torch.ones(4, 1)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(("called", "found"), [("noise", ["warning"]), ("path", []), ("sample", [])])
+def test_what_models_of_files_without_a_word_of_ranks_draw_is_found(called: str, found: list[str], lint: Any) -> None:
+    lint.write(models=MODELS.replace("NEXT", called), noise=NOISE)
+    assert lint.body(OF_ANOTHER_FILE).of("DDP205").severities == found

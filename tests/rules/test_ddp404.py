@@ -21,6 +21,14 @@ ACCELERATE = (
 FABRIC = (
     "from lightning.fabric import Fabric\nfrom models import build\nfabric = Fabric()\nnet = fabric.setup(build())\n"
 )
+ASKED_BEFORE = """
+for batch in loader:
+    loss = net(batch).sum()
+    bad = not torch.isfinite(loss)
+{}    if bad:
+        continue
+    loss.backward()
+"""
 LOOP = "for batch in loader:\n    loss = {}\n    if torch.isnan({}):\n        continue\n    {}\n"
 BY_HAND = "loss.backward()\n    for each in net.parameters():\n        dist.{}(each.{})"
 
@@ -37,12 +45,15 @@ OWN = {
     + LOOP.format("net(batch).log().gather(dim=-1, index=batch).sum()", "loss", "loss.backward()"),
     "gathered out of place": ACCELERATE
     + LOOP.format("net(batch).sum()\n    print(accelerator.gather(loss))", "loss", "accelerator.backward(loss)"),
+    "asked before": WRAPPED + ASKED_BEFORE.format(""),
     "averaged by hand": PLAIN + LOOP.format("net(batch).sum()", "loss", BY_HAND.format("all_reduce", "grad")),
 }
 SHARED = {
     "reduced": ACCELERATE + LOOP.format("net(batch).sum()", "accelerator.reduce(loss)", "accelerator.backward(loss)"),
     "all-reduced": WRAPPED
     + LOOP.format("net(batch).sum()\n    dist.all_reduce(loss)", "loss / len(batch)", "loss.backward()"),
+    "asked before and agreed": WRAPPED
+    + ASKED_BEFORE.format("    bad = torch.tensor(float(bad))\n    dist.all_reduce(bad, op=dist.ReduceOp.MAX)\n"),
     "nobody waits": PLAIN + LOOP.format("net(batch).sum()", "loss", "loss.backward()\n    dist.all_reduce(loss.data)"),
     "parameters sent once": PLAIN + LOOP.format("net(batch).sum()", "loss", BY_HAND.format("broadcast", "data")),
 }

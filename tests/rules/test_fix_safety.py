@@ -166,3 +166,9 @@ mp.spawn(main, args=(sys.argv[1],), nprocs=2)
 """
     (found,) = lint(lint.imports + script, "DDP101")
     assert found.fix is None
+
+
+def test_a_rank_that_is_a_text_is_compared_with_no_number(lint: Any) -> None:
+    start = 'rank = os.environ["RANK"]\ndist.init_process_group("gloo")\nmodel = DDP(torch.nn.Linear(2, 2))\n'
+    (finding,) = lint.body(f"import os\n{start}torch.save(model.module.state_dict(), 'model.pt')\n", "DDP502")
+    assert finding.fix is not None and "dist.get_rank() == 0" in finding.fix.title

@@ -7,6 +7,17 @@ from typing import Any
 import pytest
 
 CASES = {
+    "a model sharded in place beside one that is wrapped": """
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+model, other = DDP(torch.nn.Linear(4, 1)), torch.nn.Linear(4, 1)
+fully_shard(other)
+optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+for step in range(4):
+    (model(torch.ones(2, 4)) + other(torch.ones(2, 4))).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+""",
     "a switch that is on by default": """
 parser = argparse.ArgumentParser()
 parser.add_argument("--use-ema", action="store_true", default=True)

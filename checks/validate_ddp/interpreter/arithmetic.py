@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.interpreter import conditions
+from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.names import OF_ONE_NODE, SOME_RANK
+from validate_ddp.interpreter.sameness import is_alike
 from validate_ddp.interpreter.values import (
     UNKNOWN,
     Const,
@@ -19,6 +21,7 @@ from validate_ddp.interpreter.values import (
     carried_by,
     join,
 )
+from validate_ddp.source.syntax import Attribute, Call, Name, Not
 
 
 def of_ranks(operator: str, left: Value, right: Value) -> Value | None:
@@ -71,6 +74,16 @@ def of_flags(operator: str, left: Value, right: Value) -> Value | None:
         return None
     truths = [conditions.truth_of(left), conditions.truth_of(right)]
     return conditions.as_value(conditions.all_of(truths) if operator == "BitAnd" else conditions.any_of(truths))
+
+
+def negation(machine: Machine, node: Not) -> Value:
+    """`not x`: where it is open, what it was computed from is kept, as of `bad = not isfinite(loss)`."""
+    truth = conditions.test(machine, node)
+    if truth is not None or not isinstance(node.operand, (Name, Attribute, Call)):
+        return conditions.as_value(truth)
+    operand = machine.evaluate(node.operand)
+    name = next((atom.name for atom in bare(operand) if isinstance(atom, Opaque)), "")
+    return (Opaque(name, carried_by(operand), is_alike(operand)),)
 
 
 def first_rank(values: list[Value]) -> Value:

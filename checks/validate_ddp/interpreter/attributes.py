@@ -18,7 +18,7 @@ from validate_ddp.interpreter import (
 )
 from validate_ddp.interpreter.callables import Choice
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.objects import Container, Dict, Fields, Mapping, Options, Settings
+from validate_ddp.interpreter.objects import Container, Dict, Fields, Mapping, Options, Settings, Unique
 from validate_ddp.interpreter.training import DDP, Accelerator, BatchSampler, Engine, Host, Loader, Mesh, Wrapper
 from validate_ddp.interpreter.values import (
     UNKNOWN,
@@ -68,6 +68,8 @@ def get(machine: Machine, atom: Any, name: str) -> Value:
     if isinstance(atom, Resource):
         return _resource(machine, atom, name)
     if isinstance(atom, Class):
+        if name == "__dict__":
+            return (Dict(machine.site(), {"__module__": UNKNOWN, **atom.members}),)
         member, _ = atom.find(name)
         if member is None:
             return (Const(atom.name),) if name == "__name__" else roles.suggested(name)
@@ -141,9 +143,8 @@ def _instance(machine: Machine, atom: Instance, name: str) -> Value:
         return (atom.cls,)
     if "*given" in atom.fields:
         return metrics.told(atom, name)
-    if name == "module" and not any(isinstance(base, Symbol) for base in atom.cls.lineage()):
-        return roles.suggested(name)
-    return roles.suggested(name)
+    # What its constructor was given may be in any field of an object whose constructor was not walked.
+    return roles.suggested(name, tuple(part for part in atom.given if isinstance(part, (Rank, Unique))))
 
 
 def _one_of(machine: Machine, choice: Choice, name: str) -> Value:
@@ -249,7 +250,9 @@ def _variable(machine: Machine, key: str, alike: bool) -> Value:
     if key in machine.environment:
         return machine.environment[key]
     if key in vocabulary.RANK_VARIABLES:
-        return (Rank(vocabulary.RANK_VARIABLES[key]),)
+        rank = Rank(vocabulary.RANK_VARIABLES[key])
+        rank.text = True
+        return (rank,)
     if key in vocabulary.WORLD_VARIABLES:
         return (WorldSize(local=key == "LOCAL_WORLD_SIZE"),)
     return (Opaque(key, (), alike and not names.OF_A_PROCESS.matches(key)),)

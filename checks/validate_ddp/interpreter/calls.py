@@ -366,7 +366,7 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
     if node.is_generator:
         flags.append(Flag.GENERATOR)
     if function.owner is not None and any(_is_dataset(base) for base in function.owner.lineage()):
-        flags.append(Flag.DATASET)
+        flags += [] if _is_being_made(machine, function.bound) else [Flag.DATASET]
     with machine.flagged(*flags):
         outcome = machine.walk(node.body)
     if node.is_generator:  # a generator: iterating over it gives what it yields
@@ -380,6 +380,12 @@ def _run(machine: Machine, function: Function, frame: Frame) -> Value:
     if outcome.rest == "all" and len({atom.who for atom in held}) == 1:  # `if rank == 0: return writer`, no else
         rest = on_ranks(NONE, ranks.opposite(held[0].who), all(atom.sure for atom in held))
     return join(frame.returned, rest)
+
+
+def _is_being_made(machine: Machine, made: Any) -> bool:
+    """Whether the constructor of this object runs, and not to see what a parameter may be that is annotated so."""
+    running = [] if machine.making else [frame.function for frame in machine.frames]
+    return any(each is not None and each.name == "__init__" and each.bound is made for each in running)
 
 
 def _is_dataset(base: Any) -> bool:

@@ -29,7 +29,7 @@ from validate_ddp.interpreter.values import (
     constant,
     unmarked,
 )
-from validate_ddp.source.syntax import Attribute, BinOp, BoolOp, Compare, Constant, Expression, Name, Not
+from validate_ddp.source.syntax import Attribute, BinOp, BoolOp, Call, Compare, Constant, Expression, Name, Not
 from validate_ddp.source.traversal import last_name
 
 Truth = bool | RankTest | None
@@ -47,6 +47,8 @@ def atom_truth(atom: Any) -> Truth:
     if isinstance(atom, RankTest):
         return atom
     if isinstance(atom, Rank):
+        if atom.text:
+            return True  # `if os.environ.get("LOCAL_RANK"):` asks whether a launcher has set it
         if atom.named in DEVICE_NUMBER.words:
             return RankTest("unclear", exact=False, sure=False)  # `if args.gpu:`
         if atom.scope == "group":
@@ -204,6 +206,8 @@ def compared(machine: Machine, node: Compare) -> tuple[Truth, Value]:
     operands: Value = ()
     truths: list[Truth] = []
     for operator, right_node in zip(node.ops, node.comparators, strict=True):
+        if isinstance(right_node, Call) and isinstance(right_node.func, Attribute) and right_node.func.attr == "keys":
+            right_node = right_node.func.value  # `"process" in type(self).__dict__.keys()`
         right = machine.evaluate(right_node)
         if operator not in _EQUALITIES or constant(right) is None or constant(left) is None:
             left, right = _settings(left), _settings(right)  # `if args.gpu >= 0:`
@@ -330,18 +334,23 @@ _EQUALITIES = ("Eq", "NotEq", "Is", "IsNot", "In", "NotIn")
 
 
 def _split_by(rank: Rank, operator: str, other: Value) -> Truth:
-    number = constant(other)
+    number = _number(rank, constant(other))
     if any(isinstance(atom, (Rank, WorldSize, Opaque)) for atom in bare(other)):
         if operator in ("Eq", "Is", "In"):
             return RankTest("some")
         return RankTest("some") if operator in ("NotEq", "IsNot") else RankTest("unclear", exact=False)
     for atom in bare(other):
         if isinstance(atom, Sequence):
-            number = tuple(constant(item) for item in atom.fields.values())
+            number = tuple(_number(rank, constant(item)) for item in atom.fields.values())
     answer = ranks.compare(rank.scope, operator, number)
     if rank.scope == "group" and isinstance(answer, tuple):
         return _of_group(rank)
     return RankTest(*answer) if isinstance(answer, tuple) else answer
+
+
+def _number(rank: Rank, other: Any) -> Any:
+    """What a rank is compared with: `os.environ["RANK"] == "0"` compares texts."""
+    return int(other) if rank.text and isinstance(other, str) and other.isdecimal() else other
 
 
 def _of_group(rank: Rank) -> RankTest:

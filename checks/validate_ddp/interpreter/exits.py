@@ -5,7 +5,7 @@ from __future__ import annotations
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts, ranks
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.values import Const, Site, Value
+from validate_ddp.interpreter.values import Const, Opaque, Site, Value, bare
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Attribute, Expression, Statement
 from validate_ddp.source.traversal import dotted, last_name, statement_call, walk, words_of
@@ -42,7 +42,7 @@ def note_unsure(machine: Machine, test: Expression, branches: tuple[list[Stateme
                 continue
         if last is None or isinstance(last, syntax.Raise):
             continue
-        subject, empty = _subject(test), False
+        subject, empty = _subject(test) or _answered(machine, test), False
         if subject is None:
             subject, empty = _emptied(test), True
         if subject is not None:
@@ -65,6 +65,15 @@ def _goes_back(statement: Statement) -> bool:
 
 def _named(subject: Expression) -> str:
     return " ".join(words_of(walk(subject))).replace(".", " ")
+
+
+def _answered(machine: Machine, test: Expression) -> Expression | None:
+    """A name that holds whether something is finite: `bad = not torch.isfinite(loss)`, then `if bad:`."""
+    asked = test.operand if isinstance(test, syntax.Not) else test
+    if not isinstance(asked, (syntax.Name, Attribute)):
+        return None
+    names = [atom.name for atom in bare(machine.evaluate(asked)) if isinstance(atom, Opaque)]
+    return asked if any(f"{check}()" in name for name in names for check in _CHECKS) else None
 
 
 def _emptied(node: Expression) -> Expression | None:

@@ -378,7 +378,7 @@ _EXPRESSIONS: dict[type, Callable[[Machine, Any], Value]] = {
     syntax.Dict: _dict,
     syntax.IfExp: _conditional,
     syntax.BoolOp: _boolean,
-    syntax.Not: lambda machine, node: conditions.as_value(conditions.test(machine, node)),
+    syntax.Not: arithmetic.negation,
     syntax.Compare: _comparison,
     syntax.BinOp: _binary,
     syntax.Subscript: _subscript,

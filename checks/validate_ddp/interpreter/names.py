@@ -11,7 +11,7 @@ GLOBAL_RANK = Guess(
     "the rank in the world",
     "value",
     words="""rank global_rank world_rank proc_rank process_index process_rank dist_rank ddp_rank my_rank rank_id
-    process_id proc_id cur_rank node_global_rank""",
+    process_id proc_id cur_rank node_global_rank gpu_rank""",
     case="if args.rank == 0:",
     otherwise="the guard is unknown, and what it leaves to rank zero counts as done by every rank",
 )

@@ -160,6 +160,13 @@ WITHOUT_TENSORS = Guess(
     case='lr_scheduler.load_state_dict(torch.load("schedule.pt"))',
     otherwise="a load of numbers, which lie on no GPU, counts as one that fills GPU 0",
 )
+DROPPING = Guess(
+    "leaves parts of a network out at random, as dropout does",
+    "class",
+    holds="drop",
+    case="class DropPath(nn.Module):",
+    otherwise="equal seeds are told of for what only regularizes",
+)
 DATASET = Guess(
     "a data set's class",
     "class",

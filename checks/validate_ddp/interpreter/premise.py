@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from validate_ddp.interpreter import names
 from validate_ddp.interpreter.guess import Guess
-from validate_ddp.interpreter.values import Opaque, Symbol, Value, WorldSize, bare
+from validate_ddp.interpreter.values import Opaque, Rank, Symbol, Value, WorldSize, bare
 
 NAMED: tuple[Guess, ...] = (names.DISTRIBUTED_FLAG, names.WORLD_SIZE, names.DEVICES)
 """The names that speak of several ranks, and of no rank in particular."""
@@ -19,6 +19,7 @@ def is_taken(value: Value) -> bool:
     """Whether what decides a condition on this is only that there are several ranks, as far as names say so."""
     return any(
         (isinstance(atom, WorldSize) and atom.named)
+        or (isinstance(atom, Rank) and atom.text)
         or (isinstance(atom, (Opaque, Symbol)) and _says_several(atom.name))
         for atom in bare(value)
     )

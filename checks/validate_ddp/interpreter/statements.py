@@ -186,6 +186,8 @@ def _if(machine: Machine, node: syntax.If) -> Outcome:
         machine.guards.append(machine.guard("all", site, every=turns.OPPOSITE[every]))  # till the body ends: see `walk`
     elif differs and not (first.ends and second.ends) and (first.ends or second.ends) in _GOES_ON_ELSEWHERE:
         machine.guards.append(machine.guard("all", site, apart=True))
+    if first.ends == "raise" and who in ("some", "unclear") and getattr(node.test, "ops", []) != ["Eq"]:
+        return RUNS_ON  # `if rank != expected: raise`, which no rank does in a launch that goes well
     return _joined(first, second, test)
 
 

@@ -10,8 +10,7 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter.ranks import Who, opposite
 from validate_ddp.source.syntax import Binding, ClassDef, FunctionDef, Lambda
 
-# These merge values, and no statement goes unwalked for them, so they are not said. Of more things than these,
-# constants and unknown ones go first, and what has a role (a model, a sampler, a rank) stays.
+# These merge values: no statement goes unwalked, so it is not said. What has a role (a model, a rank) stays longest.
 _MOST_ATOMS = 8
 _MOST_CARRIED = 12
 _MOST_FIELDS = 40
@@ -192,19 +191,25 @@ class Rank:
 
     sure: read from the process group or the launcher, with this scope. named: the name, where nothing else says that
     it is a rank. option: the command line option that it comes from. alike: a setting, equal on all ranks if no rank.
+    text: as the environment has it, so that "0" counts as true.
     """
 
-    __slots__ = ("alike", "named", "of", "option", "scope", "sure")
+    __slots__ = ("alike", "named", "of", "option", "scope", "sure", "text")
 
     def __init__(
         self, scope: str, sure: bool = True, option: str = "", named: str = "", alike: bool = False, of: str = ""
     ) -> None:
+        self.text = False
         self.alike = alike
         self.scope = scope
         self.sure = sure and not named
         self.option = option
         self.named = named
         self.of = of
+
+    def number(self) -> Rank:
+        """This rank as a number, where it may be a text."""
+        return Rank(self.scope, self.sure, self.option, self.named, self.alike, self.of) if self.text else self
 
     def unlike(self, scope: str = "", sure: bool = False) -> Rank:
         """A number computed from this one: of another scope, or of a scope that is not sure."""
@@ -251,6 +256,7 @@ class OnRanks:
 
 _Thing = Const | Symbol | ModuleRef | Function | Class | Instance | Resource | Lazy
 Atom = _Thing | Opaque | Rank | WorldSize | RankTest | OnRanks
+_PLAIN = (Const, Symbol, Function)
 _A = TypeVar("_A")
 Value = tuple[Atom, ...]
 """What a Python value may be: its alternatives."""
@@ -373,9 +379,6 @@ def carried_by(atoms: Iterable[Atom], seen: set[int] | None = None) -> Value:
 def is_whole(parts: tuple[Any, ...]) -> bool:
     """Whether ``reaching`` surely found all of them: where it found as many as are kept, others may be left out."""
     return len(parts) < _MOST_CARRIED
-
-
-_PLAIN = (Const, Symbol, Function)
 
 
 def held_by(container: Resource, seen: set[int]) -> Value:

@@ -91,7 +91,7 @@ OPTIONS = frozenset("local-rank backend dist_backend dist-backend".split())
 """More of these that are no identifiers, but options, without their hyphens in front."""
 
 EVERYDAY = frozenset(
-    """__call__ apply bfloat16 clone compile contiguous cpu cuda deepcopy detach device double eval float forward half
-    npu requires_grad_ script share_memory share_memory_ size step to train type xpu""".split()
+    """__call__ add apply bfloat16 call clone compile contiguous cpu cuda deepcopy detach device double eval float
+    forward half npu requires_grad_ run script share_memory share_memory_ size step to train type xpu""".split()
 )
 """Names that record a fact, but that most functions of a model have: no function matters for one of these alone."""

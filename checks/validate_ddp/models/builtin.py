@@ -70,7 +70,7 @@ def _int(machine: Machine, symbol: Symbol, call: Call) -> Value:
     value = call.argument(0)
     ranks = [atom for atom in bare(value) if isinstance(atom, (Rank, WorldSize))]
     if ranks:
-        return tuple(ranks)
+        return tuple(atom.number() if isinstance(atom, Rank) else atom for atom in ranks)
     for atom in bare(value):  # int(str(rank))
         if isinstance(atom, Opaque) and not atom.name and len(atom.carries) == 1 and isinstance(atom.carries[0], Rank):
             return atom.carries

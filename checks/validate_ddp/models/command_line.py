@@ -104,7 +104,8 @@ def _reader(value: Value | None) -> str:
 
 def _note_rank(machine: Machine, call: Call) -> None:
     """Remember an option that is the launcher's rank by default: that is more than its name."""
-    ranks = tuple(atom for atom in bare(call.value("default")) if isinstance(atom, Rank) and not atom.named)
+    held = bare(call.value("default"))
+    ranks = tuple(atom.number() for atom in held if isinstance(atom, Rank) and not atom.named)
     names = [constant(call.value("dest")), *(constant(value) for value in call.args)]
     long = [name for name in names if isinstance(name, str) and not (name.startswith("-") and name[1:2] != "-")]
     if ranks and long:

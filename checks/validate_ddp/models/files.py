@@ -70,6 +70,16 @@ def opened(machine: Machine, path: Value, mode_value: Value, call: Call) -> Valu
     return (File(call.site, path=path, mode=mode_value),)
 
 
+def _archive(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``tarfile.open(name, "w:gz")``: the first letter says whether it is written."""
+    mode = constant(call.value("mode"))
+    if isinstance(mode, str) and mode[:1] in ("w", "a", "x"):
+        machine.record(
+            facts.Save(symbol.last, path=call.value("file"), mode=(Const(mode[:1]),), role="file"), call.site
+        )
+    return unknown.unresolved(machine, symbol, call)
+
+
 def _read(machine: Machine, symbol: Symbol, call: Call) -> Value:
     machine.record(facts.Read(symbol.last, path=call.value("path")), call.site)
     return unknown.unresolved(machine, symbol, call)
@@ -110,6 +120,8 @@ def _unique(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 _READERS = """numpy.load safetensors.torch.load_file pandas.read_csv pandas.read_parquet pandas.read_json
     pandas.read_pickle datasets.load_from_disk"""
+_TRACKERS = """wandb.init mlflow.start_run swanlab.init trackio.init comet_ml.Experiment aim.Run
+    neptune.init_run clearml.Task.init"""
 _SUMMARY_WRITERS = (
     "torch.utils.tensorboard.SummaryWriter",
     "torch.utils.tensorboard.writer.SummaryWriter",
@@ -166,18 +178,21 @@ DECLARED = (
     _saving("torchvision.io.write_video cv2.imwrite", "path=filename"),
     _saving("torchaudio.save", "path=uri=filepath"),
     _saving("soundfile.write", "path=file"),
-    _saving("scipy.io.wavfile.write", "path=filename"),
+    _saving("scipy.io.wavfile.write scipy.io.savemat", "path=filename=file_name"),
     _saving(_IMAGES, "path=uri"),
     _saving("matplotlib.pyplot.savefig", "path=fname"),
     _saving("omegaconf.OmegaConf.save", "config path=f"),
     _saving(
         "diffusers.utils.export_to_video diffusers.utils.export_to_gif", "frames path=output_video_path=output_gif_path"
     ),
+    api("zipfile.ZipFile", _archive, parameters="file mode", fact=facts.Save),
+    api("tarfile.open", _archive, parameters="file=name mode", fact=facts.Save),
+    api("jsonlines.open", _open, parameters="file mode", fact=(facts.Save, facts.Read)),
     api("h5py.File zarr.open zarr.open_group", _open, parameters="file=name=store mode", fact=facts.Save),
-    api("wandb.init", _tracked, parameters="* mode group name=name=run_name id=id=run_id", fact=facts.Save),
-    api("mlflow.start_run", _tracked, parameters="* mode group name=name=run_name id=id=run_id", fact=facts.Save),
+    api(_TRACKERS, _tracked, parameters="* mode group name=name=run_name id=id=run_id", fact=facts.Save),
     _saving("torch.onnx.export", "model args path=f", "checkpoint"),
     api("logging.basicConfig", _logging, parameters="* filename mode=filemode level", fact=facts.Save),
+    api("loguru.logger.add", _logging, parameters="filename=sink mode level", fact=facts.Save),
     api("logging.FileHandler", _logging, parameters="filename mode * level", fact=facts.Save),
     api(_SUMMARY_WRITERS, parameters="path=log_dir=logdir", makes=Writer, fact=facts.Save, role="log"),
     api(WRITES.words, _named_writer, within="*", fact=facts.Save),

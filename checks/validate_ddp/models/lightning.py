@@ -117,7 +117,8 @@ def _run(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
 
 
 def _first_rank_came_alone(machine: Machine) -> None:
-    """Mark what stands ahead of this run: the first rank has done it by the time that it starts the others here.
+    """Mark what stands ahead of this run: the first rank has done it by the time that it starts the others here, who
+    then do it as well.
 
     What is behind an earlier run, all ranks do at once; the run of another branch is no earlier one.
     """
@@ -129,7 +130,7 @@ def _first_rank_came_alone(machine: Machine) -> None:
         if Flag.PROCESS_FIRST in fact.flags or (runs and not _begins(fact.guards, now)):
             continue
         if not any(run.order < fact.order and _begins(fact.guards, run.guards) for run in runs):
-            fact.flags |= {Flag.PROCESS_FIRST}
+            fact.flags |= {Flag.PROCESS_FIRST, Flag.RUN_AGAIN}
 
 
 def _begins(guards: tuple[Guard, ...], others: tuple[Guard, ...]) -> bool:

@@ -273,6 +273,11 @@ def _to_path(machine: Machine, atom: Any, called: Call) -> Value | None:
     return NONE
 
 
+def _read_path(machine: Machine, atom: Any, called: Call) -> None:
+    """``path.read_text()``: what it gives is as of any other method of something unknown."""
+    machine.record(facts.Read(called.name, path=(atom,)), called.site)
+
+
 def _save(machine: Machine, atom: Any, called: Call) -> Value | None:
     """``image.save(path)`` of Pillow and ``tokenizer.save(path)``; whatever else has such a method may guard itself."""
     if isinstance(atom, Opaque) and (atom.name.startswith("PIL.") or _is_tokenizer(atom)):
@@ -334,10 +339,12 @@ DECLARED = (
     method("set_epoch", on="target", parameters="epoch", fact=facts.SetEpoch, result=NONE),
     method("open", _open_path, parameters="mode", fact=facts.Save),
     method("write_text write_bytes", on="path", fact=facts.Save, role="file", result=NONE),
+    method("read_text read_bytes", _read_path, fact=facts.Read),
     method("save_pretrained", _save_pretrained, parameters="save_directory * is_main_process", fact=facts.Save),
     method("savefig", _to_path, parameters="path=fname", fact=facts.Save),
     method("to_csv to_json", _to_path, parameters="path=path_or_buf", fact=facts.Save),
-    method("to_parquet to_pickle", _to_path, parameters="path", fact=facts.Save),
+    method("to_parquet to_pickle tofile", _to_path, parameters="path=path=fid", fact=facts.Save),
+    method("write_html write_image", _to_path, parameters="path=file", fact=facts.Save),
     method("save_to_disk", _to_path, parameters="path=dataset_path", fact=facts.Save),
     method("save", _save, parameters="path=fp=path", fact=facts.Save),
     method("format joinpath", _format),

@@ -25,6 +25,7 @@ from validate_ddp.interpreter.values import (
     carried_by,
     merged,
 )
+from validate_ddp.models import inside
 
 MOVED = ".moved"
 """A field of a model that was put on a device: no attribute has such a name."""
@@ -160,7 +161,10 @@ def _led_inside(machine: Machine, shell: Shell, call: Call) -> None:
     for inner in bare(shell.inner):
         if isinstance(inner, Shell):
             _led_inside(machine, inner, call)
-        elif isinstance(inner, Instance):
+            continue
+        if not gradients.is_off(machine):
+            inside.draws(machine, inner)
+        if isinstance(inner, Instance):
             for function in bare(attributes.bound(inner.cls.find("forward")[0] or (), inner)):
                 if isinstance(function, Function) and machine.library.interesting(function.module, function.node.words):
                     calls.call_atom(machine, function, call)

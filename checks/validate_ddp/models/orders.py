@@ -39,6 +39,22 @@ def _split(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (Opaque(symbol.name + "()", carried_by(call.given)),)
 
 
+def _split_itself(machine: Machine, atom: Any, call: Call) -> Value:
+    """``dataset.train_test_split(0.1)`` of Hugging Face: drawn from NumPy's generator where no seed is given."""
+    if constant(call.value("shuffle")) is not False:
+        generator, seed = call.value("generator"), call.value("seed")
+        split = facts.Order(call.name, items=(atom,), generator=generator, seed=seed, library="numpy", splits=True)
+        machine.record(split, call.site)
+    return (Opaque(call.name + "()", carried_by((atom,))),)
+
+
+def _chosen(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``numpy.random.choice(n, k, replace=False)``: some of the items, in a new order."""
+    if constant(call.value("replace")) is False:
+        return _permuted(machine, symbol, call)
+    return (Opaque(symbol.name + "()", carried_by(call.given)),)
+
+
 def _permuted(machine: Machine, symbol: Symbol, call: Call) -> Value:
     """``torch.randperm`` and its kin: a new order."""
     mark = _noted(machine, symbol, call, call.value("generator"))
@@ -125,6 +141,8 @@ DECLARED = (
     ),
     api("torch.randperm", _permuted, parameters=_SEEDED, fact=facts.Order),
     api("numpy.random.permutation random.sample", _permuted, parameters=_SEEDED, fact=facts.Order),
+    api("numpy.random.choice", _chosen, parameters="a size replace * generator", fact=facts.Order),
+    method("train_test_split", _split_itself, parameters="* shuffle generator seed", fact=facts.Order),
     api("random.shuffle numpy.random.shuffle", _shuffled, fact=facts.Order),
     api("builtins.sorted", _sorted, parameters="iterable"),
     method("sort", _sort),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import Sequence
 from validate_ddp.interpreter.rows import Api, api, made_of_arguments, method
-from validate_ddp.interpreter.values import NONE, UNKNOWN, Const, Opaque, Symbol, Value, constant
+from validate_ddp.interpreter.values import NONE, UNKNOWN, Const, Opaque, Symbol, Value, bare, constant
 from validate_ddp.models import unknown
 
 _DATASETS = ("torchvision.datasets.", "torchaudio.datasets.")
@@ -53,6 +54,24 @@ def _dataset(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return unknown.unresolved(machine, symbol, call)
 
 
+_SHELLS = "os.system subprocess.check_call subprocess.check_output subprocess.Popen subprocess.run subprocess.call"
+_COMMANDS: dict[str, Literal["download", "extract"]] = {
+    "wget": "download", "curl": "download", "gdown": "download", "unzip": "extract",
+}  # fmt: skip
+
+
+def _by_command(machine: Machine, symbol: Symbol, call: Call) -> Value:
+    """``os.system("wget ...")``, ``subprocess.run(["wget", url])``: told by the first word."""
+    given = call.value("command")
+    for atom in bare(given):
+        first = bare(atom.fields.get("0", ())) if isinstance(atom, Sequence) else [atom]
+        said = [str(each.value if isinstance(each, Const) else getattr(each, "name", "")) for each in first]
+        what = next((_COMMANDS[word] for text in said for word in text.split()[:1] if word in _COMMANDS), None)
+        if what is not None:
+            machine.record(facts.Preparation(symbol.last, path=given, what=what), call.site)
+    return unknown.unresolved(machine, symbol, call)
+
+
 def _fetching(names: str, parameters: str) -> Api:
     """A row on functions that write what they fetch straight to its path. Those of hubs lock it, or move it there."""
     return api(names, parameters=parameters, fact=facts.Preparation, what="download", result=made_of_arguments)
@@ -73,6 +92,8 @@ DECLARED = (
     _fetching("urllib.request.urlretrieve", "url path=filename"),
     _fetching("gdown.download", "url path=output"),
     _fetching("wget.download", "url path=out"),
+    _fetching("nltk.download", "path=info_or_id"),
+    api(_SHELLS, _by_command, parameters="command=command=args", fact=facts.Preparation),
     _fetching("torchvision.datasets.utils.download_url", "url path=root"),
     _fetching("torchvision.datasets.utils.download_and_extract_archive", "url path=download_root"),
     api("shutil.rmtree", _removed, parameters="path ignore_errors onerror=onerror=onexc", fact=facts.Preparation),

@@ -28,7 +28,7 @@ from validate_ddp.interpreter.values import (
 from validate_ddp.source import syntax
 from validate_ddp.source.traversal import is_name, keywords_of
 
-_DRAWS = frozenset("randn randn_like rand rand_like randint randint_like normal".split())
+DRAWS = frozenset("randn randn_like rand rand_like randint randint_like normal".split())
 _TRANSFORMS = frozenset(
     """RandomResizedCrop RandomCrop RandomHorizontalFlip RandomAffine RandomRotation RandomErasing ColorJitter
     AutoAugment RandAugment TrivialAugmentWide""".split()
@@ -142,7 +142,7 @@ DECLARED = (
     api("seed", _seed, within="random numpy", parameters=_OF_SEED, fact=facts.Seed),
     api(SEEDING.words, _seed, within="*", parameters="seed= device_specific", fact=facts.Seed),
     api("fix_random_seed", _seed, within="lhotse", parameters=_OF_SEED, fact=facts.Seed),
-    api((f"torch.{name}" for name in _DRAWS), _draw, parameters="* generator", fact=facts.Draw),
+    api((f"torch.{name}" for name in DRAWS), _draw, parameters="* generator", fact=facts.Draw),
     api("torch.Generator", _generator),
     api(_TRANSFORMS, within="torchvision", fact=facts.Draw, transform=True, result=made_of_arguments),
     api(_MASKING, _masking, within="transformers", parameters="tokenizer mlm"),

@@ -44,6 +44,7 @@ from collections.abc import Iterator
 
 from validate_ddp.findings import INFO, WARNING, Edit, Fix, Proposal
 from validate_ddp.interpreter import facts, mentions
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.ranks import PARTIAL, phrase
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.record.run import Run
@@ -122,6 +123,18 @@ INVALID = (
     if __name__ == "__main__":
         mp.spawn(worker, nprocs=2)
     """,
+    """
+    def main():
+        dist.init_process_group("nccl")  # expect
+        try:
+            dist.barrier()
+        except KeyboardInterrupt:
+            dist.destroy_process_group()
+            raise
+
+    if __name__ == "__main__":
+        main()
+    """,
 )
 
 
@@ -129,7 +142,8 @@ def check(program: Program) -> Iterator[Proposal]:
     """One finding at the first initialisation of the script."""
     groups = program.facts(facts.ProcessGroup)
     started = [fact for fact in groups if fact.name == "init"]
-    destroyed = [fact for fact in groups if fact.name == "destroy"]
+    found = [fact for fact in groups if fact.name == "destroy"]
+    destroyed = [fact for fact in found if Flag.HANDLER not in fact.flags]
     if not started or not program.complete:
         return
     if program.is_tool and program.mentions(mentions.GROUP_DESTROYED):
@@ -138,10 +152,12 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     name = "deepspeed.init_distributed" if started[0].deepspeed else "init_process_group"
     message = f"`{name}` has no matching `destroy_process_group` on any path of this script"
+    if found and not destroyed:
+        message = f"`destroy_process_group` follows on `{name}` only where an error is handled"
     if destroyed:
         message = f"`destroy_process_group` is reached on {phrase(destroyed[0].who)}, the other ranks never call it"
-    evidence = [place(fact.site, f"destroyed here, on {phrase(fact.who)}") for fact in destroyed]
-    fix = None if destroyed else _fix(program, started[0])
+    evidence = [place(fact.site, f"destroyed here, on {phrase(fact.who)}") for fact in found]
+    fix = None if found else _fix(program, started[0])
     yield propose(program, started[0], WARNING, message, evidence=evidence, fix=fix)
 
 

@@ -98,6 +98,15 @@ INVALID = (
 
     main()
     """,
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("nccl")
+    mesh = init_device_mesh("cuda", (8,)) if len(sys.argv) > 1 else None
+    place = dist.get_rank() if mesh is None else mesh.get_local_rank()
+    if mesh is None:
+        model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[place])  # expect
+    """,
 )
 
 
@@ -209,7 +218,8 @@ def _is_global_rank(fact: facts.Device) -> bool:
     ranks = [part for part in parts if isinstance(part, Rank)]
     if fact.who == "zero":
         return False  # its local rank is zero as well
-    return bool(ranks) and all(rank.scope == "global" and rank.sure for rank in ranks)
+    of_world = [rank for rank in ranks if rank.scope == "global" and rank.sure]
+    return bool(of_world) and all(rank in of_world or rank.scope == "group" for rank in ranks)
 
 
 def _one_node(program: Program) -> bool:

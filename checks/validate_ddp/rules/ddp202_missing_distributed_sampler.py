@@ -1,9 +1,9 @@
 """The training DataLoader of a distributed script is not sharded.
 
 ## What it does
-Looks for a loader that feeds the forward of a DistributedDataParallel model in a training loop, and whose data is not
-split between the ranks in any way: no distributed sampler, no slice or seed by rank, of the data or of each batch, no
-`prepare`.
+Looks for a loader that feeds the forward of a DistributedDataParallel model, or of what Accelerate prepared, in a
+training loop, and whose data is not split between the ranks in any way: no distributed sampler, no slice or seed by
+rank, of the data or of each batch, no `prepare`.
 
 ## Why is this bad?
 Every rank then goes through the whole data set. With equal seeds all ranks compute the same batch, and N GPUs do the
@@ -42,8 +42,8 @@ from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.names_of_training import ITERABLE, STREAM
 from validate_ddp.interpreter.sameness import differs_by_rank, hangs_on_rank
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import Loader, PlainSampler, Subset
-from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare
+from validate_ddp.interpreter.training import Loader, PlainSampler, Prepared, Subset
+from validate_ddp.interpreter.values import Const, Instance, OnRanks, Opaque, Resource, Site, Value, bare, constant
 from validate_ddp.record.iterations import (
     Turn,
     contents,
@@ -58,6 +58,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.samples import Sharing, chosen, sharings, unread
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rules.augmenting import augmentations
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Loader
@@ -68,7 +69,6 @@ TELLING = Telling("no sample read by two ranks", once=True)
 
 HEAD = """
     from torch.utils.data import RandomSampler, Subset
-
     dist.init_process_group("gloo")
     model = DDP(torch.nn.Linear(1, 1))
 
@@ -152,30 +152,44 @@ INVALID = (
         for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
             net(batch).sum().backward()
     """,
+    """
+    torch.manual_seed(dist.get_rank())
+    train(DataLoader(torch.ones(8, 1)))  # expect
+    """,
+    """
+    # alone
+    from accelerate import Accelerator
+    model = Accelerator().prepare(build())
+    for batch in DataLoader(torch.ones(8, 1), shuffle=True):  # expect
+        model(batch).sum().backward()
+    """,
 )
 
 
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each loader that surely trains the wrapped model with unsharded data."""
-    if any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed)):
+    own_seeds = any(differs_by_rank(fact.seed) for fact in program.facts(facts.Seed))
+    if own_seeds and augmentations(program).places:
         return  # each rank draws its own stream
     trained = _training_inputs(program)
     in_parts = any(fact.name == "schedule" for fact in program.facts(facts.Backward))  # those of one model share data
     reported: set[Any] = set()
     for fact in program.facts(facts.Loader):
         loader = fact.loader[0]
-        if loader.site not in trained or fact.site in reported:
+        in_own_order = own_seeds and (loader.sampler or (loader.shuffle and constant(loader.shuffle) is not False))
+        if in_own_order or loader.site not in trained or fact.site in reported:
             continue
         reported.add(fact.site)
         forward = trained[loader.site]
         evidence = [place(site, "the model is wrapped here") for site in _wrapped_at(program, forward)[:1]]
+        alone = forward.name == Prepared.called  # what was prepared is a model as far as is known
         yield propose(
             program,
             fact,
-            WARNING if in_parts else ERROR,
+            WARNING if in_parts or alone or own_seeds else ERROR,
             "this training DataLoader is not split between the ranks: every rank goes through the whole data set",
             evidence=[*evidence, place(forward.site, "and trained on it here")],
-            fix=_fix(program, fact),
+            fix=None if alone else _fix(program, fact),
             rests_on=(forward,),
         )
 
@@ -226,15 +240,18 @@ def _training_inputs(program: Program) -> dict[Any, facts.Forward]:
     if not program.facts(facts.Backward):
         return {}
     found: dict[Any, facts.Forward] = {}
+    shared: tuple[str, ...] = ("ddp", "fsdp", Prepared.called)
     loops: dict[Any, list[Any]] = {}
     for fact in program.facts(facts.Iterate):
         for atom in bare(fact.loader):
             loops.setdefault((fact.site.path, fact.site.span), []).append(atom)
+            if atom.prepared:  # the others may hold what each rank has made of its batches, as a buffer of rollouts
+                shared = ("ddp", "fsdp")
     trained_in = {(loop.site.path, loop.site.span) for fact in program.facts(facts.Backward) for loop in fact.loops}
     sharded = {id(atom) for fact in program.facts(facts.Shard) for atom in bare(fact.model)}
     for forward in program.facts(facts.Forward):
         in_place = any(id(atom) in sharded for atom in bare(forward.model))
-        if not (forward.name in ("ddp", "fsdp") or in_place) or Flag.NO_GRAD in forward.flags or forward.own:
+        if not (in_place or forward.name in shared) or Flag.NO_GRAD in forward.flags or forward.own:
             continue
         for loop in forward.loops:
             place_of = (loop.site.path, loop.site.span)

@@ -1,9 +1,9 @@
 """A split of the data that differs between ranks, so that they train on each other's validation data.
 
 ## What it does
-Looks for `random_split`, `train_test_split`, shuffled indices or files, and lists made of sets, that every rank makes
-with a generator which no seed makes the same on all of them, and that decide which samples are for training or which
-are a rank's share. In a rehearsal it compares what `random_split` gave on each rank.
+Looks for `random_split`, `train_test_split` (Hugging Face's too), shuffled indices or files, and lists made of sets,
+that every rank makes with a generator which no seed makes the same on all of them, and that decide which samples are
+for training or which are a rank's share. In a rehearsal it compares what `random_split` gave on each rank.
 
 ## Why is this bad?
 Without a shared seed each rank draws its own split. A sample that one rank holds back for validation is trained on by

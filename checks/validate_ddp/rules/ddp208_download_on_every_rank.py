@@ -1,8 +1,9 @@
 """Every rank downloads or unpacks the data, or makes or removes the folder, all at once and to one path.
 
 ## What it does
-Looks for data sets with `download=True`, downloads to a path and unpacking of archives that every rank comes to at the
-same time, for folders that every rank makes without `exist_ok=True`, and for folders that every rank removes.
+Looks for data sets with `download=True`, downloads to a path and unpacking of archives, by commands such as `wget` too,
+that every rank comes to at the same time, for folders that every rank makes without `exist_ok=True`, and for folders
+that every rank removes.
 
 ## Why is this bad?
 On a machine that has the data nothing happens. On a new one all ranks see that the files are not there, write to the
@@ -61,6 +62,7 @@ FIX = "-"
 IMPORTS = """
     import argparse
     import os
+    import sys
     import tarfile
     import tempfile
     import torch
@@ -177,6 +179,15 @@ INVALID = (
     folder = Path("runs") / "last"
     if folder.exists():
         shutil.rmtree(folder)  # expect
+    """,
+    """
+    import nltk
+    import subprocess
+
+    nltk.download("punkt")  # expect
+    if not os.path.exists("words.txt"):
+        subprocess.run(["wget", "https://example.com/words.txt"], check=True)  # expect
+    os.system(f"unzip -q {sys.argv[1]}")  # expect
     """,
 )
 

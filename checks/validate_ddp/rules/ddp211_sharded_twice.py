@@ -1,10 +1,10 @@
 """The data is shared out twice: each rank trains on a share of its share.
 
 ## What it does
-Reading, looks for a loader with a `DistributedSampler` that Accelerate prepares, and for one whose data are a
-`dataset.shard(...)` of the rank, or a `Subset` by it. A rehearsal looks, for each loader that the ranks train on, at
-all that shares the data out between them: a slice by rank, a `DistributedSampler`, `accelerator.prepare`; and counts
-the samples that are nobody's.
+Reading, looks for a loader that Accelerate prepares or that has a `DistributedSampler`, and whose data are a
+`dataset.shard(...)` or `split_dataset_by_node(...)` of the rank, or a `Subset` by it; and for one that has such a
+sampler and is prepared. A rehearsal looks, for each loader that the ranks train on, at all that shares the data out
+between them: a slice by rank, a `DistributedSampler`, `accelerator.prepare`; and counts the samples that are nobody's.
 
 ## Why is this bad?
 Each of them alone is right. One on top of the other leaves 1/N of the data on N GPUs, and the rest is never trained on.
@@ -41,7 +41,7 @@ from validate_ddp.record.samples import Sharing, has_own_data, sharings, unread
 from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
 from validate_ddp.rules.proposing import place, propose
 
-TRIGGER = facts.Sampler
+TRIGGER = facts.Loader
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "-"
@@ -131,6 +131,16 @@ INVALID = (
         print(batch)
     dist.destroy_process_group()
     """,
+    """
+    from datasets import load_dataset
+    from datasets.distributed import split_dataset_by_node
+
+    accelerator = Accelerator()
+    rank, size = accelerator.process_index, accelerator.num_processes
+    data = split_dataset_by_node(load_dataset("text"), rank=rank, world_size=size)
+    for batch in accelerator.prepare(DataLoader(data)):  # expect
+        print(batch)
+    """,
 )
 
 
@@ -170,6 +180,19 @@ def check(program: Program) -> Iterator[Proposal]:
                 "the data is shared out twice, by rank and then by this sampler: an epoch reads 1/N of it on N "
                 "ranks; keep one of the two",
             )
+    for fact in program.facts(facts.Loader):
+        (loader,) = fact.loader
+        if fact.site in reported or loader.sampler or loader.batch_sampler or not _is_of_shard(loader.dataset):
+            continue
+        if any(each.site == loader.site and constant(each.prepared) is True for each in prepared):
+            reported.add(fact.site)
+            yield propose(
+                program,
+                fact,
+                WARNING,
+                "the data is shared out twice, by rank and then by Accelerate's `prepare` of this loader: an epoch "
+                "reads 1/N of it on N ranks; keep one of the two",
+            )
 
 
 _OTHERS = ("fabric", "deepspeed")
@@ -183,15 +206,18 @@ def _samplers(loader: Loader) -> list[Sampler]:
 
 
 def _is_of_shard(dataset: Value) -> bool:
-    """Whether it is what `shard(num_shards, index)` of a data set gave, or a `Subset`, by a rank of the whole job."""
+    """Whether it is what sharding of a data set by a rank of the whole job gave, or a `Subset` by it."""
     return bool(dataset) and all(_by_rank(atom) for atom in bare(dataset))
+
+
+_SHARDING = ("shard", "split_dataset_by_node")
 
 
 def _by_rank(atom: Any) -> bool:
     parts: Value = ()
     if isinstance(atom, Subset):
         parts = reaching(atom.indices)
-    elif isinstance(atom, Opaque) and atom.name.removesuffix("()").rpartition(".")[2] == "shard":
+    elif isinstance(atom, Opaque) and atom.name.removesuffix("()").rpartition(".")[2] in _SHARDING:
         parts = atom.carries
     return any(isinstance(part, Rank) and part.sure and part.scope == "global" for part in parts) and not any(
         isinstance(part, RNG) for part in parts

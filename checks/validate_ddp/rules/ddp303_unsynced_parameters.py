@@ -206,7 +206,7 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _is_plain(program: Program, wraps: list[facts.Wrap]) -> bool:
     """Whether the script wraps by itself, only with DistributedDataParallel, and only models that are known."""
-    if not wraps or any(fact.name != "ddp" for fact in wraps):
+    if not wraps or any(fact.name != "ddp" for fact in wraps) or program.facts(facts.Shard, facts.Partition):
         return False
     if any(fact.name not in ("spawn", "Process") for fact in program.facts(facts.Launch)):
         return False

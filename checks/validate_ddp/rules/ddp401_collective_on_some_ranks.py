@@ -101,6 +101,10 @@ VALID = (
 )
 INVALID = (
     """
+    if os.environ.get("RANK", "0") == "0":  # texts are compared
+        dist.barrier()  # expect
+    """,
+    """
     loss = torch.ones(1)
     if rank == 0:
         dist.all_reduce(loss)  # expect

@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for checkpoints, configuration dumps, logs, images, sounds and tables that are written without a condition on the
-rank, to a path that is the same on every rank, and for runs of a tracker (wandb, mlflow) that every rank starts. A
-write in a short helper of another file is told where the helper is called.
+rank, to a path that is the same on every rank, and for runs of a tracker (wandb, mlflow, comet, ...) that every rank
+starts. A write in a short helper of another file is told where the helper is called.
 
 It is an error for the state of a model or of its training, where the path and the conditions round it are known to be
 equal on every rank: made of constants, options, configuration and counters of epochs or steps. It is a warning where
@@ -102,6 +102,43 @@ VALID = (
 
     save("model.pt")
     """,
+    """
+    import logging
+
+    level = logging.INFO if dist.get_rank() == 0 else logging.WARNING
+    logging.basicConfig(filename="train.log", level=level)
+    """,
+    """
+    class Table:
+        def __init__(self, path):
+            self.path = path
+            self.rows = {}
+            self.file = None
+
+        def write(self):
+            with open(self.path, "wb") as file:
+                file.write(b"rows")
+
+    class Folder(Dataset):
+        def __init__(self):
+            if "process" in self.__class__.__dict__.keys():
+                torch.save([1, 2], "processed.pt")
+
+    Table(f"rows_{dist.get_rank()}").write()
+    Folder()
+    """,
+    """
+    # alone
+    import lightning
+
+    class Plain(lightning.LightningModule):
+        pass
+
+    if not os.path.exists("words.txt"):  # rank zero comes alone, and makes it
+        with open("words.txt", "w") as file:
+            file.write("one two")
+    lightning.Trainer(strategy="ddp", devices=4).fit(Plain())
+    """,
 )
 INVALID = (
     """
@@ -128,6 +165,47 @@ INVALID = (
     with open("config.yaml", "w") as stream:  # expect
         yaml.dump({"lr": 0.1}, stream)
     """,
+    """
+    if os.environ.get("LOCAL_RANK"):  # a launcher sets it on all ranks: as a text, "0" is true
+        torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    from cluster import numbers
+
+    if dist.get_rank() != numbers[os.getpid()]:
+        raise RuntimeError("the ranks were started in another order")
+    torch.save(model.module.state_dict(), "model.pt")  # expect
+    """,
+    """
+    class Tokens(Dataset):
+        def __init__(self, path):
+            self.path = path
+            self.tokens = self.cached()
+
+        def cached(self):
+            if not os.path.exists(self.path):
+                torch.save([1, 2], self.path)  # expect
+            return [1, 2]
+
+    Tokens("tokens.pt")
+    """,
+    """
+    import logging
+
+    level = logging.INFO if dist.get_rank() == 0 else logging.WARNING
+    logging.basicConfig(filename="train.log", filemode="w", level=level)  # expect
+    """,
+    """
+    # alone
+    import lightning
+
+    class Plain(lightning.LightningModule):
+        pass
+
+    with open("options.txt", "w") as file:  # expect
+        file.write("lr 0.1")
+    lightning.Trainer(strategy="ddp", devices=4).fit(Plain())
+    """,
 )
 
 
@@ -137,7 +215,7 @@ def check(program: Program) -> Iterator[Proposal]:
         return
     shared: dict[Site, list[facts.Save]] = {}
     for fact in program.facts(facts.Save):
-        if fact.who != "all" or is_apart(fact) or fact.flags & _NOT_OF_ALL:
+        if fact.who != "all" or is_apart(fact) or _is_left_to_some(fact):
             continue
         if program.runs_on_many(fact) and fact.role != "unresolved":
             shared.setdefault(_told(program, fact).site, []).append(fact)
@@ -157,6 +235,13 @@ def check(program: Program) -> Iterator[Proposal]:
             evidence=_places(fact, told),
             fix=_fix(program, told, doubts + (told is not fact)),
         )
+
+
+def _is_left_to_some(fact: facts.Save) -> bool:
+    """Whether the ranks take turns, of which the first one's is the last to write, or not all have what is written."""
+    if Flag.RUN_AGAIN in fact.flags and not _is_divided(fact):
+        return bool(fact.flags & _NOT_OF_ALL - {Flag.PROCESS_FIRST})  # nobody looks whether it is there
+    return bool(fact.flags & _NOT_OF_ALL)
 
 
 def _told(program: Program, fact: facts.Save) -> facts.Save:
@@ -206,6 +291,8 @@ def _fix(program: Program, fact: facts.Save, doubts: int) -> Fix | None:
 
     if fact.role in ("log", "run") or not can_be_left_out(program, fact):
         return None  # the other ranks need the logger
+    if Flag.RUN_AGAIN in fact.flags:
+        return None  # no rank is known yet
     if may_be_sharded(program, fact) or is_own_elsewhere(program, fact):
         return None  # what the other ranks write is theirs alone
     from validate_ddp.rules.edits import rank_zero

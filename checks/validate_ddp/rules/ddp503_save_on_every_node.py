@@ -185,8 +185,10 @@ def _is_apart(fact: facts.Save) -> bool:
     path = fact.path
     if hangs_on_rank(path):
         return True
+    if any(isinstance(atom, File) for atom in bare(path)):
+        return True  # an open handle: opening it was the write
     for part in (*bare(path), *reaching(path)):
-        if isinstance(part, (Buffer, Unique, File)):
+        if isinstance(part, (Buffer, Unique)):
             return True
         name = part.value if isinstance(part, Const) else part.name if isinstance(part, Opaque) else ""
         if isinstance(name, str) and (name.startswith(_OF_THE_NODE) or HOSTNAME.matches(name)):

@@ -40,7 +40,7 @@ from validate_ddp.findings import INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.metrics import REDUCED, SUMMED
-from validate_ddp.interpreter.objects import Batch
+from validate_ddp.interpreter.objects import Batch, Container, Output
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Loader
@@ -208,6 +208,7 @@ INVALID = (
         plateau.step(evaluate(model, loader))  # expect
     """,
     _ACCELERATE.replace("ONE", "model(x).mean().item()"),
+    _ACCELERATE.replace("ONE", "model(x).mean().item(); rows = accelerator.gather(model(x))"),
 )
 
 _PUTTING_TOGETHER = ("reduce", "gather")
@@ -311,12 +312,23 @@ def _is_local(value: Value, iterate: facts.Iterate) -> bool:
     return bool(loaders) and all(loader is iterate.loader[0] for loader in loaders)
 
 
-def _put_together_between(program: Program, iterate: Fact, fact: Fact) -> bool:
+def _put_together_between(program: Program, iterate: facts.Iterate, fact: Fact) -> bool:
     """Whether a collective that may put numbers together runs between the evaluation and the use of its number."""
     return any(
-        iterate.order < other.order < fact.order and any(word in other.name for word in _PUTTING_TOGETHER)
+        iterate.order < other.order < fact.order
+        and any(word in other.name for word in _PUTTING_TOGETHER)
+        and not _is_of_a_batch(other, iterate)
         for other in program.facts(facts.Collective)
     )
+
+
+def _is_of_a_batch(collective: facts.Collective, iterate: facts.Iterate) -> bool:
+    """Whether it is given a tensor of one batch, and nothing that was summed up: predictions, to be kept elsewhere."""
+    parts = reaching(collective.arguments)
+    held = [*bare(collective.arguments), *parts]
+    if SUMMED in parts or not is_whole(parts) or any(isinstance(part, (Instance, Container)) for part in held):
+        return False
+    return _is_inside(collective, iterate) or any(isinstance(part, (Batch, Output)) for part in held)
 
 
 def observe(run: Run) -> Seen:

@@ -98,7 +98,7 @@ def _is_rank(value: Value) -> bool:
     rest = [atom for atom in bare(value) if not isinstance(atom, Rank)]
     return (
         bool(ranks)
-        and all(rank.scope == "global" and rank.sure for rank in ranks)
+        and all(rank.scope == "global" and rank.sure and not rank.text for rank in ranks)
         and all(isinstance(atom, Const) and type(atom.value) is int and atom.value == 0 for atom in rest)
     )
 
@@ -109,7 +109,7 @@ def is_local_rank(value: Value) -> bool:
     rest = [atom for atom in bare(value) if not isinstance(atom, Rank)]
     return (
         bool(ranks)
-        and all(rank.scope == "local" and rank.sure for rank in ranks)
+        and all(rank.scope == "local" and rank.sure and not rank.text for rank in ranks)
         and all(isinstance(atom, Const) and type(atom.value) is int and atom.value == 0 for atom in rest)
     )
 

@@ -51,7 +51,7 @@ def is_apart(fact: facts.Save) -> bool:
             return True  # a file for each item of some data, which may well be this rank's share
         if isinstance(part, Symbol) and part.name in ("os.devnull", "sys.stdout", "sys.stderr"):
             return True
-    quiet = any(handler.quiet for handler in fact.handler)
+    quiet = any(handler.quiet for handler in fact.handler) and constant(fact.mode) != "w"  # opened, it is emptied
     return quiet or constant(path) in ("/dev/null", None)
 
 
