@@ -96,6 +96,8 @@ class Calls:
         self.depth = 0
         self.forwards = 0
         """Levels of ``depth`` that are forwards of wrappers: what the script's own model calls there is told too."""
+        self.sent = 0
+        """Calls so far that are not FSDP's, which gathers what is one rank's by design."""
         self.joined = 0
         """Whether this is within ``Join``: ranks that have run out take part without a call of the script's."""
         self.listeners: list[Callable[[str, Kwargs], None]] = []
@@ -148,6 +150,7 @@ class Calls:
             return Opened(None, call.op)
         call.n, call.site = self.session.next_call(), self.session.here()
         call.group, call.ranks = named
+        self.sent += not self.session.sites.within("distributed/fsdp")
         call.sequence = call.sequence and not self.joined
         self.session.emit(call)
         return Opened(call.n, call.op)
