@@ -102,23 +102,34 @@ def trained(run: Run, number: int, count: int, places: list[int]) -> list[int]:
     return [at for at in places if all(step.grads and step.grads[at] is not None for step in steps)]
 
 
-def parted(run: Run, number: int) -> tuple[int, list[int]] | None:
-    """From which step on ranks hold different values of some parameters, to the end, although they have had the same
-    gradients of them at some step, as only an average makes them; and of which. None where that is not known, or may
-    be meant."""
+class Parted(NamedTuple):
+    """From which step on ranks hold different values of some parameters, to the end. averaged: whether their gradients
+    were reduced over all ranks at that step."""
+
+    count: int
+    places: list[int]
+    averaged: bool
+
+
+def parted(run: Run, number: int) -> Parted | None:
+    """Of parameters whose gradients the script reduces over all ranks by itself, or that were the same on all ranks at
+    some step, as only that makes them; what was equal at first. None where that is not known, or may be meant."""
     last = common_steps(run, number)
-    rows = [[step.grads or () for step in taken(run, number, count)] for count in range(1, last + 1)]
+    steps = [taken(run, number, count) for count in range(1, last + 1)]
     joined = {
         at
-        for row in rows
-        for at, values in enumerate(zip(*row, strict=False))
-        if values[0] and all(value == values[0] for value in values)
+        for row in steps
+        for at, values in enumerate(zip(*(step.grads or () for step in row), strict=False))
+        if (values[0] and all(value == values[0] for value in values)) or all(at in step.reduced for step in row)
     }
     lasting = joined.intersection(differing(run, number, last, "params", wrapped=False))
     first = last
     while first > 1 and (still := lasting.intersection(differing(run, number, first - 1, "params", wrapped=False))):
         lasting, first = still, first - 1
-    return (first, sorted(lasting)) if lasting else None
+    if not lasting or not started_equal(run, number, sorted(lasting)):
+        return None
+    averaged = all(lasting.issubset(step.reduced) for step in steps[first - 1])
+    return Parted(first, sorted(lasting), averaged)
 
 
 def without(run: Run, number: int, count: int, places: list[int]) -> list[int]:

@@ -80,28 +80,32 @@ def _unwrapped(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
 
 
 def _parted(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
-    """Parameters whose gradients the script averages, and that part where some ranks have no gradient of them."""
+    """Parameters whose gradients the script averages, and that part where some ranks have no gradient of them, or
+    where each changes the average."""
     number = optimizer.optimizer
-    among, found = sent(run, number), parted(run, number)
-    if found is None or among.partly or among.all_to_all or among.rewritten or not each_step_sends(run, number, among):
+    found, among = parted(run, number), sent(run, number)
+    if found is None or among.rewritten or len(run.ranks) < run.world_size:
         return None
-    count, apart = found
-    lacking = without(run, number, count, apart)
-    if not lacking or not started_equal(run, number, apart) or len(run.ranks) < run.world_size:
+    lacking = without(run, number, found.count, found.places)
+    step, total = taken(run, number, found.count)[0], len(parameters(run, run.ranks[0])[number].shapes)
+    what = f"{len(found.places)} of {total} parameters ({shapes(run, number, found.places)})"
+    site: Site = step.site
+    if lacking and not (among.partly or among.all_to_all) and each_step_sends(run, number, among):
+        events = run.by_rank[run.ranks[0]]
+        calls = [call for at in among.model if (call := events[at]).time < step.time]
+        site = next((call.site for call in calls[::-1] if isinstance(call, protocol.Collective)), site)
+        who = f"rank {lacking[0]} has" if len(lacking) == 1 else f"ranks {', '.join(map(str, lacking))} have"
+        why = f"{who} no gradient of some of them then, and what others send for these is not met by its like"
+    elif found.averaged and not lacking and differ_widely(run, number, found.places):
+        why = other_rates(run, number, found.count) or (
+            "each rank changes the average before its step, as by a norm of what it holds"
+        )
+    else:
         return None
-    rank = run.ranks[0]
-    step, total = taken(run, number, count)[0], len(parameters(run, rank)[number].shapes)
-    calls = [call for at in among.model if (call := run.by_rank[rank][at]).time < step.time]
-    site = calls[-1].site if calls and isinstance(calls[-1], protocol.Collective) else step.site
-    who = f"rank {lacking[0]} has" if len(lacking) == 1 else f"ranks {', '.join(map(str, lacking))} have"
-    message = (
-        f"{len(apart)} of {total} parameters ({shapes(run, number, apart)}), whose gradients are averaged here, differ "
-        f"between ranks from step {count} on: {who} no gradient of some of them then, and what others send for these "
-        "is not met by its like"
-    )
+    message = f"{what}, whose gradients are averaged, differ between ranks from step {found.count} on: {why}"
     severity = ERROR if run.outcome == "finished" and not run.truncated else WARNING
     notes = (Note(step.site, "the step after which they differ"),)
-    return Observation(severity, site, message, notes, tuple(run.ranks), since=((rank, step.time),))
+    return Observation(severity, site, message, notes, tuple(run.ranks), since=((run.ranks[0], step.time),))
 
 
 def _never(run: Run, optimizer: protocol.Optimizer) -> Observation | None:

@@ -108,7 +108,7 @@ def _within(torch: ModuleType, value: Handed, depth: int = 0) -> Iterator[Tensor
 def _mode(reading: Reading) -> AbstractContextManager[object]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Following(TorchDispatchMode):
+    class Following(TorchDispatchMode):  # type: ignore[misc]  # torch is Any where it is not installed
         def __torch_dispatch__(self, func: Handed, types: Handed, args: Handed = (), kwargs: Handed = None) -> Handed:
             result = func(*args, **(kwargs or {}))
             guarded(reading.fault, "reads", reading.flow, func, args, kwargs, result)

@@ -59,6 +59,7 @@ class _Steps:
         self.grads: dict[int, list[int | None]] = {}
         self.norms: dict[int, list[float | None]] = {}
         self.without: dict[int, int] = {}
+        self.reduced: dict[int, list[int]] = {}
         self.left: dict[int, list[int | None]] = {}
         """Digests of the parameters after the last step, where DDP does not hold all of them."""
         self.rewritten: dict[int, bool] = {}
@@ -82,6 +83,7 @@ class _Steps:
             self._tell(number, held[self.told.get(number, 0) :])
         self.grads[number] = self.digests([each.grad for each in held])
         self.without[number] = _without(held)
+        self.reduced[number] = self._reduced(held)
         if any(self._name(each) is None for each in held) and self._shared():
             if self.counts[number] < _NORMS:
                 self.norms[number] = self._norms([each.grad for each in held])
@@ -111,6 +113,14 @@ class _Steps:
         """The parameters, in the place of those that a mesh replicates this rank's part of them."""
         placed = self.placed.get(number)
         return [_part(each) if at in placed else each for at, each in enumerate(held)] if placed else held
+
+    def _reduced(self, held: list[Tensor]) -> list[int]:
+        """The places of those whose gradients the script has reduced itself."""
+        reduced = self.session.calls.reduced if self.torch.distributed.is_available() else None
+        if not reduced:
+            return []
+        grads = ((at, each.grad) for at, each in enumerate(held) if each.grad is not None)
+        return [at for at, grad in grads if _is_plain(grad) and (grad.data_ptr(), grad.numel()) in reduced]
 
     def _shared(self) -> bool:
         """Whether there are other ranks."""
@@ -150,6 +160,7 @@ class _Steps:
             params=params, site=self.session.here(),
             rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             norms=self.norms.pop(number, None), rewritten=self.rewritten.pop(number, None),
+            reduced=self.reduced.pop(number, ()),
             # A closure makes the gradients while the optimizer steps; others are gone by its end.
             without=min(self.without.pop(number, len(held)), _without(held)),
             busy=time.process_time() if self.counts[number] == 1 else 0.0,

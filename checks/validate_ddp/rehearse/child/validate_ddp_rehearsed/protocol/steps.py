@@ -55,8 +55,9 @@ class Step(Timed):
     """An optimizer has stepped. count: its number, from 1. grads, params: digests of the gradients before and of the
     parameters after it; None for what is no plain tensor. rates: learning rates of the groups. rewritten: whether
     something else has changed the parameters since the step before. norms: of the gradients, at the first steps; the
-    last two only where some parameters are under no wrapper. without: how many parameters have no gradient. busy: at
-    the first one, seconds of CPU that the process has used."""
+    last two only where some parameters are under no wrapper. without: how many parameters have no gradient. reduced:
+    places of those whose gradients the script has reduced over all ranks by itself. busy: at the first one, seconds of
+    CPU that the process has used."""
 
     optimizer: Count
     count: Count
@@ -67,6 +68,7 @@ class Step(Timed):
     rewritten: GivenFlag = None
     norms: Norms | None = None
     without: GivenCount = None
+    reduced: Counts = ()
     busy: Seconds = 0.0
 
 
