@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 
 def test_parameters_under_the_wrapper_that_drift_are_named_with_the_rates(training: Any) -> None:
     for rank in range(2):
@@ -118,3 +120,16 @@ def test_what_a_mesh_replicates_is_compared_among_those_that_hold_the_same(recor
     apart = run(5, 6, 5, 7)
     assert apart.rated() == [("DDP303", 14, "error")]
     assert "the ranks 1, 3 of a mesh are to hold the same" in apart.judged().findings[0].message
+
+
+@pytest.mark.parametrize(("mesh", "norm", "found"), [([0, 1], 2.0, True), ([0, 1], 1.0, False), ([0], 2.0, False)])
+def test_what_ranks_hold_whole_beside_shards_is_to_be_equal(recorded: Any, mesh: Any, norm: float, found: bool) -> None:
+    recorded.optimizer(names=(None, None))
+    for event in recorded.events:
+        if event["event"] == "parameters":
+            event["mesh"] = mesh
+    for rank in range(2):
+        recorded.backward(rank, armed=False)
+        recorded.step(rank, grads=[None, 5 + rank], params=[None, 7 + rank])
+        recorded.events[-1]["norms"] = [None, norm if rank else 1.0]
+    assert recorded.rated() == ([("DDP303", 27, "warning")] if found else [])

@@ -169,7 +169,7 @@ def _with(held: protocol.Parameters, added: protocol.Parameters) -> protocol.Par
         optimizer=held.optimizer, names=[*held.names, *added.names], shapes=[*held.shapes, *added.shapes],
         before=[*held.before, *added.before], frozen=(held.frozen or 0) + (added.frozen or 0),
         talking=[*held.talking, *(len(held.names) + at for at in added.talking)],
-        replicas=[*held.replicas, *added.replicas],
+        replicas=[*held.replicas, *added.replicas], mesh=held.mesh or added.mesh,
     )  # fmt: skip
 
 

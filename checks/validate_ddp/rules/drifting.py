@@ -35,7 +35,7 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 def drift(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
     """What an optimizer moves apart, where it is not meant."""
     apart = _replicated(run, optimizer) or _unwrapped(run, optimizer)
-    for look in (_under,) if run.wraps else (_parted, _never):
+    for look in (_under,) if run.wraps else (_parted, _whole, _never):
         apart = apart or look(run, optimizer)
     return apart
 
@@ -106,6 +106,29 @@ def _parted(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
     severity = ERROR if run.outcome == "finished" and not run.truncated else WARNING
     notes = (Note(step.site, "the step after which they differ"),)
     return Observation(severity, site, message, notes, tuple(run.ranks), since=((run.ranks[0], step.time),))
+
+
+def _whole(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
+    """Parameters that each rank holds whole, beside others that all ranks hold in shards: of one model there is one of
+    each. What sends samples from rank to rank may have weights of its own on each."""
+    number = optimizer.optimizer
+    held, last = parameters(run, run.ranks[0])[number], common_steps(run, number)
+    among = sent(run, number)
+    if set(held.mesh) != set(run.ranks) or any(run.each(protocol.Sharded)) or among.all_to_all or among.rewritten:
+        return None
+    for count in range(1, last + 1):
+        apart = trained(run, number, count, differing(run, number, count, "params", wrapped=False))
+        lasting = sorted({*apart}.intersection(differing(run, number, last, "params", wrapped=False)))
+        if lasting and started_equal(run, number, lasting) and differ_widely(run, number, lasting):
+            step = taken(run, number, count)[0]
+            message = (
+                f"{len(lasting)} parameters ({shapes(run, number, lasting)}) that each rank holds whole, beside those "
+                f"that the ranks of a mesh hold in shards, are equal at first and differ from step {count} on: the "
+                "ranks compute with other inputs, or their gradients are parts that are not added up"
+            )
+            since = ((run.ranks[0], step.time),)
+            return Observation(WARNING, step.site, message, (), tuple(run.ranks), since=since)
+    return None
 
 
 def _never(run: Run, optimizer: protocol.Optimizer) -> Observation | None:

@@ -105,7 +105,7 @@ class _Steps:
             before=self.digests([_part(each) if ranks else each for each, ranks in zip(new, replicas, strict=True)]),
             frozen=sum(not each.requires_grad for each in new),
             talking=[at for at, each in enumerate(new) if self.session.talks(each)], replicas=replicas,
-            site=self.added.get(number),
+            mesh=next((mesh for each in new if (mesh := _mesh(each))), []), site=self.added.get(number),
         )  # fmt: skip
         self.session.emit(told)
 
@@ -203,6 +203,14 @@ def _replicas(tensor: Handed) -> list[int]:
     place = tuple(slice(None) if each.is_replicate() else at for each, at in zip(placements, here, strict=True))
     ranks = [int(each) for each in mesh.mesh[place].reshape(-1).tolist()]
     return ranks if len(ranks) > 1 else []
+
+
+def _mesh(tensor: Handed) -> list[int]:
+    """The ranks over which a tensor is sharded."""
+    mesh, placements = getattr(tensor, "device_mesh", None), getattr(tensor, "placements", None) or ()
+    if mesh is None or all(each.is_replicate() for each in placements):
+        return []
+    return [int(each) for each in mesh.mesh.reshape(-1).tolist()]
 
 
 def _part(tensor: Handed) -> Tensor:

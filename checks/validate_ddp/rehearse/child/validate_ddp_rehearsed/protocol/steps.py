@@ -38,7 +38,7 @@ class Parameters(Event):
     first step on these. names: of those whose gradients DDP reduces. shapes: of all. before: a digest of each. frozen:
     how many require no gradient. talking: places of those in modules whose calls send something to other ranks.
     replicas: for each the ranks that hold the same of it, where a mesh replicates it; digests are of the rank's part
-    then. site: where they were added."""
+    then. mesh: the ranks over which some are sharded. site: where they were added."""
 
     SAME_LENGTH = ("names", "shapes", "before")
     optimizer: Count
@@ -48,6 +48,7 @@ class Parameters(Event):
     frozen: GivenCount = None
     talking: Counts = ()
     replicas: Shapes = ()
+    mesh: Ranks = ()
     site: CallSite | None = None
 
 
