@@ -6,8 +6,10 @@ wrapper themselves; for layers that are put into a model after it was wrapped; a
 out where nothing in the program can average the gradients: no wrapper, no hook, no collective on what is of a model and
 of no batch.
 
-A rehearsal compares the parameters of the ranks after each step. It also shows ranks without a wrapper that share the
-data out and never average their gradients, leave some of them out, or step on equal gradients at rates of their own.
+A rehearsal compares the parameters of the ranks after each step, those that join the optimizer later too, and what a
+mesh replicates. It also shows ranks without a wrapper that share the data out and never average their gradients, leave
+some of them out, average them where some ranks have none, change the average, or step on equal gradients at rates of
+their own. What is part of a module whose calls send something to other ranks may be meant to differ.
 
 ## Why is this bad?
 DistributedDataParallel reduces the gradients of the parameters that the model has when it is wrapped. All others are
