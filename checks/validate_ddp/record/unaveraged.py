@@ -103,10 +103,10 @@ def trained(run: Run, number: int, count: int, places: list[int]) -> list[int]:
 
 
 class Parted(NamedTuple):
-    """From which step on ranks hold different values of some parameters, to the end. averaged: whether their gradients
+    """step: from which on ranks hold different values of some parameters, to the end. averaged: whether their gradients
     were reduced over all ranks at that step."""
 
-    count: int
+    step: int
     places: list[int]
     averaged: bool
 

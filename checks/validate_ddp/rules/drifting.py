@@ -86,8 +86,8 @@ def _parted(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
     found, among = parted(run, number), sent(run, number)
     if found is None or among.rewritten or len(run.ranks) < run.world_size:
         return None
-    lacking = without(run, number, found.count, found.places)
-    step, total = taken(run, number, found.count)[0], len(parameters(run, run.ranks[0])[number].shapes)
+    lacking = without(run, number, found.step, found.places)
+    step, total = taken(run, number, found.step)[0], len(parameters(run, run.ranks[0])[number].shapes)
     what = f"{len(found.places)} of {total} parameters ({shapes(run, number, found.places)})"
     site: Site = step.site
     if lacking and not (among.partly or among.all_to_all) and each_step_sends(run, number, among):
@@ -97,12 +97,12 @@ def _parted(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
         who = f"rank {lacking[0]} has" if len(lacking) == 1 else f"ranks {', '.join(map(str, lacking))} have"
         why = f"{who} no gradient of some of them then, and what others send for these is not met by its like"
     elif found.averaged and not lacking and differ_widely(run, number, found.places):
-        why = other_rates(run, number, found.count) or (
+        why = other_rates(run, number, found.step) or (
             "each rank changes the average before its step, as by a norm of what it holds"
         )
     else:
         return None
-    message = f"{what}, whose gradients are averaged, differ between ranks from step {found.count} on: {why}"
+    message = f"{what}, whose gradients are averaged, differ between ranks from step {found.step} on: {why}"
     severity = ERROR if run.outcome == "finished" and not run.truncated else WARNING
     notes = (Note(step.site, "the step after which they differ"),)
     return Observation(severity, site, message, notes, tuple(run.ranks), since=((run.ranks[0], step.time),))
