@@ -89,8 +89,8 @@ def events(draw: Any, kind: type[protocol.Event]) -> protocol.Event:
             fields[name] = draw(VALUES[words] if words == bounds.words else st.none() | VALUES[words])
     if kind is protocol.Parameters:
         fields.update(names=[None], before=[None], shapes=[[1]])
-    if kind is protocol.Buffers:
-        fields.update(names=["mean"], digests=[None])
+    if kind is protocol.Model:
+        fields.update(names=["mean"], shapes=[[1]])
     if kind is protocol.Kept:
         fields.update(names=["mean"], numbers=[1], shown=[""])
     return kind(**fields)

@@ -114,6 +114,9 @@ def test_an_optimizer_of_which_one_parameter_trains_is_held(recorded: Any) -> No
 def evaluated(run: Any, digests: Any) -> None:
     """A training epoch, an evaluation of all ranks, and what their buffers are then."""
     run.trains()
+    run.every(
+        "model", model=0, kind="Net", names=["norm.running_mean"], shapes=[[2]], trained=[], wrapped=[], buffers=[0],
+    )  # fmt: skip
     run.epochs([[0, 1], [2, 3]])
     run.every(
         "loader", loader=1, length=4, batches=1, batch_size=2, numbered=None, iterable=False, site=run.site(13),
@@ -121,9 +124,12 @@ def evaluated(run: Any, digests: Any) -> None:
     run.begin(0, loader=1)
     for rank in range(run.world_size):
         run.add(rank, "batch", loader=1, turn=0, count=0, indices=[rank, rank + 2], size=2, site=run.site(30))
-    run.end(1, 0, loader=1)
     for rank in range(run.world_size):
-        run.add(rank, "buffers", names=["norm.running_mean"], digests=[digests[rank]], site=run.site(29))
+        run.add(
+            rank, "state", model=0, digests=[digests[rank]], training=False, grad=False, steps=1, backwards=0,
+            site=run.site(29),
+        )  # fmt: skip
+    run.end(1, 0, loader=1)
 
 
 @pytest.mark.parametrize(("digests", "word"), [((1, 2), "violated"), ((1, 1), "held"), ((1, None), "held")])

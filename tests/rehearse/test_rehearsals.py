@@ -369,3 +369,13 @@ def test_of_a_script_that_writes_nothing_no_rule_on_files_is_held(tmp_path: Path
     script.write_text("import torch.distributed as dist\ndist.init_process_group()\ndist.destroy_process_group()\n")
     code, document, _ = rehearse(tmp_path, str(script))
     assert code == 0 and document["rules"]["DDP502"]["verdict"] == "not observed"
+
+
+@pytest.mark.parametrize(("words", "line"), [((), ""), (("wrong",), "self.scale = 0.9 * self.scale")])
+def test_state_that_differs_by_design_is_none_of_ours_and_what_is_learned_by_is(
+    tmp_path: Path, words: tuple[str, ...], line: str
+) -> None:
+    script = Path(__file__).with_name("state_script.py")
+    rows = script.read_text().splitlines()
+    _, document, _ = rehearse(tmp_path, str(script), *words)
+    assert codes(document) == {("DDP321", number) for number, row in enumerate(rows, 1) if line and line in row}

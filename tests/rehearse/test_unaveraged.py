@@ -172,3 +172,29 @@ def test_the_rate_that_moves_equal_gradients_apart_is_named(unwrapped: Any) -> N
         unwrapped.step(rank, grads=[4, 5], params=[7 + rank, 8 + rank], rates=[0.1 * (rank + 1)])
     (finding,) = unwrapped.judged().findings
     assert finding.line == 14 and "the learning rate is another on each rank (0.1, 0.2)" in finding.message
+
+
+@pytest.mark.parametrize(("lacking", "severity"), [(True, "error"), (False, None)])
+def test_replicas_that_part_where_one_has_no_gradient_are_named_where_they_are_averaged(
+    unwrapped: Any, lacking: bool, severity: str | None
+) -> None:
+    steps(unwrapped, lambda rank: [4, 5], lambda rank: [7, 8], before=reduces(unwrapped), count=2)
+    theirs: Any = (lambda rank: [4, None if rank else 6]) if lacking else (lambda rank: [4, 6 + rank])
+    steps(unwrapped, theirs, lambda rank: [9, 10 + rank], before=reduces(unwrapped), count=2)
+    assert unwrapped.rated() == ([("DDP303", 26, severity)] if severity else [])
+
+
+@pytest.mark.parametrize(("norm", "severity"), [(1.5, "error"), (1.0, None)])
+def test_an_average_that_each_rank_changes_is_named_at_the_step(
+    unwrapped: Any, norm: float, severity: str | None
+) -> None:
+    own: Any = {"reduced": lambda rank: [1], "norms": lambda rank: [1.0, norm if rank else 1.0]}
+    steps(unwrapped, **APART, before=reduces(unwrapped), **own)
+    assert unwrapped.rated() == ([("DDP303", 27, severity)] if severity else [])
+
+
+def test_replicas_that_are_made_equal_again_have_not_parted(unwrapped: Any) -> None:
+    steps(unwrapped, lambda rank: [4, 5], lambda rank: [7, 8], before=reduces(unwrapped), count=2)
+    steps(unwrapped, lambda rank: [4, None if rank else 6], lambda rank: [9, 10 + rank], before=reduces(unwrapped))
+    steps(unwrapped, lambda rank: [4, 5], lambda rank: [11, 12], before=reduces(unwrapped), count=1)
+    assert not unwrapped.found()

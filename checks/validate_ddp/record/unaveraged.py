@@ -102,6 +102,47 @@ def trained(run: Run, number: int, count: int, places: list[int]) -> list[int]:
     return [at for at in places if all(step.grads and step.grads[at] is not None for step in steps)]
 
 
+class Parted(NamedTuple):
+    """step: from which on ranks hold different values of some parameters, to the end. averaged: whether their gradients
+    were reduced over all ranks at that step."""
+
+    step: int
+    places: list[int]
+    averaged: bool
+
+
+def parted(run: Run, number: int) -> Parted | None:
+    """Of parameters whose gradients the script reduces over all ranks by itself, or that were the same on all ranks at
+    some step, as only that makes them; what was equal at first. None where that is not known, or may be meant."""
+    last = common_steps(run, number)
+    steps = [taken(run, number, count) for count in range(1, last + 1)]
+    joined = {
+        at
+        for row in steps
+        for at, values in enumerate(zip(*(step.grads or () for step in row), strict=False))
+        if (values[0] and all(value == values[0] for value in values)) or all(at in step.reduced for step in row)
+    }
+    lasting = joined.intersection(differing(run, number, last, "params", wrapped=False))
+    first = last
+    while first > 1 and (still := lasting.intersection(differing(run, number, first - 1, "params", wrapped=False))):
+        lasting, first = still, first - 1
+    if not lasting or not started_equal(run, number, sorted(lasting)):
+        return None
+    averaged = all(lasting.issubset(step.reduced) for step in steps[first - 1])
+    return Parted(first, sorted(lasting), averaged)
+
+
+def without(run: Run, number: int, count: int, places: list[int]) -> list[int]:
+    """The ranks that have no gradient at a step of some of these parameters, of which others have one."""
+    rows = [step.grads or () for step in taken(run, number, count)]
+    had = {at for at in places for row in rows if at < len(row) and row[at] is not None}
+    return [
+        rank
+        for rank, row in zip(run.replicas, rows, strict=False)
+        if any(at >= len(row) or row[at] is None for at in had)
+    ]
+
+
 def differ_widely(run: Run, number: int, places: list[int]) -> bool | None:
     """Whether gradients differ by more than rounding at the first steps; None where it is not known."""
     known = False
@@ -125,7 +166,7 @@ def why_under_wrapper(run: Run, number: int, count: int, apart: list[int]) -> st
     if differing(run, number, count, "grads", wrapped=True):
         names = parameters(run, run.ranks[0])[number].names
         grads = taken(run, number, count)[0].grads or ()
-        without = sum(name is not None and grads[at] is None for at, name in enumerate(names))
+        without = sum(name is not None and grad is None for name, grad in zip(names, grads, strict=False))
         if without:
             return (
                 f"their gradients are not reduced, as {without} others under DDP have none at this step, for which it "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from math import prod
 from typing import Literal, NamedTuple
 
-from validate_ddp.record.run import Run, once
+from validate_ddp.record.run import Run, Site, once
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 
@@ -156,8 +156,32 @@ Digested = Literal["grads", "params"]
 
 @once
 def parameters(run: Run, rank: int) -> dict[int, protocol.Parameters]:
-    """The names and shapes of what each optimizer holds."""
-    return {event.optimizer: event for event in run.of(rank, protocol.Parameters)}
+    """The names and shapes of what each optimizer holds, in the end."""
+    found: dict[int, protocol.Parameters] = {}
+    for event in run.of(rank, protocol.Parameters):
+        held = found.get(event.optimizer)
+        found[event.optimizer] = event if held is None else _with(held, event)
+    return found
+
+
+def _with(held: protocol.Parameters, added: protocol.Parameters) -> protocol.Parameters:
+    return protocol.Parameters(
+        optimizer=held.optimizer, names=[*held.names, *added.names], shapes=[*held.shapes, *added.shapes],
+        before=[*held.before, *added.before], frozen=(held.frozen or 0) + (added.frozen or 0),
+        talking=[*held.talking, *(len(held.names) + at for at in added.talking)],
+        replicas=[*held.replicas, *added.replicas], mesh=held.mesh or added.mesh,
+    )  # fmt: skip
+
+
+def added_at(run: Run, number: int, place: int) -> Site | None:
+    """Where a parameter of an optimizer was added, which it did not hold from the first."""
+    first = 0
+    for event in run.of(run.ranks[0], protocol.Parameters):
+        if event.optimizer == number:
+            if first <= place < first + len(event.names):
+                return event.site
+            first += len(event.names)
+    return None
 
 
 def shapes(run: Run, number: int, places: list[int]) -> str:
@@ -209,18 +233,20 @@ def _compared(run: Run, number: int, what: Digested, wrapped: bool) -> dict[int,
     the steps at which there is no such parameter."""
     found: dict[int, tuple[int, ...]] = {}
     names = _held_alike(run, number)
-    places = [at for at, name in enumerate(names) if (name is not None) is wrapped]
+    placed = {at for at, ranks in enumerate(parameters(run, run.ranks[0])[number].replicas) if ranks} if names else ()
+    places = [at for at, name in enumerate(names) if (name is not None) is wrapped and at not in placed]
     for count in range(1, common_steps(run, number) + 1) if places else ():
         rows = [step.grads if what == "grads" else step.params for step in taken(run, number, count)]
-        told = [row for row in rows if row and len(row) == len(names)]
+        told = [row for row in rows if row and len(row) == len(rows[0] or ()) <= len(names)]
         if len(told) < len(run.replicas) or len(told) < len(rows):
             continue
         first = told[0]
+        by_then = places if len(first) == len(names) else [at for at in places if at < len(first)]
         if all(row == first for row in told):  # most are: these need no look at each place
-            if any(first[at] is not None for at in places):
+            if any(first[at] is not None for at in by_then):
                 found[count] = ()
             continue
-        known = [values for values in ((at, {row[at] for row in told}) for at in places) if None not in values[1]]
+        known = [values for values in ((at, {row[at] for row in told}) for at in by_then) if None not in values[1]]
         if known:
             found[count] = tuple(at for at, values in known if len(values) > 1)
     return found
@@ -250,6 +276,23 @@ def averaged_by_hand(run: Run, number: int) -> bool:
     calls = [each for each in events[:last] if isinstance(each, protocol.Collective)]
     shapes = Counter(tuple(call.shape) for call in calls if call.op.startswith("all_reduce") and call.shape is not None)
     return held <= shapes or (held.total() > 1 and (length,) in shapes)
+
+
+def replicas_apart(run: Run, number: int) -> tuple[int, dict[int, tuple[int, ...]]] | None:
+    """Parameters that a mesh replicates and that differ between ranks to the end: since which step, 0 for before the
+    first, and by place the ranks that are to hold the same."""
+    held = {rank: parameters(run, rank)[number] for rank in run.ranks if number in parameters(run, rank)}
+    found: tuple[int, dict[int, tuple[int, ...]]] | None = None
+    for count in range(min((len(_steps(run, rank).get(number, ())) for rank in held), default=0) + 1):
+        rows = {rank: _steps(run, rank)[number][count].params or () if count else held[rank].before for rank in held}
+        apart: dict[int, tuple[int, ...]] = {}
+        for rank, row in rows.items():
+            for at, ranks in enumerate(held[rank].replicas[: len(row)]):
+                values = [rows[each][at] for each in ranks if each in rows and at < len(rows[each])]
+                if rank == min(ranks, default=-1) and None not in values and len(set(values)) > 1:
+                    apart.setdefault(at, tuple(ranks))
+        found = None if not apart else found or (count, apart)
+    return found
 
 
 def taken(run: Run, number: int, count: int) -> list[protocol.Step]:

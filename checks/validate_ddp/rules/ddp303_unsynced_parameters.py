@@ -6,8 +6,10 @@ wrapper themselves; for layers that are put into a model after it was wrapped; a
 out where nothing in the program can average the gradients: no wrapper, no hook, no collective on what is of a model and
 of no batch.
 
-A rehearsal compares the parameters of the ranks after each step. It also shows ranks without a wrapper that share the
-data out and never average their gradients, leave some of them out, or step on equal gradients at rates of their own.
+A rehearsal compares the parameters of the ranks after each step, those that join the optimizer later too, and what a
+mesh replicates. It also shows ranks without a wrapper that share the data out and never average their gradients, leave
+some of them out, average them where some ranks have none, change the average, or step on equal gradients at rates of
+their own. What is part of a module whose calls send something to other ranks may be meant to differ.
 
 ## Why is this bad?
 DistributedDataParallel reduces the gradients of the parameters that the model has when it is wrapped. All others are
@@ -47,31 +49,11 @@ from validate_ddp.interpreter.training import Layer
 from validate_ddp.interpreter.values import Class, Instance, Opaque, Value, bare, reaching
 from validate_ddp.interpreter.vocabulary import COLLECTIVES
 from validate_ddp.models.optimizers import has_parameters, parts_of
-from validate_ddp.record.events import Site
 from validate_ddp.record.run import Run
-from validate_ddp.record.unaveraged import (
-    differ_widely,
-    each_step_sends,
-    sent,
-    shared_out,
-    started_equal,
-    trained,
-    why_under_wrapper,
-)
-from validate_ddp.record.updates import (
-    agree,
-    averaged_by_hand,
-    common_steps,
-    differing,
-    kept_equal,
-    other_rates,
-    parameters,
-    shapes,
-    taken,
-    updates,
-)
-from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Unclear, Well
+from validate_ddp.record.updates import agree, common_steps, kept_equal
+from validate_ddp.record.verdict import Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
+from validate_ddp.rules.drifting import drift
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.rules.unreduced import unreduced
 
@@ -275,117 +257,7 @@ def observe(run: Run) -> Seen:
             yield Well(optimizer.site, held=False) if alike else Unclear(optimizer.site)
         if optimizer.inner or not common_steps(run, number):
             continue
-        apart = _unwrapped(run, optimizer) or (_under if run.wraps else _never)(run, optimizer)
+        apart = drift(run, optimizer)
         if apart is not None:
             yield apart
         yield Well() if kept_equal(run, number) else Unclear()
-
-
-def _unwrapped(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
-    """Parameters that no wrapper holds and that drift apart: in a script with DDP as their gradients do, in one without
-    although their gradients are equal on all ranks, which only a reduction makes them."""
-    number = optimizer.optimizer
-    for count in range(1, common_steps(run, number) + 1):
-        apart = differing(run, number, count, "params", wrapped=False)
-        if not apart:
-            continue
-        alike = not differing(run, number, count, "grads", wrapped=False)
-        if run.wraps and not alike:
-            return _apart(run, optimizer, count, apart, "are under no DDP wrapper")
-        steps = taken(run, number, count)
-        averaged = all(any(grads) and None not in grads for grads in (step.grads or () for step in steps))
-        if not run.wraps and averaged and alike:
-            return _apart(run, optimizer, count, apart, "get the same gradients on every rank")
-    return None
-
-
-def _never(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
-    """Gradients of a script without DDP that nothing averages, or not all of them, although the ranks have the training
-    data of one model in common.
-
-    What is sharded, lies on some ranks only, or is averaged now and then in the place of gradients, is by design.
-    """
-    number = optimizer.optimizer
-    shared = shared_out(run)
-    if shared is None or list(run.each(protocol.Sharded)) or len(run.ranks) < run.world_size:
-        return None
-    for count in range(1, common_steps(run, number) + 1):
-        apart = trained(run, number, count, differing(run, number, count, "grads", wrapped=False))
-        if set(apart).isdisjoint(differing(run, number, count, "params", wrapped=False)):
-            continue
-        told = _what(run, number, count, apart)
-        if told is None or not (shared[1] or started_equal(run, number, apart)):
-            return None
-        # In a run that was cut short an average that comes late may not have been reached.
-        sure = shared[1] and run.outcome == "finished" and not run.truncated
-        severity, message = told if sure else (WARNING, told[1])
-        step = taken(run, number, count)[0]
-        site: Site = step.site
-        notes = (Note(shared[0], "the ranks have the data of one model in common"),)
-        since = ((run.ranks[0], step.time),)
-        return Observation(severity, site, message, notes, tuple(run.ranks), since=since)
-    return None
-
-
-def _what(run: Run, number: int, count: int, apart: list[int]) -> tuple[str, str] | None:
-    """Severity and message; None for what may be meant so."""
-    among, equal = sent(run, number), started_equal(run, number, apart)
-    total = len(parameters(run, run.ranks[0])[number].shapes)
-    ends = f"parameters differ between ranks from step {count} on" + ("" if equal else ", and did before it")
-    if among.partly or among.all_to_all:
-        return None
-    if not among.model and not (among.unknown and among.rewritten):
-        what = "gradients are never averaged: no collective carries them from rank to rank, and "
-        if among.in_the_end:  # as one of the ways to train that average models has it; a test of few steps looks alike
-            return WARNING, f"{what}{ends}: something is summed up only after the last step"
-        return ERROR, what + ends
-    wide = differ_widely(run, number, apart)
-    if among.rewritten or not equal or wide is False:
-        return None
-    if not each_step_sends(run, number, among):
-        return WARNING, f"what ranks send each other is not sent between a backward and its step each time: {ends}"
-    severity = ERROR if wide else WARNING
-    if len(apart) == total:
-        return severity, f"gradients are sent between ranks before each step, and differ all the same: {ends}"
-    head = f"the gradients of {len(apart)} of {total} parameters ({shapes(run, number, apart)}) are not averaged, "
-    return severity, f"{head}those of the others are: these {ends}"
-
-
-def _apart(run: Run, optimizer: protocol.Optimizer, count: int, apart: list[int], what: str) -> Observation:
-    number = optimizer.optimizer
-    equal = started_equal(run, number, apart)
-    message = (
-        f"{len(apart)} parameters of this optimizer ({shapes(run, number, apart)}) {what}: "
-        + ("equal at first, they " if equal else "they start apart, and ")
-        + f"differ between ranks from step {count} on"
-    )
-    rates = other_rates(run, number, count)
-    message += f": {rates}" if rates else ""
-    severity = ERROR if equal or what.startswith("get") else WARNING
-    since = ((run.ranks[0], taken(run, number, count)[0].time),)
-    return Observation(severity, optimizer.site, message, (), tuple(run.ranks), since=since)
-
-
-def _under(run: Run, optimizer: protocol.Optimizer) -> Observation | None:
-    """Parameters that DDP wraps, and whose gradients it has reduced: something else moves the ranks apart."""
-    number = optimizer.optimizer
-    steps = updates(run, run.ranks[0]).get(number, [])
-    for count, update in enumerate(steps[: common_steps(run, number)], 1):
-        training = [event for event in update.forwards if event.grad]
-        # Without a reduction they differ by another rule, or until they are averaged, as with local SGD.
-        if not training or not all(event.sync and event.ranks == run.ranks for event in training):
-            return None
-        if not any(event.armed for event in update.backwards):
-            return None
-        apart = differing(run, number, count, "params", wrapped=True)
-        if apart and averaged_by_hand(run, number):
-            return None  # what a hook does in the place of DDP's reduction may be meant, as in post-local SGD
-        if apart:
-            site: Site = update.step.site
-            message = (
-                f"{len(apart)} parameters under DDP differ between ranks after step {count}: "
-                + why_under_wrapper(run, number, count, apart)
-            )
-            since = ((run.ranks[0], update.step.time),)
-            return Observation(ERROR, site, message, (), tuple(run.ranks), since=since)
-    return None

@@ -50,7 +50,9 @@ def observe(run: Run) -> Seen:
             continue
         names = parameters(run, rank)[number].names
         unused = [
-            name[1] for at, name in enumerate(names) if name is not None and all(grads[at] is None for grads in trained)
+            name[1]
+            for at, name in enumerate(names)
+            if name is not None and all(grads[at] is None for grads in trained if at < len(grads))
         ]
         if unused and len(unused) < len(names):
             wrapper = run.of(rank, protocol.Ddp)[0]

@@ -45,7 +45,7 @@ _SHIM = (
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "losses", "failures",
-    "sharding", "moving_averages", "claims", "buffers",
+    "sharding", "moving_averages", "claims", "census",
 )  # fmt: skip
 
 current: Session | None = None
@@ -78,8 +78,8 @@ class Session:
         """Called with what a backward is of."""
         self.leaving: list[Callable[[], None]] = []
         """Called when the interpreter goes."""
-        self.after_loops: list[Callable[[], None]] = []
-        """Called when an iteration over a loader has ended."""
+        self.talks: Callable[[Tensor], bool] = lambda tensor: False
+        """Whether a parameter is part of a module whose calls send something to other ranks."""
         self.named: Callable[[ProcessGroup | None], tuple[str, list[int]] | None] | None = None
         """In place of what tells a group's name and members, where not all of them are run."""
         self.quiet = False

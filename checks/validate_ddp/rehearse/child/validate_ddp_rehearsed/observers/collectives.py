@@ -40,6 +40,7 @@ def install(session: Session) -> None:
         return
     calls = Calls(session)
     session.calls = calls
+    session.before_backward.append(lambda root: calls.reduced.clear())
     replaced = {}
     for name in (*_TENSOR, *_POINT_TO_POINT):
         original = getattr(dist, name, None)
@@ -96,6 +97,10 @@ class Calls:
         self.depth = 0
         self.forwards = 0
         """Levels of ``depth`` that are forwards of wrappers: what the script's own model calls there is told too."""
+        self.sent = 0
+        """Calls so far that are not FSDP's, which gathers what is one rank's by design."""
+        self.reduced: set[tuple[int, int]] = set()
+        """Address and length of each tensor that was reduced over all ranks since the last backward began."""
         self.joined = 0
         """Whether this is within ``Join``: ranks that have run out take part without a call of the script's."""
         self.listeners: list[Callable[[str, Kwargs], None]] = []
@@ -130,7 +135,10 @@ class Calls:
         if name == "new_group" and isinstance(values.get("ranks"), (list, tuple, range)):
             call.members = list(values["ranks"])
         call.sequence = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
-        return self.open(call, group)._replace(values=values)
+        opened = self.open(call, group)._replace(values=values)
+        if name == "all_reduce" and len(call.ranks) == self.c10d.get_world_size() and hasattr(tensor, "data_ptr"):
+            self.reduced.add((tensor.data_ptr(), tensor.numel()))
+        return opened
 
     def made(self, op: str, sequence: bool = True) -> protocol.Collective:
         """A call, which gets its number and its site when it is told."""
@@ -148,6 +156,7 @@ class Calls:
             return Opened(None, call.op)
         call.n, call.site = self.session.next_call(), self.session.here()
         call.group, call.ranks = named
+        self.sent += not self.session.sites.within("distributed/fsdp")
         call.sequence = call.sequence and not self.joined
         self.session.emit(call)
         return Opened(call.n, call.op)

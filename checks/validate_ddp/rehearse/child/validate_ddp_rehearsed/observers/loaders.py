@@ -186,8 +186,6 @@ class Loaders:
 
     def _ended(self, state: list[int] | None, exhausted: bool) -> None:
         self.session.training = False
-        for told in self.session.after_loops:
-            guarded(self.session.fault, "loaders", told)
         if state is not None:
             self.session.emit(protocol.Iterated(loader=state[0], turn=state[1], batches=state[2], exhausted=exhausted))
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import protocol
-from ..patching import Args, Kwargs, around, everywhere, guarded, one_number
+from ..patching import Args, Handed, Kwargs, around, everywhere, guarded, one_number
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,6 +36,7 @@ def install(session: Session) -> None:
         lambda optimizer, args, kwargs: guarded(session.fault, "step", observer.before, optimizer)
     )
     module.register_optimizer_step_post_hook(lambda optimizer, args, kwargs: observer.after(optimizer))
+    around(module.Optimizer, "add_param_group", session.fault, lambda args, kwargs: observer.adding(args[0]))
     around(module.Optimizer, "zero_grad", session.fault, lambda args, kwargs: observer.zeroed(args[0]))
     around(torch.nn.Module, "zero_grad", session.fault, lambda args, kwargs: observer.zeroed_module(args[0]))
     _scaling(session)
@@ -49,9 +50,16 @@ class _Steps:
         self.torch = session.torch
         self.numbers = session.optimizers
         self.counts: dict[int, int] = {}
+        self.told: dict[int, int] = {}
+        """Of how many parameters of an optimizer it was told; groups are added behind those that it has."""
+        self.added: dict[int, protocol.Site] = {}
+        """Where the last of them were added."""
+        self.placed: dict[int, set[int]] = {}
+        """Places of an optimizer's parameters that a mesh replicates: of these the rank's part is compared."""
         self.grads: dict[int, list[int | None]] = {}
         self.norms: dict[int, list[float | None]] = {}
         self.without: dict[int, int] = {}
+        self.reduced: dict[int, list[int]] = {}
         self.left: dict[int, list[int | None]] = {}
         """Digests of the parameters after the last step, where DDP does not hold all of them."""
         self.rewritten: dict[int, bool] = {}
@@ -70,20 +78,49 @@ class _Steps:
     def before(self, optimizer: Optimizer) -> None:
         number = self.numbers.of(optimizer)
         held = self.parameters(optimizer)
-        if number not in self.counts:
-            self.counts[number] = 0
-            told = protocol.Parameters(
-                optimizer=number, names=[self._name(each) for each in held],
-                shapes=[list(each.shape) for each in held], before=self.digests(held),
-                frozen=sum(not each.requires_grad for each in held),
-            )  # fmt: skip
-            self.session.emit(told)
+        self.counts.setdefault(number, 0)
+        if len(held) > self.told.get(number, 0):
+            self._tell(number, held[self.told.get(number, 0) :])
         self.grads[number] = self.digests([each.grad for each in held])
         self.without[number] = _without(held)
+        self.reduced[number] = self._reduced(held)
         if any(self._name(each) is None for each in held) and self._shared():
             if self.counts[number] < _NORMS:
                 self.norms[number] = self._norms([each.grad for each in held])
-            self.rewritten[number] = number in self.left and self.digests(held) != self.left[number]
+            now = self.digests(self._parts(number, held))
+            self.rewritten[number] = number in self.left and now != self.left[number]
+
+    def adding(self, optimizer: Optimizer) -> None:
+        if self.numbers.get(optimizer) in self.counts:
+            self.added[self.numbers.of(optimizer)] = self.session.here()
+
+    def _tell(self, number: int, new: list[Tensor]) -> None:
+        """Of the parameters that an optimizer is about to step on for the first time."""
+        first = self.told.get(number, 0)
+        self.told[number] = first + len(new)
+        replicas = [_replicas(each) for each in new]
+        self.placed.setdefault(number, set()).update(first + at for at, ranks in enumerate(replicas) if ranks)
+        told = protocol.Parameters(
+            optimizer=number, names=[self._name(each) for each in new], shapes=[list(each.shape) for each in new],
+            before=self.digests([_part(each) if ranks else each for each, ranks in zip(new, replicas, strict=True)]),
+            frozen=sum(not each.requires_grad for each in new),
+            talking=[at for at, each in enumerate(new) if self.session.talks(each)], replicas=replicas,
+            mesh=next((mesh for each in new if (mesh := _mesh(each))), []), site=self.added.get(number),
+        )  # fmt: skip
+        self.session.emit(told)
+
+    def _parts(self, number: int, held: list[Tensor]) -> list[Tensor]:
+        """The parameters, in the place of those that a mesh replicates this rank's part of them."""
+        placed = self.placed.get(number)
+        return [_part(each) if at in placed else each for at, each in enumerate(held)] if placed else held
+
+    def _reduced(self, held: list[Tensor]) -> list[int]:
+        """The places of those whose gradients the script has reduced itself."""
+        reduced = self.session.calls.reduced if self.torch.distributed.is_available() else None
+        if not reduced:
+            return []
+        grads = ((at, each.grad) for at, each in enumerate(held) if each.grad is not None)
+        return [at for at, grad in grads if _is_plain(grad) and (grad.data_ptr(), grad.numel()) in reduced]
 
     def _shared(self) -> bool:
         """Whether there are other ranks."""
@@ -115,7 +152,7 @@ class _Steps:
         number = self.numbers.of(optimizer)
         self.counts[number] = self.counts.get(number, 0) + 1
         held = self.parameters(optimizer)
-        params = self.digests(held)
+        params = self.digests(self._parts(number, held))
         if number in self.rewritten:
             self.left[number] = params
         told = protocol.Step(
@@ -123,6 +160,7 @@ class _Steps:
             params=params, site=self.session.here(),
             rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             norms=self.norms.pop(number, None), rewritten=self.rewritten.pop(number, None),
+            reduced=self.reduced.pop(number, ()),
             # A closure makes the gradients while the optimizer steps; others are gone by its end.
             without=min(self.without.pop(number, len(held)), _without(held)),
             busy=time.process_time() if self.counts[number] == 1 else 0.0,
@@ -152,6 +190,32 @@ class _Steps:
         for index, value in zip(places, torch.stack(sums).tolist() if sums else (), strict=True):
             found[index] = value
         return found
+
+
+def _replicas(tensor: Handed) -> list[int]:
+    """The ranks that hold the same of a tensor on a mesh, by where it says that it is placed; none for others."""
+    mesh, placements = getattr(tensor, "device_mesh", None), getattr(tensor, "placements", None)
+    if mesh is None or placements is None or not hasattr(tensor, "_local_tensor"):
+        return []
+    here = mesh.get_coordinate()
+    if here is None or any(each.is_partial() for each in placements):
+        return []
+    place = tuple(slice(None) if each.is_replicate() else at for each, at in zip(placements, here, strict=True))
+    ranks = [int(each) for each in mesh.mesh[place].reshape(-1).tolist()]
+    return ranks if len(ranks) > 1 else []
+
+
+def _mesh(tensor: Handed) -> list[int]:
+    """The ranks over which a tensor is sharded."""
+    mesh, placements = getattr(tensor, "device_mesh", None), getattr(tensor, "placements", None) or ()
+    if mesh is None or all(each.is_replicate() for each in placements):
+        return []
+    return [int(each) for each in mesh.mesh.reshape(-1).tolist()]
+
+
+def _part(tensor: Handed) -> Tensor:
+    part: Tensor = tensor._local_tensor
+    return part
 
 
 def _without(held: list[Tensor]) -> int:

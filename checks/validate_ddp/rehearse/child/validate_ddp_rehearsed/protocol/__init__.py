@@ -45,14 +45,17 @@ from .restart import Difference, Kept, Moment, Randomness, Restart, Side
 from .simulated import UNRUN, Assumed, Memory, Moved
 from .steps import (
     Average,
-    Buffers,
+    Called,
+    Changed,
     Clip,
+    Model,
     Optimizer,
     Parameters,
     Schedule,
     Scheduled,
     Sharded,
     Stale,
+    State,
     Step,
     Unscale,
     Weighed,
@@ -61,14 +64,13 @@ from .steps import (
 from .values import NOWHERE, Frame, Name, Orders, Plan, Sampling, Site, Standing, Twins
 
 __all__ = [
-    "KINDS", "NOWHERE", "UNRUN", "VERSION", "Assumed", "Average", "Backward", "Batch", "Buffers", "Call", "Claim",
-    "Clip", "Collective", "Ddp", "Device", "Difference", "Done", "Draw", "Ended", "Event", "Exit", "Fault", "Finish",
-    "Forward", "Frame", "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Is", "Iterated",
-    "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "Memory", "Moment", "Moved", "Name",
+    "KINDS", "NOWHERE", "UNRUN", "VERSION", "Assumed", "Average", "Backward", "Batch", "Call", "Called", "Changed",
+    "Claim", "Clip", "Collective", "Ddp", "Device", "Difference", "Done", "Draw", "Ended", "Event", "Exit", "Fault",
+    "Finish", "Forward", "Frame", "Gathered", "Gone", "Group", "GroupCall", "Hang", "Hello", "InnerForward", "Is",
+    "Iterated", "Iteration", "Join", "Joining", "Kept", "Load", "Loader", "Memory", "Model", "Moment", "Moved", "Name",
     "NewSite", "Optimizer", "Orders", "Parameters", "Partition", "Plan", "Randomness", "Read", "Reading", "Record",
-    "Renamed", "Restart", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded",
-    "Shim", "Side", "Site", "Sloped", "Spawn", "Split", "Stale", "Standing", "Start", "Step", "Stop", "Stopped",
+    "Renamed", "Restart", "Sampler", "Sampling", "Save", "Schedule", "Scheduled", "Seed", "SetEpoch", "Sharded", "Shim",
+    "Side", "Site", "Sloped", "Spawn", "Split", "Stale", "Standing", "Start", "State", "Step", "Stop", "Stopped",
     "Taped", "Timed", "Timeout", "Twins", "UncaughtException", "Unknown", "Unsaved", "Unscale", "Weighed", "Where",
-    "Write", "ZeroGrad",
-    "as_json", "bounds_of", "packed", "wrong",
+    "Write", "ZeroGrad", "as_json", "bounds_of", "packed", "wrong",
 ]  # fmt: skip

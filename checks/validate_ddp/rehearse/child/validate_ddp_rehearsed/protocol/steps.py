@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .bounds import (
     Count,
+    Counts,
     Digests,
     Flag,
     Float,
@@ -20,7 +21,7 @@ from .bounds import (
     Value,
 )
 from .event import Event, Timed
-from .values import CallSite, Names
+from .values import CallSite, Line, Names
 
 
 class Optimizer(Event):
@@ -33,8 +34,11 @@ class Optimizer(Event):
 
 
 class Parameters(Event):
-    """What an optimizer holds, before its first step. names: of those under DDP. shapes: of all. before: a digest of
-    each. frozen: how many require no gradient."""
+    """What an optimizer holds, before its first step; again of those that were added behind them later, before the
+    first step on these. names: of those whose gradients DDP reduces. shapes: of all. before: a digest of each. frozen:
+    how many require no gradient. talking: places of those in modules whose calls send something to other ranks.
+    replicas: for each the ranks that hold the same of it, where a mesh replicates it; digests are of the rank's part
+    then. mesh: the ranks over which some are sharded. site: where they were added."""
 
     SAME_LENGTH = ("names", "shapes", "before")
     optimizer: Count
@@ -42,14 +46,19 @@ class Parameters(Event):
     before: Digests
     shapes: Shapes
     frozen: GivenCount = None
+    talking: Counts = ()
+    replicas: Shapes = ()
+    mesh: Ranks = ()
+    site: CallSite | None = None
 
 
 class Step(Timed):
     """An optimizer has stepped. count: its number, from 1. grads, params: digests of the gradients before and of the
     parameters after it; None for what is no plain tensor. rates: learning rates of the groups. rewritten: whether
     something else has changed the parameters since the step before. norms: of the gradients, at the first steps; the
-    last two only where some parameters are under no wrapper. without: how many parameters have no gradient. busy: at
-    the first one, seconds of CPU that the process has used."""
+    last two only where some parameters are under no wrapper. without: how many parameters have no gradient. reduced:
+    places of those whose gradients the script has reduced over all ranks by itself. busy: at the first one, seconds of
+    CPU that the process has used."""
 
     optimizer: Count
     count: Count
@@ -60,6 +69,7 @@ class Step(Timed):
     rewritten: GivenFlag = None
     norms: Norms | None = None
     without: GivenCount = None
+    reduced: Counts = ()
     busy: Seconds = 0.0
 
 
@@ -135,13 +145,59 @@ class Sharded(Event):
     ranks: Ranks = ()
 
 
-class Buffers(Event):
-    """What a model held besides its parameters when it had been evaluated. site: where that began."""
+class Model(Event):
+    """A module that the script calls, not as part of another; again where it is made of something else. model: a new
+    number each time. names, shapes: of parameters, then of buffers. Places among them: trained: what requires
+    gradients; wrapped: what DDP reduces; buffers: those of floating point that are saved."""
 
-    SAME_LENGTH = ("names", "digests")
+    SAME_LENGTH = ("names", "shapes")
+    model: Count
+    kind: Text
     names: Texts
+    shapes: Shapes
+    trained: Counts
+    wrapped: Counts
+    buffers: Counts
+
+    @property
+    def made_of(self) -> tuple[object, ...]:
+        """What is the same of the same model on another rank, and later."""
+        shapes = tuple(tuple(each) for each in self.shapes)
+        return (self.kind, tuple(self.names), shapes, tuple(self.trained), tuple(self.wrapped), tuple(self.buffers))
+
+
+class State(Event):
+    """What a rank computes with when it calls a model. digests: of what it is made of; None for what optimizers move
+    and for what is no plain tensor. training, grad: how it is called. steps: of all optimizers so far; backwards:
+    where there are none. site: of the call."""
+
+    model: Count
     digests: Digests
+    training: Flag
+    grad: Flag
+    steps: Count
+    backwards: Count
     site: CallSite
+
+
+class Called(Event):
+    """A model was called. reads: places of what its result depends on, among what has changed and is not trained.
+    rows: how many its inputs have. talks: whether it sends something to other ranks."""
+
+    model: Count
+    training: Flag
+    grad: Flag
+    reads: Counts
+    rows: Counts
+    talks: Flag
+
+
+class Changed(Event):
+    """A line of the script has changed something of a model that no optimizer moves. places: of what."""
+
+    model: Count
+    places: Counts
+    line: Line
 
 
 class Stale(Event):

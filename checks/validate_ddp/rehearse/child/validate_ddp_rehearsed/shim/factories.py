@@ -42,6 +42,8 @@ def _factory(original: Original, devices: Devices) -> Original:
     def make(*args: object, **kwargs: object) -> object:
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs["device"] = devices.mapped(kwargs["device"], "device=")
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False  # as safetensors asks for, where there is a GPU
         return original(*args, **kwargs)
 
     return make
