@@ -129,8 +129,7 @@ def test_a_marker_starts_warm_what_one_test_spawns(suite):
 
 
 BESIDE = """
-import multiprocessing, sys
-sys.path.insert(0, "beside")
+import multiprocessing
 os.environ["OF_THE_MODULE"] = "1"
 import aid
 
@@ -148,4 +147,5 @@ def test_it():
 def test_what_is_imported_early_is_found_as_here_and_finds_the_environment_of_here(suite, pytester):
     aid = "import os\nHOME, SEEN = os.getpid(), os.environ.get('OF_THE_MODULE')\n"
     (pytester.mkdir("beside") / "aid.py").write_text(aid)
+    pytester.makeconftest("import sys; sys.path.insert(0, 'beside')")
     suite(BESIDE, "-p", "validate_ddp.testing.adopt").assert_outcomes(passed=1)
