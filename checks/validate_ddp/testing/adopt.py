@@ -27,6 +27,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing import context, forkserver, popen_forkserver, reduction, spawn
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,23 +145,30 @@ def import_first() -> None:
     plain = os.fork
 
     def fork() -> int:
-        os.fork = plain
-        if told:
-            import_all(told)
-        return plain()
+        known = import_all(told)
+        pid = plain()
+        if known or not pid:
+            os.fork = plain
+        return pid
 
     os.fork = fork
 
 
-def import_all(told: str) -> None:
-    """The modules of the tests."""
-    with open(told) as file:
-        sys.path[:], named = json.load(file)
+def import_all(told: str) -> bool:
+    """The modules of the tests, if they are known by now."""
+    try:
+        text = Path(told).read_text()
+    except OSError:  # the process of the tests has just ended
+        text = ""
+    if not text:
+        return False
+    sys.path[:], named = json.loads(text)
     finder.modules = {name: ModuleHome(path, search and tuple(search), False) for name, (path, search) in named.items()}
     sys.meta_path.append(finder)  # after the path: only what it does not find, as under ``--import-mode=importlib``
     import_each(named)
     gc.collect()
     gc.freeze()
+    return True
 
 
 def import_each(names: Iterable[str]) -> None:
