@@ -245,7 +245,7 @@ def test_what_a_module_sets_when_it_is_imported_the_functions_of_those_that_impo
     for name, imports in (
         ("first", "from .sets import found as settings"),
         ("second", "from . import sets; settings = sets.found"),
-        ("third", "import sets_when_imported.second as second; settings = second.found"),
+        ("third", "settings = __import__('sets_when_imported.second', fromlist=['found']).found"),
     ):
         (package / f"{name}.py").write_text(f"{imports}\ndef found():\n    return settings()\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -25,7 +25,7 @@ import sysconfig
 import tempfile
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -83,21 +83,25 @@ def following() -> Iterator[None]:
 
 
 def follow(
-    name: str, space: Any = None, local: Any = None, chosen: Sequence[str] | None = (), level: int = 0
+    name: str,
+    globals: Mapping[str, object] | None = None,
+    locals: Mapping[str, object] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
 ) -> types.ModuleType:
     """``import``. What a library imports is a part of the library."""
     __tracebackhide__ = True
-    space, chosen = space or {}, chosen or ()
-    package = space.get("__package__")
+    space = globals or {}
+    package = str(space.get("__package__") or "")
     library = str(space.get("__file__")).startswith(_LIBRARIES) and package != __package__
     if library or (level and not package):
-        return plain(name, space, local, chosen, level)
+        return plain(name, globals, locals, fromlist, level)
     whole = importlib.util.resolve_name("." * level + name, package)
     for end in [at for at, letter in enumerate(whole + ".") if letter == "."]:
         with noted([whole[:end]]):
             importlib.import_module(whole[:end])
-    with noted([f"{whole}.{each}" for each in chosen]):
-        return plain(name, space, local, chosen, level)
+    with noted([f"{whole}.{each}" for each in fromlist or ()]):
+        return plain(name, globals, locals, fromlist, level)
 
 
 plain = builtins.__import__
