@@ -126,3 +126,26 @@ def test_a_marker_starts_warm_what_one_test_spawns(suite):
         "-p", "no:randomly",
     )  # fmt: skip
     result.assert_outcomes(passed=3)
+
+
+BESIDE = """
+import multiprocessing
+os.environ["OF_THE_MODULE"] = "1"
+import aid
+
+def work(queue): queue.put((aid.HOME, os.getppid(), aid.SEEN))
+def test_it():
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    process = multiprocessing.get_context("spawn").Process(target=work, args=(queue,))
+    process.start()
+    home, server, seen = queue.get()
+    assert home == server and seen == "1"
+"""
+
+
+@pytest.mark.slow
+def test_what_is_imported_early_is_found_as_here_and_finds_the_environment_of_here(suite, pytester):
+    aid = "import os\nHOME, SEEN = os.getpid(), os.environ.get('OF_THE_MODULE')\n"
+    (pytester.mkdir("beside") / "aid.py").write_text(aid)
+    pytester.makeconftest("import sys; sys.path.insert(0, 'beside')")
+    suite(BESIDE, "-p", "validate_ddp.testing.adopt").assert_outcomes(passed=1)

@@ -237,13 +237,23 @@ def found():
 """
 
 
-def test_what_a_module_sets_when_it_is_imported_all_of_its_functions_find(two, tmp_path, monkeypatch):
-    (tmp_path / "sets_when_imported.py").write_text(SETS)
+def test_what_a_module_sets_when_it_is_imported_the_functions_of_those_that_import_it_find(two, tmp_path, monkeypatch):
+    package = tmp_path / "sets_when_imported"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "sets.py").write_text(SETS)
+    for name, imports in (
+        ("first", "from .sets import found as settings"),
+        ("second", "from . import sets; settings = sets.found"),
+        ("third", "settings = __import__('sets_when_imported.second', fromlist=['found']).found"),
+    ):
+        (package / f"{name}.py").write_text(f"{imports}\ndef found():\n    return settings()\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = two.run(look)
-    found = importlib.import_module("sets_when_imported").found
-    assert [two.run(found) for _ in range(2)] == [[("torch.float64", 3000)] * 2] * 2
-    assert two.run(look) == before, "another module"
+    for name in ("first", "first", "sets", "second", "third"):
+        found = importlib.import_module(f"sets_when_imported.{name}").found
+        assert two.run(found) == [("torch.float64", 3000)] * 2, name
+        assert two.run(look) == before, "another module"
 
 
 def replace_a_function():

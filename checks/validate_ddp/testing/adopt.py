@@ -11,25 +11,30 @@ Each of these still is a new one, with the environment, folder, output and inher
 only that Python, torch and the test modules are there when it begins, 3 to 10 s sooner.
 
 It is multiprocessing's own forkserver, which serves the start method ``spawn`` too while a test runs, and imports the
-test modules for both. What differs: a module is imported once and before the tests, so it sees the environment of the
-start; and ``OMP_NUM_THREADS`` is 1, as under torchrun, where nothing else is said: a process whose threads have
-computed cannot be forked.
+test modules for both; with ``-p``, torch while tests are collected. What differs: a module is imported once and before
+the tests, so it sees the environment of the start; and ``OMP_NUM_THREADS`` is 1, as under torchrun, where nothing else
+is said: a process whose threads have computed cannot be forked.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing import context, forkserver, popen_forkserver, reduction, spawn
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from .capture import memory_file
 from .forkserver import die_with_parent
+from .state import LEFT_OUT, ModuleHome, finder
 
 _MODULES = "VALIDATE_DDP_ADOPTED"
 _HEAVY = ("torch.distributed", "torch.multiprocessing", "torch._dynamo", "torch.nn.parallel", "torch.utils.data")
@@ -67,8 +72,59 @@ def warm(session: pytest.Session) -> Iterator[None]:
             each._Popen = start  # type: ignore[method-assign]
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """The forkserver imports torch while tests are collected."""
+    if isinstance(collector, pytest.Session) and not collector.config.option.collectonly:
+        start()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """It starts anew where the modules have changed the environment: what is imported there finds it as here."""
+    if _started and _started != [environment()]:
+        os.kill(server()._forkserver_pid, signal.SIGKILL)
+        server()._stop()
+        start()
+
+
+_started: list[dict[str, str]] = []
+"""The environment that the forkserver was started with, if we have."""
+_modules = memory_file("modules")
+"""What it is to import before it first forks."""
+_told: list[int] = []
+"""Which forkserver knows it, by its pid."""
+
+
+def environment() -> dict[str, str]:
+    """What can be of weight for an import."""
+    return {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+
+
+def server() -> Any:
+    """Multiprocessing's, of this process."""
+    return forkserver._forkserver
+
+
+def start() -> None:
+    """Starts the forkserver, if it does not run; it imports torch."""
+    before = server()._forkserver_pid
+    forkserver.set_forkserver_preload([__name__ + "ed"])
+    kept = os.environ.copy()
+    os.environ[_MODULES] = f"/proc/{os.getpid()}/fd/{_modules}"
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+    if server()._forkserver_pid != before:
+        _started[:] = [environment()]
+
+
 def preload(session: pytest.Session) -> None:
-    """Starts the forkserver, if it does not run: with what this session's tests are defined in."""
+    """Starts the forkserver, if it does not run, and tells it what this session's tests are defined in."""
+    start()
+    if _told == [server()._forkserver_pid]:
+        return
     modules = {}
     for item in session.items:
         module = item.getparent(pytest.Module)
@@ -77,33 +133,51 @@ def preload(session: pytest.Session) -> None:
             home = sys.modules.get(name)
             modules[name] = getattr(home, "__file__", None), list(getattr(home, "__path__", None) or ()) or None
             name = name.rpartition(".")[0]
-    forkserver.set_forkserver_preload([__name__ + "ed"])
-    kept = os.environ.copy()
-    os.environ[_MODULES] = json.dumps(modules)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.truncate(_modules, 0)
+    os.pwrite(_modules, json.dumps((sys.path, modules), default=str).encode(), 0)
+    _told[:] = [server()._forkserver_pid]
+
+
+def import_first() -> None:
+    """In the forkserver: torch at once, and the rest when it is first asked to fork."""
+    told = os.environ.pop(_MODULES, "")
+    import_each(_HEAVY)
+    plain = os.fork
+
+    def fork() -> int:
+        known = import_all(told)
+        pid = plain()
+        if known or not pid:
+            os.fork = plain
+        return pid
+
+    os.fork = fork
+
+
+def import_all(told: str) -> bool:
+    """The modules of the tests, if they are known by now."""
     try:
-        forkserver.ensure_running()
-    finally:
-        os.environ.clear()
-        os.environ.update(kept)
-
-
-def import_all() -> None:
-    """In the forkserver: that a test module skips or exits when it is imported is its own matter."""
-    import importlib
-
-    from .state import ModuleHome, finder
-
-    named = json.loads(os.environ.pop(_MODULES, "{}"))
+        text = Path(told).read_text()
+    except OSError:  # the process of the tests has just ended
+        text = ""
+    if not text:
+        return False
+    sys.path[:], named = json.loads(text)
     finder.modules = {name: ModuleHome(path, search and tuple(search), False) for name, (path, search) in named.items()}
     sys.meta_path.append(finder)  # after the path: only what it does not find, as under ``--import-mode=importlib``
-    for name in (*_HEAVY, *named):
+    import_each(named)
+    gc.collect()
+    gc.freeze()
+    return True
+
+
+def import_each(names: Iterable[str]) -> None:
+    """That a test module skips or exits when it is imported is its own matter."""
+    for name in names:
         try:
             importlib.import_module(name)
         except BaseException:  # noqa: BLE001 - the process that needs the module imports it again, and says why
             sys.modules.pop(name, None)
-    gc.collect()
-    gc.freeze()
 
 
 class Surroundings:

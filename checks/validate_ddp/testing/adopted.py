@@ -1,5 +1,5 @@
 """Imported by multiprocessing's forkserver before it forks: see ``adopt``."""
 
-from .adopt import import_all
+from .adopt import import_first
 
-import_all()
+import_first()

@@ -1,27 +1,32 @@
 """What a process has once, and a test may leave changed: read before tests, put back after each.
 
-A test module sets some of it when it is imported (``torch.set_default_dtype``, ``sys.setrecursionlimit``). It is
-imported once, and all of its tests, but no others, find what it has set.
+Modules set some of it when they are imported (``torch.set_default_dtype``, ``sys.setrecursionlimit``), once in a
+process. A test finds what its module has set, and what those have that its module imports, whichever test came first.
 """
 
 from __future__ import annotations
 
+import builtins
+import ctypes
 import decimal
 import gc
-import importlib
+import importlib.util
 import locale
 import logging
 import multiprocessing.context
 import os
+import pickle
 import random
 import resource
 import signal
 import socket
 import sys
+import sysconfig
 import tempfile
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,7 +34,8 @@ Setting = tuple[Callable[[], Any], Callable[[Any], object]]
 """How it is read, and how it is put back; the second raises where it cannot be."""
 
 _settings: list[Setting] = []
-_of_modules: dict[str, list[Any]] = {}
+_set_by: dict[str, dict[int, Any]] = {}
+"""What became different while a module was imported, by its place in ``_settings``."""
 _functions: dict[str, dict[str, Any]] = {}
 """Of modules that tests replace functions of, by name: as they were when the last test began."""
 
@@ -49,30 +55,72 @@ def put_back(wanted: list[Any]) -> str:
     """Sets what differs. Why this process cannot be as it was, else an empty string."""
     for (get, put), value in zip(_settings, wanted, strict=True):
         try:
-            if not equal(get(), value):
+            if get() != value:
                 put(value)
         except Exception as error:  # noqa: BLE001 - whatever it is, this process is replaced
             return f"what it was left with cannot be put back: {error}"
     return ""
 
 
-def equal(one: Any, other: Any) -> bool:
-    """Whether two values are surely the same; states of random numbers are tensors or arrays, and never are."""
-    try:
-        return bool(one == other)
-    except (RuntimeError, ValueError):
-        return False
-
-
 def imported(name: str) -> types.ModuleType:
     """A module whose test begins, with what it has set when it was imported."""
-    module = importlib.import_module(name)
-    if name in _of_modules:
-        put_back(_of_modules[name])
-    else:
-        _of_modules[name] = values()
+    with following():
+        follow(name)
     _functions.update(functions())
-    return module
+    return sys.modules[name]
+
+
+@contextmanager
+def following() -> Iterator[None]:
+    """While a test's modules are imported: what each sets is noted, and set again where one is here already."""
+    kept = builtins.__import__
+    builtins.__import__ = follow
+    try:
+        yield
+    finally:
+        if builtins.__import__ is follow:  # else a module has replaced it, to stay
+            builtins.__import__ = kept
+
+
+def follow(
+    name: str,
+    globals: Mapping[str, object] | None = None,
+    locals: Mapping[str, object] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> types.ModuleType:
+    """``import``. What a library imports is a part of the library."""
+    __tracebackhide__ = True
+    space = globals or {}
+    package = str(space.get("__package__") or "")
+    library = str(space.get("__file__")).startswith(_LIBRARIES) and package != __package__
+    if library or (level and not package):
+        return plain(name, globals, locals, fromlist, level)
+    whole = importlib.util.resolve_name("." * level + name, package)
+    for end in [at for at, letter in enumerate(whole + ".") if letter == "."]:
+        with noted([whole[:end]]):
+            importlib.import_module(whole[:end])
+    with noted([f"{whole}.{each}" for each in fromlist or ()]):
+        return plain(name, globals, locals, fromlist, level)
+
+
+plain = builtins.__import__
+_LIBRARIES = tuple(path + os.sep for path in set(sysconfig.get_paths().values()))
+
+
+@contextmanager
+def noted(names: list[str]) -> Iterator[None]:
+    """Around the import of modules: what those set that are new is noted, what the others did when they were is set."""
+    new = [name for name in names if name not in sys.modules]
+    for name in names:
+        if name in _set_by:
+            put_back([_set_by[name].get(number, value) for number, value in enumerate(values())])
+    before = values() if new else []
+    yield
+    if new:
+        now = values()
+        differing = {number: value for number, value in enumerate(now) if value != before[number]}
+        _set_by.update({name: differing for name in new if name in sys.modules and differing})
 
 
 def functions() -> dict[str, dict[str, Any]]:
@@ -180,7 +228,7 @@ def of_torch() -> list[Setting]:
     printing, devices = torch._tensor_str.PRINT_OPTS, importlib.import_module("torch.utils._device")
     return [
         (lambda: devices.CURRENT_DEVICE, torch.set_default_device),
-        (torch.get_rng_state, torch.set_rng_state),
+        (partial(torch_state, torch), partial(restore_torch, torch)),
         (torch.get_default_dtype, torch.set_default_dtype),
         (torch.is_grad_enabled, torch.set_grad_enabled),
         (torch.get_num_threads, torch.set_num_threads),
@@ -194,17 +242,28 @@ def of_torch() -> list[Setting]:
     ]
 
 
-def numpy_state() -> Any:
-    """None where it is not imported."""
-    return sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
+def torch_state(torch: Any) -> bytes:
+    """Of its random numbers, as what can be compared."""
+    state = torch.get_rng_state()
+    return ctypes.string_at(state.data_ptr(), state.numel())
 
 
-def restore_numpy(wanted: Any) -> None:
+def restore_torch(torch: Any, wanted: bytes) -> None:
+    """Its random numbers."""
+    torch.set_rng_state(torch.frombuffer(bytearray(wanted), dtype=torch.uint8))
+
+
+def numpy_state() -> bytes | None:
+    """Of its random numbers, as what can be compared; None where it is not imported."""
+    return pickle.dumps(sys.modules["numpy"].random.get_state()) if "numpy" in sys.modules else None
+
+
+def restore_numpy(wanted: bytes | None) -> None:
     """Its random numbers; where it was not imported then, those that follow a seed of 0."""
     if wanted is None:
         sys.modules["numpy"].random.seed(0)
     else:
-        sys.modules["numpy"].random.set_state(wanted)
+        sys.modules["numpy"].random.set_state(pickle.loads(wanted))  # noqa: S301 - our own
 
 
 def attribute(owner: Any, name: str) -> Setting:

@@ -273,21 +273,19 @@ class Coverage:
 def call_function(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[str, str]]) -> Any:
     """The step of ``World.run``: a function with its arguments."""
     main = steps.load()
-    if main and not _main_is_here:
-        # Under the name that multiprocessing gives it, so that the same guard keeps a script from starting again.
-        from multiprocessing import spawn
+    with held.following():
+        if main and "__mp_main__" not in sys.modules:
+            # Under the name that multiprocessing gives it, so that the same guard keeps a script from starting again.
+            from multiprocessing import spawn
 
-        spawn._fixup_main_from_path(main)  # type: ignore[attr-defined]
-        _main_is_here.append(main)
-    function, args, kwargs = steps.load()
+            with held.noted(["__mp_main__"]):
+                spawn._fixup_main_from_path(main)  # type: ignore[attr-defined]
+        function, args, kwargs = steps.load()
     if getattr(function, "__module__", None) in sys.modules:
         held.imported(function.__module__)
     if "world" not in kwargs and takes_world(function):
         kwargs["world"] = world
     return function(*args, **kwargs)
-
-
-_main_is_here: list[str] = []
 
 
 def takes_world(function: Callable[..., Any]) -> bool:

@@ -100,7 +100,8 @@ def call_test(steps: pickle.Unpickler, world: RankWorld, sections: list[tuple[st
                 owner.__dict__.update(state)
             function = getattr(owner, path[-1])
             _running.append(function)
-            test.values = unpickled_arguments(steps)
+            with held.following():
+                test.values = unpickled_arguments(steps)
             if isinstance(owner, TestCase):
                 function = functools.partial(run_case, owner)
             elif drawn:

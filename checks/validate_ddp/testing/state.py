@@ -18,7 +18,7 @@ from typing import Any
 
 from . import held
 
-_LEFT_OUT = ("PYTEST_CURRENT_TEST", "COLUMNS", "LINES")
+LEFT_OUT = ("PYTEST_CURRENT_TEST", "COLUMNS", "LINES")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ParentContext:
     def now(self, modules: dict[str, ModuleHome]) -> bytes:
         """The context as it is."""
         environ = dict(os.environ)
-        for name in _LEFT_OUT:
+        for name in LEFT_OUT:
             environ.pop(name, None)
         main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
         try:
