@@ -43,7 +43,7 @@ class Program:
     entry: path of the script. recorded: the facts, in the order of the walk. stop: where something was not looked at,
     if anything was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left
     open. assumed: nothing in sight calls what was walked (``interpreter/uncalled.py``), so nothing is certain. asks: it
-    reads its command line.
+    reads its command line. launched: how launch files start it.
     """
 
     def __init__(
@@ -59,10 +59,12 @@ class Program:
         made: list[Scope | Class | Instance] | None = None,
         assumed: bool = False,
         asks: bool = False,
+        launched: Launched = NOT_LAUNCHED,
     ) -> None:
         self.entry = entry
         self.assumed = assumed
         self.asks = asks
+        self._launched = launched
         self.stop = stop
         self.closed = closed
         self.files = files
@@ -94,6 +96,7 @@ class Program:
             self.files,
             unseen=self._unseen,
             assumed=self.assumed,
+            launched=self._launched,
         )
 
     @property
@@ -110,11 +113,6 @@ class Program:
     def is_foreign(self) -> bool:
         """Whether nothing in sight has to do with the ranks that are started: what does is elsewhere, if anything."""
         return self.several_ranks is not None and facts.Launch not in self._facts
-
-    @property
-    def _launched(self) -> Launched:
-        found: Launched = self._summaries.launched.get(os.path.abspath(self.entry), NOT_LAUNCHED)
-        return found
 
     @property
     def kinds(self) -> frozenset[type[Fact]]:
@@ -349,7 +347,8 @@ def trace(summaries: Any, entry: str, registry: Registry, started: Started | Non
     library = Library(summaries, entry, registry.words)
     machine = Machine(library, registry)
     machine.started = started or Started(())
-    machine.started.several = summaries.launched.get(entry, NOT_LAUNCHED).several is not None
+    launched = summaries.launched.get(entry, NOT_LAUNCHED)
+    machine.started.several = launched.several is not None
     machine.evaluate = MethodType(expressions.evaluate, machine)
     machine.walk = MethodType(statements.walk, machine)
     machine.call = MethodType(calls.call_values, machine)
@@ -385,4 +384,5 @@ def trace(summaries: Any, entry: str, registry: Registry, started: Started | Non
         made=made,
         assumed=assumed,
         asks=machine.started.asked,
+        launched=launched,
     )
