@@ -96,8 +96,9 @@ def _folders(machine: Machine, module: Module) -> Iterator[str]:
         for decorator in node.decorator_list if isinstance(node, FunctionDef) else ():
             if isinstance(decorator, CallNode) and last_name(decorator.func) == "main":
                 given = [each.value for each in decorator.keywords if each.arg == "config_path"]
-                words = [each.value for value in given for each in walk([value]) if isinstance(each, Constant)]
-                folder = os.path.join(os.path.dirname(module.file), *filter(lambda word: isinstance(word, str), words))
+                parts = [each.value for value in given for each in walk([value]) if isinstance(each, Constant)]
+                words = [part for part in parts if isinstance(part, str)]
+                folder = os.path.join(os.path.dirname(module.file), *words)
                 if words and machine.library.summaries.is_folder(os.path.normpath(folder)):
                     yield os.path.normpath(folder)
 
