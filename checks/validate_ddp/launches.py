@@ -28,6 +28,7 @@ _MOST_BESIDE = 300
 _JSON = re.compile(rb"[\"']([\w./-]{1,200}\.json)[\"']")
 _AS_MANY = frozenset("@*")
 """The parameters of a shell that are any number of words."""
+_OF_SEVERAL = "started on several ranks here"
 _NOT_ALL = "launch files of what is named: of a large project only the nearest files were looked at; `.` reads them all"
 
 
@@ -144,28 +145,71 @@ def _named_by_scripts(scripts: Sequence[str], summaries: Summaries) -> Iterator[
                 yield path
 
 
-def launched_by(launches: dict[str, Launch], scripts: Collection[str]) -> dict[str, Launched]:
-    """How the launch files start these scripts.
+def told_of(scripts: Collection[str], summaries: Summaries) -> dict[str, Launch]:
+    """The READMEs of the folders that hold these scripts, and of those above, that name one of them and a launcher.
+
+    What they tell people to type is evidence of several ranks, and nothing else: it is checked where they are named.
+    """
+    names = {os.path.splitext(os.path.basename(script))[0].encode(errors="replace") for script in scripts}
+    found = {}
+    for folder in _folders_above(scripts):
+        for name in kinds.READMES:
+            file = os.path.join(folder, name)
+            if _may_launch(file, kinds.TYPED) and kinds.names_one(summaries.data(file) or b"", names):
+                found[file] = kinds.MARKDOWN
+    return read_all(found, set(), summaries)
+
+
+def _folders_above(files: Collection[str]) -> list[str]:
+    """The folders that hold these files, and those above up to the tops of their projects."""
+    found: dict[str, None] = {}
+    for folder in dict.fromkeys(map(os.path.dirname, files)):
+        top = root_of(os.path.join(folder, "_"))
+        while folder not in found:
+            found[folder] = None
+            if folder == top:
+                break
+            folder = os.path.dirname(folder)
+    return list(found)
+
+
+def launched_by(
+    launches: dict[str, Launch], documents: dict[str, Launch], scripts: Collection[str]
+) -> dict[str, Launched]:
+    """How the launch files start these scripts; of what documents tell people to type only whether it is several ranks.
 
     Commands that start several ranks count; those of plain `python` only where no other starts the script.
     """
     found: dict[str, Launched] = {}
-    if not launches or not scripts:
+    if not scripts or not (launches or documents):
         return found
+    from validate_ddp.interpreter.started import Launched
+    from validate_ddp.launch.meaning import is_of_several
+
+    starts, typed = _starts(launches), _starts(documents)
+    for script in (starts.keys() | typed.keys()) & set(scripts):
+        rows = starts.get(script, [])
+        of_several = [row for row in rows if row[1].launcher != "python" or row[1].srun is not None]
+        ranks = (
+            Place(launch.path, start.span, _OF_SEVERAL)
+            for launch, start in (*rows, *typed.get(script, ()))
+            if is_of_several(start, launch.job)
+        )
+        nodes = (place for row in rows if (place := _several_nodes(*row)) is not None)
+        commands = tuple(_command(*row) for row in of_several or rows)
+        found[script] = Launched(next(ranks, None), next(nodes, None), commands)
+    return found
+
+
+def _starts(launches: dict[str, Launch]) -> dict[str, list[tuple[Launch, Start]]]:
+    """The commands that start each script."""
     from validate_ddp.launch import records
 
-    starts: dict[str, list[tuple[Launch, Start]]] = {}
+    found: dict[str, list[tuple[Launch, Start]]] = {}
     for file, launch in launches.items():
         for start in launch.facts(records.Start):
             for script in started(file, start):
-                starts.setdefault(script, []).append((launch, start))
-    for script in starts.keys() & scripts:
-        from validate_ddp.interpreter.started import Launched
-
-        rows = starts[script]
-        of_several = [row for row in rows if row[1].launcher != "python" or row[1].srun is not None]
-        nodes = (place for launch, start in rows if (place := _several_nodes(launch, start)) is not None)
-        found[script] = Launched(next(nodes, None), tuple(_command(*row) for row in of_several or rows))
+                found.setdefault(script, []).append((launch, start))
     return found
 
 

@@ -67,7 +67,7 @@ def check(
     beside, notes = launches.beside(scripts, found, settings, summaries)
     launched.update(beside)
     considered = {*found, *beside}
-    summaries.launched = launches.launched_by(launched, files)
+    summaries.launched = launches.launched_by(launched, launches.told_of(files, summaries), files)
 
     survivors = kept(files, summaries)
     scripts = entries(survivors, summaries)

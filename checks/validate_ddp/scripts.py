@@ -31,7 +31,8 @@ Row = tuple[list[Proposal], list[str], dict[str, Problem]]
 
 def kept(files: list[str], summaries: Summaries) -> list[str]:
     """The files that can matter: with a word of distributed training, or importing such a file, transitively."""
-    surviving = [file for file in files if summaries.matters(file)]
+    launched = {file for file, how in summaries.launched.items() if how.several is not None}
+    surviving = [file for file in files if file in launched or summaries.matters(file)]
     others = set(files).difference(surviving)
     rest = [file for file in files if file in others]
     stems = {_stem(file) for file in surviving}
@@ -218,21 +219,23 @@ def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str])
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
     from validate_ddp.interpreter.finder import Finder
+    from validate_ddp.interpreter.started import NOT_LAUNCHED
 
     summaries.begin()
     found: list[Proposal] = []
     files: list[str] = []
     try:
         defines = script in summaries.named and summaries.starts(script)
-        runs = defines or (summaries.acts(script) and Finder(summaries, script).starts(script))
+        launched = summaries.launched.get(script, NOT_LAUNCHED)
+        several = launched.several is not None
+        runs = defines or (summaries.acts(script) and (several or Finder(summaries, script).starts(script)))
         program = _walked(script, summaries) if runs else None
         files = [script] if program is None else program.files
         if program is None:
             summaries.parsed(script)
         else:
             found = _found(program, enabled)
-            launched = summaries.launched.get(script)
-            if launched is not None and program.asks and all(command.whole for command in launched.commands):
+            if program.asks and launched.is_whole:
                 found = _found_as_started(script, summaries, enabled, found)
             program.let_go()
     except UsageError:  # of a rule or a row of ours that cannot be as it is written
@@ -270,6 +273,9 @@ def _found_as_started(
 def _found(program: Program, enabled: frozenset[str]) -> list[Proposal]:
     """What the rules propose, and of a program of which not all was looked at, that it was not."""
     found = _proposals(program, enabled)
+    launch = program.several_ranks
+    if launch is not None:
+        found = [proposal._replace(evidence=(*proposal.evidence, launch)) for proposal in found]
     return _of_part(program, found, enabled) if program.stop is not None else found
 
 

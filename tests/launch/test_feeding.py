@@ -1,7 +1,8 @@
-"""What a launch file says of the script that it starts: evidence of several nodes."""
+"""What a launch file says of the script that it starts: evidence of several nodes, and of several ranks."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,58 @@ def test_a_script_is_found_from_the_folder_to_which_the_launch_file_has_gone(
     monkeypatch.chdir(tmp_path)
     found = check(["code/train.py"], Settings()).findings
     assert [each.severity for each in found if each.code == "DDP103"] == ["error"]
+
+
+HOSTED = """
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+trainer = Trainer(model=model, args=TrainingArguments(output_dir="out", num_train_epochs=1), train_dataset=data)
+trainer.train()
+model.save_pretrained("final")
+"""
+ITS_OWN = """
+import torch
+from project import train
+
+torch.save(train().state_dict(), "final.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("# file: run.sh\ntorchrun --nproc_per_node 8 code/train.py\n", True),
+        ("# file: run.sh\nexport CUDA_VISIBLE_DEVICES=0,1\naccelerate launch code/train.py\n", True),
+        ("# file: README.md\n```bash\ndeepspeed code/train.py\n```\n", True),
+        ("# file: code/readme.md\n```\ntext\n```\n```sh\ntorchrun --nproc-per-node=$N train.py\n```\n", True),
+        ("# file: run.sh\ntorchrun code/train.py\n", False),
+        ("# file: run.sh\naccelerate launch --num_processes 1 code/train.py\n", False),
+        ("# file: run.sh\nCUDA_VISIBLE_DEVICES=0 deepspeed code/train.py\n", False),
+        ("# file: run.sh\npython code/train.py\n", False),
+        ("# file: README.md\n```bash\ntorchrun --nproc_per_node 8 code/other.py\n```\n", False),
+        ("# file: docs/README.md\n```bash\ntorchrun --nproc_per_node 8 code/train.py\n```\n", False),
+    ],
+)
+def test_a_script_that_a_launch_file_or_a_readme_starts_on_several_ranks_is_one_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, wanted: bool
+) -> None:
+    name, _, body = text.removeprefix("# file: ").partition("\n")
+    monkeypatch.chdir(tmp_path)
+    for script, severity in ((HOSTED, "error"), (ITS_OWN, "warning")):
+        _project(tmp_path, {"pyproject.toml": "", "code/train.py": script, name: body})
+        for target in ("code/train.py", "."):
+            found = check([target], Settings()).findings
+            assert {each.path for each in found} <= {"code/train.py"}
+            told = [(each.code, each.severity, [place.path for place in each.evidence]) for each in found]
+            assert told == ([("DDP502", severity, [name])] if wanted else [])
+
+
+def test_a_notebook_is_one_process_whatever_a_readme_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = {"cell_type": "code", "source": HOSTED, "metadata": {}, "outputs": [], "execution_count": None}
+    notebook = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    _project(
+        tmp_path, {"pyproject.toml": "", "train.ipynb": notebook, "run.sh": "torchrun --nproc_per_node 8 train.ipynb\n"}
+    )
+    monkeypatch.chdir(tmp_path)
+    assert [each for each in check(["."], Settings()).findings if each.path == "train.ipynb"] == []

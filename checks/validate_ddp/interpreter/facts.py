@@ -54,12 +54,14 @@ class Variable(Fact):
     value: Value
 
 
-class Launch(Fact):
+class Launch(Fact, untold="launched"):
     """Something starts the ranks or stands for their launcher: spawn, Process, horovod, an Accelerator."""
 
     launcher: tuple[training.Launcher, ...] = ()
     """The Accelerator or Fabric."""
     nprocs: Value = ()
+    launched: bool = False
+    """Only launch files tell that there are several."""
 
 
 class Device(Fact):

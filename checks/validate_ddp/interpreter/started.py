@@ -39,10 +39,20 @@ class Command(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """How launch files start a script. several_nodes: the word that surely says so, None where none does."""
+    """How launch files start a script. several: the command that starts several ranks of it, as far as it tells;
+    several_nodes: the word that surely says so; each None where none does."""
 
+    several: Place | None
     several_nodes: Place | None
     commands: tuple[Command, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that the script is handed is in sight."""
+        return bool(self.commands) and all(command.whole for command in self.commands)
+
+
+NOT_LAUNCHED = Launched(None, None, ())
 
 
 class Option(NamedTuple):
@@ -62,14 +72,15 @@ class Option(NamedTuple):
 class Started:
     """How the script is started, as far as launch files tell, and what it asks of that.
 
-    options: those that were declared so far, by where, and their flags. switches: what some of them can be whatever
-    starts the script, by name. asked: the program reads its command line.
+    several: a launcher starts several ranks of it. options: those that were declared so far, by where, and their flags.
+    switches: what some of them can be whatever starts the script, by name. asked: the program reads its command line.
     """
 
-    __slots__ = ("asked", "commands", "options", "switches")
+    __slots__ = ("asked", "commands", "options", "several", "switches")
 
-    def __init__(self, commands: Sequence[Command]) -> None:
+    def __init__(self, commands: Sequence[Command], several: bool = False) -> None:
         self.commands = commands
+        self.several = several
         self.options: dict[tuple[Site, tuple[str, ...]], Option] = {}
         self.switches: dict[str, Value] = {}
         self.asked = False

@@ -19,7 +19,7 @@ from validate_ddp.interpreter.modules import Library
 from validate_ddp.interpreter.ranks import PARTIAL
 from validate_ddp.interpreter.registry import Registry
 from validate_ddp.interpreter.stack import roomy
-from validate_ddp.interpreter.started import Started
+from validate_ddp.interpreter.started import NOT_LAUNCHED, Launched, Started
 from validate_ddp.interpreter.values import Class, Const, Instance, Site, constant
 from validate_ddp.source.syntax import Statement
 from validate_ddp.source.traversal import walk, words_of
@@ -43,7 +43,7 @@ class Program:
     entry: path of the script. recorded: the facts, in the order of the walk. stop: where something was not looked at,
     if anything was not. closed: of a walk that stopped, the number of facts outside of any branch or loop that it left
     open. assumed: nothing in sight calls what was walked (``interpreter/uncalled.py``), so nothing is certain. asks: it
-    reads its command line.
+    reads its command line. launched: how launch files start it.
     """
 
     def __init__(
@@ -59,10 +59,12 @@ class Program:
         made: list[Scope | Class | Instance] | None = None,
         assumed: bool = False,
         asks: bool = False,
+        launched: Launched = NOT_LAUNCHED,
     ) -> None:
         self.entry = entry
         self.assumed = assumed
         self.asks = asks
+        self._launched = launched
         self.stop = stop
         self.closed = closed
         self.files = files
@@ -94,13 +96,23 @@ class Program:
             self.files,
             unseen=self._unseen,
             assumed=self.assumed,
+            launched=self._launched,
         )
 
     @property
     def several_nodes(self) -> Place | None:
         """What starts the script on several nodes: a word of a launch file that was read with it; None without one."""
-        launched = self._summaries.launched.get(os.path.abspath(self.entry))
-        return None if launched is None else launched.several_nodes
+        return self._launched.several_nodes
+
+    @property
+    def several_ranks(self) -> Place | None:
+        """What alone tells that several ranks run the script: the command of a launch file that was read with it."""
+        return None if self._tells_of_several else self._launched.several
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether nothing in sight has to do with the ranks that are started: what does is elsewhere, if anything."""
+        return self.several_ranks is not None and facts.Launch not in self._facts
 
     @property
     def kinds(self) -> frozenset[type[Fact]]:
@@ -119,19 +131,27 @@ class Program:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler.
+        """Whether several ranks run the script: one place for what makes a script distributed.
 
-        A collective alone says nothing, nor does a wrapper or a clean-up behind a condition of unknown truth: helpers
-        for both kinds of run have them behind conditions that a single process never meets. A notebook is one process,
-        but for those that it starts itself, unless it starts a process group.
+        It says so itself, or a launch file starts it so: then every rank runs it, whatever it is. A notebook is one
+        process, but for those that it starts itself, unless it starts a process group.
         """
         if self._is_one_process:
             return bool(self.starts)
         if self._is_group_of_one:
             return False
+        return self._tells_of_several or self.several_ranks is not None
+
+    @property
+    def _tells_of_several(self) -> bool:
+        """Whether the walk saw several ranks start: a process group, a wrapper, a launcher or a distributed sampler.
+
+        A collective alone says nothing, nor does a wrapper or a clean-up behind a condition of unknown truth: helpers
+        for both kinds of run have them behind conditions that a single process never meets.
+        """
         return any(
             isinstance(fact, facts.Sampler)
-            or (isinstance(fact, facts.Launch) and fact.name != "Process")  # which may as well prepare data
+            or (isinstance(fact, facts.Launch) and not (fact.launched or fact.name == "Process"))  # or it prepares data
             or (isinstance(fact, facts.ProcessGroup) and not (fact.name == "destroy" and fact.hangs_on_unknown))
             or (isinstance(fact, facts.Wrap) and fact.name != "dp" and not fact.hangs_on_unknown)
             for kind in self._facts.values()
@@ -146,7 +166,7 @@ class Program:
         group and meets in it only under conditions that nobody can decide; or whatever could start several ranks is
         under some condition, and nothing is shared out between ranks or left to one of them.
         """
-        if facts.Backward in self._facts or facts.Launch in self._facts:
+        if facts.Backward in self._facts or facts.Launch in self._facts or self._launched.several is not None:
             return False
         if any(fact.site.path == self.entry for fact in self.facts(facts.WorldOfOne)):
             return True
@@ -327,6 +347,8 @@ def trace(summaries: Any, entry: str, registry: Registry, started: Started | Non
     library = Library(summaries, entry, registry.words)
     machine = Machine(library, registry)
     machine.started = started or Started(())
+    launched = summaries.launched.get(entry, NOT_LAUNCHED)
+    machine.started.several = launched.several is not None
     machine.evaluate = MethodType(expressions.evaluate, machine)
     machine.walk = MethodType(statements.walk, machine)
     machine.call = MethodType(calls.call_values, machine)
@@ -362,4 +384,5 @@ def trace(summaries: Any, entry: str, registry: Registry, started: Started | Non
         made=made,
         assumed=assumed,
         asks=machine.started.asked,
+        launched=launched,
     )

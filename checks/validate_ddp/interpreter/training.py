@@ -332,7 +332,7 @@ class Host(Resource):
 
 
 class Trainer(Host, Object):
-    """The ``Trainer`` of transformers, or one of trl. several: it is meant to be started on several ranks.
+    """The ``Trainer`` of transformers, or one of trl. several: it is meant to be started on several ranks, or is.
 
     hosting: its loop runs. callbacks: that it was given.
     """

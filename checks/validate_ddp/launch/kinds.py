@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 SHELL, YAML, JSON, DOCKERFILE, MARKDOWN = "shell", "yaml", "json", "dockerfile", "markdown"
 SUFFIXES = (".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".json", ".dockerfile")
@@ -29,6 +29,17 @@ _TELLING = {
     "JSON": JSON,
     "a Dockerfile": DOCKERFILE,
 }
+
+
+READMES = ("README.md", "readme.md", "Readme.md")
+TYPED = re.compile(rb"torchrun|accelerate launch|torch\.distributed\.(?:run|launch)|\bdeepspeed\b")
+"""What a command holds that starts several ranks."""
+_NAMED = re.compile(rb"([\w-]+)\.py\b|(?:-m|--module)[ =]+(?:\w+\.)*(\w+)")
+
+
+def names_one(data: bytes, names: Collection[bytes]) -> bool:
+    """Whether the bytes name one of these scripts, given without suffixes, or modules."""
+    return any(found[0] in names or found[1] in names for found in _NAMED.findall(data))
 
 
 def is_candidate(name: str) -> bool:

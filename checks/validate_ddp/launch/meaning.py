@@ -205,3 +205,17 @@ def ranks(start: Start, job: Job | None) -> int | None:
     others = ("include", "hostfile", "exclude", NODES[start.launcher])
     is_one = start.srun is None and start.has(*others) is None and start.setting("PET_NNODES") is None
     return each[0] if is_one else None
+
+
+def is_of_several(start: Start, job: Job | None) -> bool:
+    """Whether a command starts several ranks of its script, as far as it tells: torch's launchers start one by default,
+    and the others as many as there are GPUs."""
+    if start.launcher not in LAUNCHERS or ranks(start, job) == 1:
+        return False
+    each, of_nodes = processes(start, job), nodes(start, job)
+    if of_nodes is not None and of_nodes.most > 1:
+        return True
+    if start.launcher in ("torchrun", "launch"):
+        return start.option(PROCESSES[start.launcher]) is not None and (each is None or each[0] > 1)
+    shown = visible_devices(start)
+    return (each is None or each[0] > 1) and (shown is None or shown[0] > 1)

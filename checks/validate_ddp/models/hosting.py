@@ -9,7 +9,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import contents
 from validate_ddp.interpreter.training import Host
-from validate_ddp.interpreter.values import Function, Instance, Site, Value, bare, constant, join
+from validate_ddp.interpreter.values import Const, Function, Instance, Site, Value, bare, constant, join
 
 
 def instances(value: Value) -> list[Instance]:
@@ -60,6 +60,15 @@ def meet(machine: Machine, call: Call) -> None:
     """A method within which the ranks meet: told only where it is kept from some of them, as all else is in order."""
     if machine.who in ranks.PARTIAL:
         machine.record(facts.Collective(call.name, arguments=call.given), call.site)
+
+
+LAUNCHED: Value = (Const("launched"),)
+"""Of a trainer that is one of several ranks only since launch files start it so."""
+
+
+def launched(machine: Machine) -> Value:
+    """What ``several`` of a trainer is that does not say it itself."""
+    return LAUNCHED if machine.started.several else ()
 
 
 def is_on_one_device(machine: Machine) -> bool:

@@ -26,7 +26,7 @@ from validate_ddp.interpreter.values import (
     join,
 )
 from validate_ddp.models import hosting, networks
-from validate_ddp.models.hosting import hook
+from validate_ddp.models.hosting import LAUNCHED, hook
 
 _WITHIN = "transformers trl"
 _TRAINERS = frozenset(
@@ -74,6 +74,7 @@ def _trainer(machine: Machine, call: Call) -> Trainer:
             made.args = (atom,)
             made.several = TRUE if held.several else ()
     accelerator = Accelerator(call.site)
+    made.several = made.several or hosting.launched(machine)
     if hosting.is_on_one_device(machine):
         made.several = ()
     if not made.several:
@@ -97,7 +98,7 @@ def _train(machine: Machine, trainer: Trainer, call: Call) -> Value:
     hosting.meet(machine, call)
     if trainer.several and constant(trainer.hosting) is not True:
         trainer.hosting = TRUE
-        machine.record(facts.Launch("trainer"), trainer.site)
+        machine.record(facts.Launch("trainer", launched=trainer.several == LAUNCHED), trainer.site)
         _host(machine, trainer, call)
     return (Opaque("TrainOutput"),)
 

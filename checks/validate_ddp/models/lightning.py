@@ -45,8 +45,8 @@ _IN_TRAINING = tuple(
 
 def _trainer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     made = LightningTrainer(call.site, callbacks=call.argument(-1, "callbacks"))
-    several = _starts_several(call) and not hosting.is_on_one_device(machine)
-    made.several = TRUE if several else ()
+    if not (_is_of_one(call) or hosting.is_on_one_device(machine)):
+        made.several = TRUE if _starts_several(call) else hosting.launched(machine)
     strategy = constant(call.argument(-1, "strategy"))
     if isinstance(strategy, str) and ("spawn" in strategy or "fork" in strategy or "notebook" in strategy):
         made.spawns = TRUE
@@ -55,19 +55,29 @@ def _trainer(machine: Machine, symbol: Symbol, call: Call) -> Value:
     return (made,)
 
 
+def _is_of_one(call: Call) -> bool:
+    """Whether a trainer made like this is one process, whatever starts it."""
+    told = constant(_strategy(call))
+    one = any(_is_one(call.argument(-1, name)) for name in _COUNTS if call.argument(-1, name))
+    return not _is_on_nodes(call) and (one or (isinstance(told, str) and (told == "dp" or told.startswith("single"))))
+
+
+def _is_on_nodes(call: Call) -> bool:
+    nodes = call.argument(-1, "num_nodes")
+    return bool(nodes) and constant(nodes) is not None and constant(nodes) not in _ONE
+
+
+def _strategy(call: Call) -> Value:
+    return call.argument(-1, "strategy") or call.argument(-1, "accelerator")
+
+
 def _starts_several(call: Call) -> bool:
     """Whether a trainer made like this is meant to start more ranks than one, which its defaults alone do not say."""
     counts = [call.argument(-1, name) for name in _COUNTS]
-    nodes = call.argument(-1, "num_nodes")
-    if nodes and constant(nodes) is not None and constant(nodes) not in _ONE:
-        return True
-    if any(_is_one(value) for value in counts if value):
-        return False
-    strategy = call.argument(-1, "strategy") or call.argument(-1, "accelerator")
-    told = constant(strategy)
-    if isinstance(told, str) and (told == "dp" or told.startswith("single")):
-        return False
-    if any(isinstance(atom, Const) and str(atom.value).startswith(_SEVERAL) for atom in bare(strategy)):
+    strategy = _strategy(call)
+    if _is_on_nodes(call) or any(
+        isinstance(atom, Const) and str(atom.value).startswith(_SEVERAL) for atom in bare(strategy)
+    ):
         return True  # also where a function chooses between that and one device
     return call.open or any(value and constant(value) not in (None, 0) for value in counts)
 
@@ -109,7 +119,8 @@ def _run(machine: Machine, trainer: LightningTrainer, call: Call) -> Value:
     if trainer.several:
         if not trainer.spawns:
             _first_rank_came_alone(machine)
-        machine.record(facts.Launch("spawn" if trainer.spawns else "lightning"), call.site)
+        name = "spawn" if trainer.spawns else "lightning"
+        machine.record(facts.Launch(name, launched=trainer.several == hosting.LAUNCHED), call.site)
         flags = (Flag.SPAWNED,) if trainer.spawns else ()
         with machine.flagged(*flags):
             _host(machine, trainer, call)

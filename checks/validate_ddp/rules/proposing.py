@@ -49,7 +49,9 @@ def propose(
     expects = ("for", "") if isinstance(fact, facts.Iterate) and fact.name == "for" else ("call", "")
     return Proposal(
         code="",
-        severity=founded(severity, rests_on if on_any else (fact, *rests_on), guessed or program.assumed),
+        severity=founded(
+            severity, rests_on if on_any else (fact, *rests_on), guessed or program.assumed or program.is_foreign
+        ),
         path=fact.site.path,
         span=fact.site.span,
         statement=fact.site.statement,

@@ -13,6 +13,7 @@ _SIGNS = (
     b"WORLD_SIZE",
     b"ccelerat",  # accelerate, Accelerator
     b"horovod",
+    b"hydra",
     b"deepspeed",
     b"abric",  # lightning's Fabric
     b"ightning",

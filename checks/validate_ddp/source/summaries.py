@@ -58,6 +58,7 @@ _STARTS = (
     b"TrlParser",
     b"TrainingArguments",
     b"horovod",
+    b"hydra",
     b"hvd",
     b"deepspeed",
     b"spawn",
