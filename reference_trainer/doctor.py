@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
-from .checkpoint.directory import Directory
-from .checkpoint.weights import MODEL, find, read, write
+from .checkpoint.directory import Directory, write
+from .checkpoint.weights import read_part
 from .core.club import club_gaussian
 from .core.collectives import all_gather_with_grad, broadcast_object, gather_objects, reduce_sum_count, sum_reducer
 from .core.data import PlannedBatches
@@ -138,7 +138,7 @@ def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> Ve
 def check_checkpoint(
     world: World, folder: Path, save: Callable[[dict[str, Any], Path], object] = checkpoint.save
 ) -> Verdict:
-    """What rank zero writes is read by all ranks, whole: a file, and the checkpoint of a run. Collective."""
+    """What ranks write is read by all, whole: a file of rank zero's, and the checkpoint of a run. Collective."""
     weights = torch.arange(100_000, dtype=torch.float32).sin()
     trial, problem, made, start = "", "", not folder.exists(), time.perf_counter()
     if world.is_main:
@@ -147,18 +147,17 @@ def check_checkpoint(
             (folder / trial).mkdir(parents=True)
             for version in range(2):  # the second one replaces the first
                 save({"step": version, "model": {"weights": weights * version}}, folder / trial / "weights.pt")
-            run = Directory(folder / trial / "run" / "checkpoints")
-            run.write(1, 1, lambda beside: write({"weights": weights}, beside / MODEL))
         except (checkpoint.CheckpointError, OSError) as error:
             problem = f"{folder} cannot be written: {getattr(error, 'strerror', None) or error}"
     seconds = time.perf_counter() - start
     trial, failed = broadcast_object((trial, bool(problem)), world.group)
-    path = folder / trial / "weights.pt"
+    path, in_run = folder / trial / "weights.pt", Directory(folder / trial / "checkpoints").path(1)
     if not failed:
         try:
-            state, in_run = checkpoint.load(path), read(find(folder / trial / "run"))["weights"]
+            write(in_run, {"model.weights": weights}, {"step": 1}, world)
+            state, of_run = checkpoint.load(path), read_part(in_run)["weights"]
             whole = torch.equal(state["model"]["weights"], weights) and state["step"] == 1
-            if not whole or not torch.equal(in_run, weights):
+            if not whole or not torch.equal(of_run, weights):
                 problem = f"{path} has other weights than were written"
         except (checkpoint.CheckpointError, KeyError) as error:
             problem = f"{error}; this machine may have another file system there"

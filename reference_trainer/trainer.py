@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -35,7 +37,7 @@ from .precision import Precision, recompute_blocks
 from .randomness import seed_generators, seed_of
 from .signals import Stop, in_loader_worker
 from .sources import Data, build_data
-from .state import Ema, TrainState, settle_buckets
+from .state import Ema, TrainState, settle_buckets, whole
 
 _KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
@@ -59,7 +61,7 @@ class Trainer:
         self, config: Config, world: World, *, data: Data | None = None, objective: Objective | None = None
     ) -> None:
         self.config, self.world = config, world
-        self.precision = Precision.of(config.precision)
+        self.precision = Precision.of(config.precision, config.half)
         gpus = torch.cuda.device_count() if world.device.type == "cuda" else 0
         refuse_strategy(config.dist.strategy, world_size=world.size, gpus=gpus)
         self.data = data or build_data(config)
@@ -71,8 +73,9 @@ class Trainer:
             inject_lora(objective.module, config.lora, seed=config.seed)
         if config.activation_checkpointing:
             recompute_blocks(objective)
-        objective.module.to(world.device, self.precision.weights)
-        self.model = wrap(objective.module, world, config.dist.strategy)
+        self.precision.place(objective.module, world.device)
+        self.sharded = config.dist.strategy == "fsdp2" and world.size > 1
+        self.model = shard(objective, world) if self.sharded else wrap(objective.module, world, config.dist.strategy)
         seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch(), self.precision)
         self.state = build_state(objective, config, self.plan)
@@ -142,10 +145,13 @@ class Trainer:
         return checkpoints.is_best(self.state, metrics)
 
     def draw(self, log: RunLog) -> None:
-        """Has the objective draw what it has learned, on rank zero, unless the run was told to stop. No collective."""
-        if self.world.is_main and not self.stopped:
+        """Has the objective draw what it has learned, unless the run was told to stop: on rank zero; where the model is
+        sharded all compute, and rank zero's picture counts."""
+        if (self.world.is_main or self.sharded) and not self.stopped:
             state = self.state
-            if line := draw(state.objective, state.ema, log.folder, state.step, self.world.device):
+            with nullcontext(log.folder) if self.world.is_main else TemporaryDirectory() as folder:
+                line = draw(state.objective, state.ema, Path(folder), state.step, self.world.device)
+            if line and self.world.is_main:
                 log.tell("picture", line)
 
     def steps(self) -> Iterator[StepResult]:
@@ -166,7 +172,7 @@ class Trainer:
                 begun = True
                 self.shorten_timeouts()
             self.stopped = self.stop.end_step()
-            yield result
+            yield result._replace(grad_norm=whole(result.grad_norm))
 
     def shorten_timeouts(self) -> None:
         """From the start's to training's, also for those who wait while rank zero saves or draws. Local, on all."""
@@ -194,9 +200,11 @@ class Trainer:
         state = self.state
         self.gate.settle()
         with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
-            how = {"batch_size": self.config.eval_batch, "precision": self.precision}
-            told = lambda: self.stop.received is not None  # noqa: E731
-            found = evaluate(state.objective, source, world=self.world, interrupted=told, **how)
+            how: dict[str, Any] = {"batch_size": self.config.eval_batch, "precision": self.precision}
+            # Forward passes of a sharded model are collective: all make as many, and all stop at the same.
+            told = lambda: bool(self.stop.agree() if self.sharded else self.stop.received)  # noqa: E731
+            how |= {"interrupted": told, "together": self.sharded}
+            found = evaluate(state.objective, source, world=self.world, **how)
         self.stopped = self.stopped or self.stop.agree()
         return found
 
@@ -217,12 +225,31 @@ def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
     return TrainState(objective, optimizer, scheduler, ema, scaler)
 
 
-def wrap(module: nn.Module, world: World, strategy: str = "ddp") -> nn.Module:
-    """The module in DDP where there are several ranks, in DataParallel where asked; batch statistics are refused."""
+def refuse_batch_statistics(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, _BatchNorm):
             told = "batch statistics differ between ranks; use GroupNorm or LayerNorm"
             raise ConfigError(f"{name} is a {type(part).__name__}: {told}")
+
+
+def shard(objective: Objective, world: World) -> nn.Module:
+    """The objective's module itself, each rank with a shard of it: a unit for each of its ``blocks``. Collective.
+
+    Gradients are averaged into shards in each micro-step, so that no rank ever holds all of them.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    refuse_batch_statistics(objective.module)
+    mesh = init_device_mesh(world.device.type, (world.size,))
+    for part in (*objective.blocks(), objective.module):
+        fully_shard(part, mesh=mesh)
+    return objective.module
+
+
+def wrap(module: nn.Module, world: World, strategy: str = "ddp") -> nn.Module:
+    """The module in DDP where there are several ranks, in DataParallel where asked; batch statistics are refused."""
+    refuse_batch_statistics(module)
     if strategy == "dp":
         return nn.DataParallel(module)
     if world.size == 1:

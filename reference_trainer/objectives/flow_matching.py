@@ -17,10 +17,10 @@ from ..core.objective import Batch, Forward, Loss, Objective
 from ..launch import World
 from ..observe import grid, write_png
 from ..randomness import keyed_normal, keyed_uniform
-from ..sources import CLASSES, PIXELS, RENDERINGS
+from ..sources import CLASSES, PIXELS, RENDERINGS, SIDE
 
-_SIDE, _PATCH, _ROWS = 8, 2, 4
-_TOKENS = _ROWS**2
+_PATCH = 2
+_TOKENS = PIXELS // _PATCH**2
 
 
 def build(config: Config, world: World) -> FlowMatching:
@@ -98,18 +98,19 @@ class FlowMatching(Objective):
         self.module = VelocityTransformer(config)
 
     def loss(self, forward: Forward, batch: Batch) -> Loss:
-        point = self.point(batch, "training")
-        velocity = forward(point.x, point.t, batch.data["digit"], batch.data["rendering"])
-        return Loss((velocity - point.velocity).square().mean(1).sum(), {}, {})
+        return Loss(self.errors(forward, batch, "training")[0], {}, {})
 
     def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """`velocity_error`, and the error of a network that says zero, at the same noise in each evaluation."""
-        point = self.point(batch, "evaluation")
-        velocity = module(point.x, point.t, batch.data["digit"], batch.data["rendering"])
-        return {
-            "velocity_error": (velocity - point.velocity).square().mean(1).sum(),
-            "velocity_error_of_zero": point.velocity.square().mean(1).sum(),
-        }
+        names = ("velocity_error", "velocity_error_of_zero")
+        return dict(zip(names, self.errors(module, batch, "evaluation"), strict=True))
+
+    def errors(self, forward: Forward, batch: Batch, tag: str) -> tuple[Tensor, Tensor]:
+        """Of the network, and of one that says zero; sums over the batch."""
+        point = self.point(batch, tag)
+        velocity = forward(point.x, point.t, batch.data["digit"], batch.data["rendering"])
+        of_zero = point.velocity.square().mean(1).sum()
+        return (velocity - point.velocity).square().mean(1).sum(), of_zero
 
     def point(self, batch: Batch, tag: str) -> Point:
         """Where each sample is on its way from noise to image, and with what velocity."""
@@ -124,7 +125,7 @@ class FlowMatching(Objective):
     def draw(self, module: nn.Module, folder: Path, step: int) -> Path | None:
         """Each digit (a column) in each rendering (a row), from noise that is the same in every picture."""
         images = sample(module, self.config.sampling_steps, seed=self.seed)
-        return write_png(grid(images.view(-1, _SIDE, _SIDE), columns=CLASSES), folder / f"samples-{step:08}.png")
+        return write_png(grid(images.view(-1, SIDE, SIDE), columns=CLASSES), folder / f"samples-{step:08}.png")
 
 
 @torch.no_grad()
@@ -141,12 +142,13 @@ def sample(module: nn.Module, steps: int, *, seed: int) -> Tensor:
 
 def _patches(image: Tensor) -> Tensor:
     """(n, 64) pixels to (n, 16, 4) tokens."""
-    return image.view(-1, _ROWS, _PATCH, _ROWS, _PATCH).transpose(2, 3).reshape(len(image), _TOKENS, _PATCH * _PATCH)
+    return F.pixel_unshuffle(image.view(-1, 1, SIDE, SIDE), _PATCH).flatten(2).transpose(1, 2)
 
 
 def _pixels(tokens: Tensor) -> Tensor:
     """(n, 16, 4) tokens to (n, 64) pixels."""
-    return tokens.view(-1, _ROWS, _ROWS, _PATCH, _PATCH).transpose(2, 3).reshape(len(tokens), PIXELS)
+    rows = SIDE // _PATCH
+    return tokens.view(-1, rows, rows, _PATCH, _PATCH).transpose(2, 3).reshape(len(tokens), PIXELS)
 
 
 def _waves(t: Tensor, width: int) -> Tensor:

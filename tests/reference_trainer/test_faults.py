@@ -15,7 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
+from trainer_runs import saved_in  # noqa: E402
+
 from reference_trainer.faults import (  # noqa: E402
     Lifelines,
     Watch,
@@ -96,7 +97,7 @@ def check(ended, kind, place, rank, *, plain=True):
 
 def whole_checkpoints(ended):
     """The steps of the checkpoints there are; reading one that is not whole raises."""
-    return [Snapshot.read(path).step for path in sorted((ended.folder / "run" / "checkpoints").glob("step-*"))]
+    return [saved_in(path)["step"] for path in sorted((ended.folder / "run" / "checkpoints").glob("step-*"))]
 
 
 @pytest.mark.parametrize(("kind", "place", "rank"), CASES)

@@ -226,7 +226,7 @@ def scaled(bad=(), *, scale=CALM, steps=6, policy="stop", lagging=False):
                 ema=ema,
                 forward=precision.forward(model),
             )
-            kept = [*objective.module.state_dict().values(), *ema.averages, torch.tensor(scheduler.last_epoch)]
+            kept = [*objective.module.state_dict().values(), *ema.averages.values(), torch.tensor(scheduler.last_epoch)]
             states.append(torch.cat([each.detach().double().flatten() for each in kept]))
         gate.settle()
     except NonFiniteError as caught:

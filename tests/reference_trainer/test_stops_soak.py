@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 torch = pytest.importorskip("torch")
-from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
+from trainer_runs import saved_in  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -37,7 +37,7 @@ PLANTED = {
 
 def checkpoints(folder):
     """The steps of the checkpoints there are; reading one that is not whole raises."""
-    return [Snapshot.read(path).step for path in sorted((folder / "run" / "checkpoints").glob("step-*"))]
+    return [saved_in(path)["step"] for path in sorted((folder / "run" / "checkpoints").glob("step-*"))]
 
 
 def fault(draw, kind, place):
