@@ -250,7 +250,7 @@ def test_an_adapter_is_saved_alone_and_its_base_by_path_and_hash(worlds, tmp_pat
         assert all(torch.allclose(last[part][name], each, rtol=0, atol=1e-12) for name, each in whole[part].items())
     folder = latest(tmp_path / "parts")
     with safetensors.safe_open(next(folder.glob("shard-*")), framework="pt") as file:
-        assert {name.partition(".")[0] for name in file.keys() if "lora_" not in name} == {"optimizer"}
+        assert {name.partition(".")[0] for name in list(file.keys()) if "lora_" not in name} == {"optimizer"}
     # Whole again for those who ask; and none of it where the base is another, or gone.
     assert same(saved_in(folder)["model"], last["model"])
     export(tmp_path / "parts", tmp_path / "merged.safetensors", ema=True, lora="merged")
