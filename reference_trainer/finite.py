@@ -63,7 +63,7 @@ class Gate(EachStep):
         self.lagging = replicas and world.device.type != "cpu" if lagging is None else lagging
         self.skipped = self.overflows = self.in_a_row = 0
         """Steps that were left out: for what is wrong, for a loss that was scaled too much, and of both the last."""
-        self._pending: tuple[Update, Verdict] | None = None
+        self._pending: tuple[Update, Callable[[], bool]] | None = None
 
     def scale(self, loss: Tensor) -> Tensor:
         scaled: Tensor = self.scaler.scale(loss)
@@ -75,18 +75,19 @@ class Gate(EachStep):
     def apply(self, update: Update) -> Tensor:
         """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank."""
         self.settle()
-        verdict = Verdict(torch.isfinite(whole(update.grad_norm)))
+        verdict = torch.isfinite(whole(update.grad_norm))
+        read = _on_its_way(verdict)
         self.scaler.update()  # from what it found when it unscaled them; it does not wait for the device
         if self.lagging:
             # The protocol of GradScaler.step with optimizers that know how to leave a step out.
-            self.optimizer.found_inf = (~verdict.on_device).float()
+            self.optimizer.found_inf = (~verdict).float()
             self.optimizer.grad_scale = None
             self.optimizer.step()
             del self.optimizer.found_inf, self.optimizer.grad_scale
-            self._pending = update, verdict
+            self._pending = update, read
         else:
-            self._finish(update, verdict, applied=False)
-        return verdict.on_device
+            self._finish(update, read, applied=False)
+        return verdict
 
     def settle(self) -> None:
         """Reads the verdict of the last step, if that is not known yet. Collective: every rank.
@@ -97,9 +98,9 @@ class Gate(EachStep):
             pending, self._pending = self._pending, None
             self._finish(*pending, applied=True)
 
-    def _finish(self, update: Update, verdict: Verdict, *, applied: bool) -> None:
+    def _finish(self, update: Update, finite: Callable[[], bool], *, applied: bool) -> None:
         """applied: the optimizer has had it, and has left out by itself what is not finite."""
-        if verdict.read():
+        if finite():
             if not applied:
                 self.optimizer.step()
             update.advance()
@@ -164,19 +165,16 @@ class Gate(EachStep):
         return f"the averaged gradient of `{name}` is not finite, though each rank's own is"
 
 
-class Verdict:
-    """A boolean on its way from the device."""
+def _on_its_way(verdict: Tensor) -> Callable[[], bool]:
+    """What reads a boolean from the device: it waits for the copy, not for what was queued after it."""
+    if verdict.device.type != "cuda":
+        return lambda: bool(verdict)
+    host, event = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+    host.copy_(verdict, non_blocking=True)
+    event.record()
 
-    def __init__(self, on_device: Tensor) -> None:
-        self.on_device, self._host, self._event = on_device, on_device, None
-        if on_device.device.type == "cuda":
-            self._host = torch.empty((), dtype=torch.bool, pin_memory=True)
-            self._host.copy_(on_device, non_blocking=True)
-            self._event = torch.cuda.Event()
-            self._event.record()
+    def read() -> bool:
+        event.synchronize()
+        return bool(host)
 
-    def read(self) -> bool:
-        """Waits for the copy, not for what was queued after it."""
-        if self._event is not None:
-            self._event.synchronize()
-        return bool(self._host)
+    return read

@@ -1,5 +1,5 @@
-"""What checkpoints cost: a save beside writing the same bytes; training with a save every 50 steps beside none; how long
-training stands still for a save that it waits for, and for one in the background (`--stands 400`: of 400 MB, that alone).
+"""What checkpoints cost: a save beside writing the same bytes; training with a save every 50 steps beside none; and how
+long training stands still for a save, waited for or in the background (`--stands 400`: of 400 MB, that alone).
 
 Usage: python ci/bench/checkpoint.py [--folder DIR] [--megabytes 64] [--rounds 7] [--steps 300]; needs the `trainer`
 extra. The saves and the plain writes take turns on the same file system; so do blocks of training. Medians, with the

@@ -35,15 +35,13 @@ if TYPE_CHECKING:
     from ..core.plan import Plan
 
 _MAY_CHANGE = set(
-    "run_dir device steps epochs global_batch batch_size accumulation nonfinite log_every eval_every eval_batch "
-    "data.workers data.pin_memory club.check_every activation_checkpointing flow_matching.sampling_steps "
-    "distillation.teacher lens.backbone".split()
+    "objective run_dir device steps epochs global_batch batch_size accumulation repeat drop_last nonfinite log_every "
+    "eval_every eval_batch data.workers data.pin_memory club.check_every activation_checkpointing "
+    "flow_matching.sampling_steps distillation.teacher lens.backbone".split()
 )
-"""Settings that, as those of ``_SECTIONS``, leave a run what it was. Of batches and steps the plan counts; the hash of
-the teacher is in the checkpoint, and so is the backbone."""
+"""Settings that, as those of ``_SECTIONS``, leave a run what it was, or that ``described`` counts in another way. The
+hash of the teacher is in the checkpoint, and so is the backbone."""
 _SECTIONS = ("dist.", "checkpoint.", "log.", "profile.")
-_PLANNED = {"samples": "data: samples", "effective_batch_size": "global_batch", "repeat": "repeat"}
-_PLANNED |= {"drop_last": "drop_last"}
 
 
 def _plain(config: Config) -> dict[str, Any]:
@@ -53,25 +51,24 @@ def _plain(config: Config) -> dict[str, Any]:
 
 
 def described(config: Config, plan: Plan, objective: object) -> dict[str, Any]:
-    """What a run is, as plain data: its configuration, its plan in numbers, the type of its objective."""
-    numbers = {name: getattr(plan, name) for name in (*_PLANNED, "optimizer_steps", "world_size")}
-    return {"config": _plain(config), "plan": numbers, "objective": type(objective).__name__}
+    """What makes a run another run, by its name: settings, numbers of its plan, what is trained."""
+    found = {name: each for name, each in flat(_plain(config)).items() if name not in _MAY_CHANGE}
+    found = {name: each for name, each in found.items() if not name.startswith(_SECTIONS)}
+    found["objective"] = config.objective if ":" in config.objective else type(objective).__name__
+    found |= {"data: samples": plan.samples, "global_batch": plan.effective_batch_size}
+    found |= {"repeat": plan.repeat, "drop_last": plan.drop_last}
+    # Under a schedule that ends at zero, another length is another learning rate from here on.
+    if (schedule := config.optim.schedule) not in ("constant", "step"):
+        found[f"steps (optim.schedule is {schedule})"] = plan.optimizer_steps
+    return found
 
 
 def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
-    """Raises ``CheckpointError`` with the settings (as ``described``) for which going on would be another run."""
-    before, after = flat(_plain(Config())) | flat(saved["config"]), flat(now["config"])
-    names = [name for name in after if name not in _MAY_CHANGE and not name.startswith(_SECTIONS)]
-    pairs = {name: (before.get(name), after[name]) for name in names}
-    pairs |= {shown: (saved["plan"][name], now["plan"][name]) for name, shown in _PLANNED.items()}
-    # Under a schedule that ends at zero, another length is another learning rate from here on.
-    if (schedule := after["optim.schedule"]) not in ("constant", "step"):
-        lengths = saved["plan"]["optimizer_steps"], now["plan"]["optimizer_steps"]
-        pairs[f"steps (optim.schedule is {schedule})"] = lengths
-    if pairs["objective"][0] == pairs["objective"][1]:
-        pairs["objective"] = (saved["objective"], now["objective"])
-    changed = "; ".join(f"{name} was {old!r} and is {new!r}" for name, (old, new) in pairs.items() if old != new)
-    if changed:
+    """Raises ``CheckpointError`` with what, of both as ``described``, makes it another run."""
+    before = flat(_plain(Config())) | saved  # a setting that is newer than the checkpoint had its default
+    pairs = [(name, before.get(name), value) for name, value in now.items() if before.get(name) != value]
+    if pairs:
+        changed = "; ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in pairs)
         hint = "set it as it was, or begin anew in another run_dir (with these weights: checkpoint.init_from)"
         raise CheckpointError(f"{path} is of another run: {changed}; {hint}")
 
@@ -146,7 +143,8 @@ class RunCheckpoints:
         if not from_rank_zero(final.exists, self.world):
             tensors = {name: each for name, each in state.tensors().items() if name not in self._referred}
             rest = state.state_dict() | {"rng": rng, "threads": torch.get_num_threads(), "base": self.base}
-            rest |= {"run": described(self.config, self.plan, state.objective), "moments": bool(state.optimizer.state)}
+            rest |= {"run": described(self.config, self.plan, state.objective), "config": _plain(self.config)}
+            rest["moments"] = bool(state.optimizer.state)
         if not wait:
             tensors, rest = self._stager.stage(tensors), copy.deepcopy(rest)  # type: ignore[assignment]
         work = partial(self._write, final, tensors, rest, step, best)

@@ -163,7 +163,7 @@ def export(source: Path, out: Path, *, ema: bool = False, lora: str | None = Non
     if ema and not averages:
         raise CheckpointError(f"{folder} has no moving average (ema.decay)")
     tensors |= averages
-    config = LoraConfig(**rest_of(folder)["run"]["config"]["lora"]) if lora else LoraConfig()
+    config = LoraConfig(**rest_of(folder)["config"]["lora"]) if lora else LoraConfig()
     if lora and not config.rank:
         raise CheckpointError(f"{folder} was trained without LoRA (lora.rank is 0); export it without --lora")
     if lora == "merged":
