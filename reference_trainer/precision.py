@@ -51,6 +51,10 @@ class Precision:
 
         return forward
 
+    def drawing(self, device: torch.device) -> torch.autocast:
+        """What a module is called in that is not called through ``forward``: autocast where weights are half. Local."""
+        return torch.autocast(device.type, dtype=self.autocast, enabled=self.half != "none")
+
     def scaler(self, device: torch.device) -> GradScaler:
         """float16 has no number below 6e-8, where gradients of a mean over a large batch are: its loss is scaled up."""
         return GradScaler(device.type) if self.autocast == torch.float16 else UNSCALED

@@ -146,7 +146,8 @@ class Trainer:
         """Has the objective draw what it has learned, unless the run was told to stop: on rank zero; where the model is
         sharded all compute, and rank zero's picture counts."""
         if (self.world.is_main or self.sharded) and not self.stopped:
-            with nullcontext(log.folder) if self.world.is_main else TemporaryDirectory() as folder:
+            apart = nullcontext(log.folder) if self.world.is_main else TemporaryDirectory()
+            with apart as folder, self.precision.drawing(self.world.device):
                 line = draw(self.state.objective, self.state.ema, Path(folder), self.state.step, self.world.device)
             if line and self.world.is_main:
                 log.tell("picture", line)
@@ -239,7 +240,8 @@ def wrap(module: nn.Module, world: World, strategy: str = "ddp", blocks: Iterabl
 
         mesh = init_device_mesh(world.device.type, (world.size,))
         for part in (*blocks, module):
-            fully_shard(part, mesh=mesh)
+            # The outermost too: after an evaluation its weights would stay gathered, and hide what is then changed.
+            fully_shard(part, mesh=mesh, reshard_after_forward=True)
         return module  # the same, which is another class now
     return DistributedDataParallel(
         module,
