@@ -19,8 +19,8 @@ from ..observe import grid, write_png
 from ..randomness import keyed_normal, keyed_uniform
 from ..sources import CLASSES, PIXELS, RENDERINGS, SIDE
 
-_PATCH = 2
-_TOKENS = PIXELS // _PATCH**2
+_PATCH, _ROWS = 2, 4
+_TOKENS = _ROWS**2
 
 
 def build(config: Config, world: World) -> FlowMatching:
@@ -142,13 +142,12 @@ def sample(module: nn.Module, steps: int, *, seed: int) -> Tensor:
 
 def _patches(image: Tensor) -> Tensor:
     """(n, 64) pixels to (n, 16, 4) tokens."""
-    return F.pixel_unshuffle(image.view(-1, 1, SIDE, SIDE), _PATCH).flatten(2).transpose(1, 2)
+    return image.view(-1, _ROWS, _PATCH, _ROWS, _PATCH).transpose(2, 3).reshape(len(image), _TOKENS, _PATCH * _PATCH)
 
 
 def _pixels(tokens: Tensor) -> Tensor:
     """(n, 16, 4) tokens to (n, 64) pixels."""
-    rows = SIDE // _PATCH
-    return tokens.view(-1, rows, rows, _PATCH, _PATCH).transpose(2, 3).reshape(len(tokens), PIXELS)
+    return tokens.view(-1, _ROWS, _ROWS, _PATCH, _PATCH).transpose(2, 3).reshape(len(tokens), PIXELS)
 
 
 def _waves(t: Tensor, width: int) -> Tensor:
