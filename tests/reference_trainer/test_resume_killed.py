@@ -91,7 +91,7 @@ def finished(jobs, folder, **options):
 def everything(folder):
     """What the run has come to: the whole last checkpoint, but for the settings of this machine and folder."""
     last = next(iter(Directory(folder / "run" / "checkpoints").all()), None)
-    return last.name, saved_in(last) | {"run": None}
+    return last.name, saved_in(last) | {"run": None, "config": None}
 
 
 def differences(a, b, where=""):
