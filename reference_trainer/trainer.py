@@ -7,7 +7,7 @@ import itertools
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -146,7 +146,9 @@ class Trainer:
         """Has the objective draw what it has learned, unless the run was told to stop: on rank zero; where the model is
         sharded all compute, and rank zero's picture counts."""
         if (self.world.is_main or self.sharded) and not self.stopped:
-            apart = nullcontext(log.folder) if self.world.is_main else TemporaryDirectory()
+            apart: AbstractContextManager[Path | str] = (
+                nullcontext(log.folder) if self.world.is_main else TemporaryDirectory()
+            )
             with apart as folder, self.precision.drawing(self.world.device):
                 line = draw(self.state.objective, self.state.ema, Path(folder), self.state.step, self.world.device)
             if line and self.world.is_main:

@@ -121,7 +121,8 @@ def verify(folder: Path, world: World | None = None) -> None:
         if found["version"] != VERSION:
             old = "; its weights are in model.safetensors (checkpoint.init_from)" * (found["version"] == 1)
             raise CheckpointError(f"{path} has version {found['version']!r} and this program reads {VERSION}{old}")
-        for name, expected in sorted({REST: None, **found["files"]}.items())[share]:
+        entries: dict[str, Any] = {REST: None, **found["files"]}
+        for name, expected in sorted(entries.items())[share]:
             file = folder / Path(name).name
             if expected is None:
                 raise CheckpointError(f"{path} is damaged: it has no {REST}")

@@ -194,7 +194,7 @@ class RunCheckpoints:
 
     def _initialise(self, state: TrainState, source: Path) -> None:
         """Weights from elsewhere: rank zero reads, and sends each rank what it holds of them."""
-        module, found, base = state.objective.module, dict[str, Tensor](), self.base
+        module, found, base = state.objective.module, dict[str, Any](), self.base
         frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
         with alike(self.world, CheckpointError):
             if self.world.is_main and base is not None:

@@ -83,12 +83,15 @@ class Distillation(Objective):
         inputs: Callable[[Batch], Tensor],
         keep: Callable[[Path], None] = lambda folder: None,
     ) -> None:
-        self.config, self.module, self.teacher, self.inputs, self.begin = config, student, teacher, inputs, keep
+        self.config, self.module, self.teacher, self.inputs, self.keep = config, student, teacher, inputs, keep
         self.teacher_digest = None if teacher is None else fingerprint(teacher.state_dict())
 
     def loss(self, forward: Forward, batch: Batch) -> Loss:
         losses, hits, _ = self.compared(forward, batch)
-        loss = sum(getattr(self.config, name.removesuffix("_loss")) * each for name, each in losses.items())
+        loss = self.config.hard * losses["hard_loss"]
+        for name in ("soft", "feature"):
+            if f"{name}_loss" in losses:
+                loss = loss + getattr(self.config, name) * losses[f"{name}_loss"]
         return Loss(loss, {name: value.detach() for name, value in losses.items()} | hits, {})
 
     def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
@@ -116,6 +119,9 @@ class Distillation(Objective):
 
     def blocks(self) -> list[nn.Module]:
         return list(self.module.student.layers)
+
+    def begin(self, folder: Path) -> None:
+        self.keep(folder)
 
     def state_dict(self) -> dict[str, Any]:
         return {"teacher_sha256": self.teacher_digest}
