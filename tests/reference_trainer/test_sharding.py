@@ -64,7 +64,7 @@ def close(found, expected):
             torch.testing.assert_close(found[part][name], each, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("config", [CONFIG, FLOW, LENS], ids=["disentangle", "flow_matching", "lens"])
 def test_a_sharded_run_is_that_of_one_process(worlds, config, world_size):
     # Of 3 ranks some have no row of the smaller weights, and one no sample in the last batch of the evaluation.
@@ -76,7 +76,7 @@ def test_a_sharded_run_is_that_of_one_process(worlds, config, world_size):
         assert its_metrics == pytest.approx(metrics, abs=1e-12)
 
 
-@pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 3), (2, 2)])
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 2), pytest.param((2, 3), marks=pytest.mark.slow)])
 def test_a_sharded_run_goes_on_with_another_number_of_ranks(worlds, tmp_path, sizes):
     whole = trained(FLOW, tmp_path / "whole", 8)
     for size, until in zip(sizes, (4, 8), strict=True):
@@ -88,6 +88,7 @@ def test_a_sharded_run_goes_on_with_another_number_of_ranks(worlds, tmp_path, si
     export(tmp_path / "parts", tmp_path / "weights.safetensors")  # whole, by one process
 
 
+@pytest.mark.slow
 def test_a_run_changes_from_replicas_to_shards_and_back(worlds, tmp_path):
     replicas, whole = replace(FLOW, dist=DistConfig()), trained(FLOW, tmp_path / "whole", 8)
     for config, until in ((replicas, 3), (FLOW, 6), (replicas, 8)):
@@ -156,6 +157,7 @@ def test_a_whole_run_in_shards_saves_evaluates_and_draws(world, tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.world_size(2)
 def test_half_width_and_a_scaled_loss_go_with_shards(world):
     for changes in ({"precision": "fp16"}, {"precision": "bf16", "half": "all"}):
