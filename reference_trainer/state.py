@@ -73,17 +73,19 @@ class TrainState:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes in what ``state_dict`` gave. Collective: every rank, with the same state (estimators are broadcast)."""
-        for group, saved in zip(self.optimizer.param_groups, state["optimizer"], strict=True):
-            group.update({name: value for name, value in saved.items() if name != "params"})
         for field in fields(self):
             value, saved = getattr(self, field.name), state.get(field.name)
-            if field.name in ("optimizer", "ema"):
+            if field.name == "ema":
                 continue
             if hasattr(value, "load_state_dict"):
                 if saved is None:
                     told = "an older or another program saved it; begin with its weights alone (checkpoint.init_from)"
                     raise ConfigError(f"the checkpoint has no {field.name}: {told}, in another run_dir")
-                value.load_state_dict(saved)
+                if field.name == "optimizer":
+                    for group, settings in zip(self.optimizer.param_groups, saved, strict=True):
+                        group.update({name: each for name, each in settings.items() if name != "params"})
+                else:
+                    value.load_state_dict(saved)
             elif field.name == "best":
                 self.best = None if saved is None else Best(*saved)
             elif field.name in state:  # else it was saved before there was such a field
