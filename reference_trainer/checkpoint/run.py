@@ -65,7 +65,7 @@ def described(config: Config, plan: Plan, objective: object) -> dict[str, Any]:
 
 def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
     """Raises ``CheckpointError`` with what, of both as ``described``, makes it another run."""
-    before = flat(_plain(Config())) | saved  # a setting that is newer than the checkpoint had its default
+    before = flat(_plain(Config())) | dict(saved)  # a setting that is newer than the checkpoint had its default
     pairs = [(name, before.get(name), value) for name, value in now.items() if before.get(name) != value]
     if pairs:
         changed = "; ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in pairs)
@@ -146,7 +146,7 @@ class RunCheckpoints:
             rest |= {"run": described(self.config, self.plan, state.objective), "config": _plain(self.config)}
             rest["moments"] = bool(state.optimizer.state)
         if not wait:
-            tensors, rest = self._stager.stage(tensors), copy.deepcopy(rest)  # type: ignore[assignment]
+            tensors, rest = self._stager.stage(tensors), copy.deepcopy(rest)
         work = partial(self._write, final, tensors, rest, step, best)
         if wait:
             work()
