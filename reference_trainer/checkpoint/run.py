@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_
 
 from ..config import Config
 from ..core.collectives import gather_objects
-from ..launch import World
+from ..launch import World, set_timeout
 from ..randomness import rng_state, seed_generators, seed_of, set_rng_state
 from ..rendezvous import alike, from_rank_zero
 from ..settings import flat
@@ -136,6 +136,7 @@ class RunCheckpoints:
         wait: until it is written; else it is written beside training, and the next call tells whether it was.
         """
         self.settle()
+        set_timeout(self._apart, self.config.dist.train_timeout)  # that of the start was for the start
         step, best = state.step, state.best.step if state.best else None
         final, tensors, rest = self.directory.path(step), dict[str, Tensor](), dict[str, Any]()
         rng = gather_objects(rng_state(self.world.device), self.world.group)
