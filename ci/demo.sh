@@ -58,7 +58,7 @@ trained=0
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} .venv/bin/python "${train[@]}" || trained=$?
 echo
 echo "Run directory $run:"
-for name in config.json checkpoints/step-00000600/model.safetensors metrics/rank00000.jsonl metrics/rank00001.jsonl; do
+for name in config.json checkpoints/step-00000600/training.pt metrics/rank00000.jsonl metrics/rank00001.jsonl; do
   [ -s "$run/$name" ] || { echo "  $name is missing" >&2; trained=1; continue; }
   echo "  $run/$name"
 done

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .checkpoint import latest as latest
-    from .checkpoint import load as load
-    from .checkpoint import save as save
     from .config import Config as Config
     from .core.club import club_categorical as club_categorical
     from .core.club import club_gaussian as club_gaussian
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
     from .core.collectives import reduce_sum_count as reduce_sum_count
     from .core.objective import Objective as Objective
     from .core.plan import Plan as Plan
+    from .core.save import load as load
+    from .core.save import save as save
     from .core.step import train_step as train_step
     from .estimator import CLUBLoss as CLUBLoss
     from .launch import World as World
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from .trainer import Trainer as Trainer
 
 _HOMES = {
-    "checkpoint": "latest load save",
+    "checkpoint": "latest",
     "config": "Config",
     "core.club": "club_categorical club_gaussian",
     "core.collectives": "all_gather_with_grad reduce_sum_count",
     "core.objective": "Objective",
     "core.plan": "Plan",
+    "core.save": "load save",
     "core.step": "train_step",
     "estimator": "CLUBLoss",
     "launch": "World",

@@ -11,7 +11,7 @@ from .core.plan import Plan
 from .settings import Count, Fraction, NotNegative, Number, Positive, Section, require
 
 _ELSEWHERE = {
-    ("fsdp", "fsdp2", "hsdp", "zero"): "torchtitan, or Accelerate's own loop (accelerate launch --use_fsdp)",
+    ("fsdp", "fsdp1", "hsdp", "zero"): "--dist.strategy fsdp2, torchtitan, or Accelerate's own loop",
     ("deepspeed",): "the deepspeed launcher, or Accelerate's own loop (accelerate launch --use_deepspeed)",
     ("tp", "pp", "tensor_parallel", "pipeline_parallel", "model_parallel", "megatron"): "torchtitan, or Megatron-LM",
 }
@@ -110,17 +110,18 @@ class DistConfig(Section):
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"  # "auto": nccl where each rank has a GPU, else gloo.
     strategy: str = "ddp"
-    """"ddp": a process for each GPU. "dp": one process for all GPUs of the machine (nn.DataParallel), slower. "single":
+    """"ddp": a process for each GPU, with the whole model in each. "fsdp2": with a shard of it in each (fully_shard):
+    models too large for one. "dp": one process for all GPUs of the machine (nn.DataParallel), slower. "single":
     refuses to be launched as several ranks."""
     start_timeout: Positive = 1800.0  # Seconds to wait for all ranks, and for the first step.
     train_timeout: Positive = 600.0  # Seconds for a collective after the first step: a hang is told soon.
 
     def check(self) -> None:
         where = next((where for names, where in _ELSEWHERE.items() if self.strategy.lower() in names), "")
-        told = "splits the model; this trainer copies it to each GPU (ddp): for a model that is larger than a GPU use"
+        told = "splits the model in a way that this trainer does not: use"
         require(not where, f"dist.strategy is {self.strategy}, which {told} {where}")
-        known = self.strategy in ("ddp", "dp", "single")
-        require(known, f"dist.strategy is {self.strategy!r}; it is ddp, dp or single")
+        known = self.strategy in ("ddp", "fsdp2", "dp", "single")
+        require(known, f"dist.strategy is {self.strategy!r}; it is ddp, fsdp2, dp or single")
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,8 @@ class CheckpointConfig(Section):
     keep: Count = 2  # The last checkpoints to keep, beside the best: with one alone, a damaged file loses the run.
     background: bool = False
     """Write a checkpoint while training goes on, which stands still only while the state is copied."""
+    adapter_only: bool = False
+    """Save of the weights what is trained alone (LoRA); others are of `init_from`, kept by path and SHA-256."""
     best: str = ""  # Metric of the validation part whose best value gets a checkpoint, such as "digit_accuracy".
     best_mode: Literal["min", "max"] = "min"  # Whether the best value is the least or the greatest.
     resume: str = "auto"
@@ -268,6 +271,9 @@ class Config(Section):
     precision: Literal["float32", "float64", "bf16", "fp16"] = "float32"
     """Type of weights and computation; float64 is for comparing runs. bf16 and fp16 compute the matrix products of the
     forward pass in that type, over float32 weights (autocast); fp16 scales the loss, and skips steps now and then."""
+    half: Literal["none", "frozen", "all"] = "none"
+    """Weights that are held in bfloat16, with precision bf16: "frozen", what is not trained, such as what LoRA stands
+    beside; or "all", adapters and optimizer too: small steps are rounded away, an `ema` in float32 keeps them."""
     activation_checkpointing: bool = False
     """Compute the objective's blocks again in the backward pass in place of keeping what is inside: less memory, and
     about a third more time."""
@@ -307,6 +313,10 @@ class Config(Section):
             first, second = getattr(self, one), getattr(self, other)
             told = f"{one} is {first} and {other} is {second}; give one of them, the other follows from it"
             require(first is None or second is None, told)
+        half = self.half == "none" or self.precision == "bf16"
+        require(half, f"half is {self.half} and precision {self.precision}; weights in bfloat16 need precision bf16")
+        based = not self.checkpoint.adapter_only or bool(self.checkpoint.init_from)
+        require(based, "checkpoint.adapter_only needs checkpoint.init_from: what is not saved has to come from there")
         evaluated = not self.checkpoint.best or self.eval_every > 0
         require(evaluated, f"checkpoint.best is {self.checkpoint.best!r} and eval_every 0; set how often to evaluate")
 

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
+from .checkpoint.directory import Directory, write
+from .checkpoint.weights import read_part
 from .core.club import club_gaussian
 from .core.collectives import all_gather_with_grad, broadcast_object, gather_objects, reduce_sum_count, sum_reducer
 from .core.data import PlannedBatches
@@ -133,9 +135,10 @@ def check_data(world: World, sampler: Callable[..., Any] = PlannedBatches) -> tu
 def check_checkpoint(
     world: World, folder: Path, save: Callable[[dict[str, Any], Path], object] = checkpoint.save
 ) -> tuple[str, str]:
-    """What rank zero writes is read by all ranks, whole."""
+    """What ranks write is read by all, whole: a file of rank zero's, and the checkpoint of a run."""
     weights, problem, start = torch.arange(100_000, dtype=torch.float32).sin(), "", time.perf_counter()
-    path = folder / broadcast_object(f".doctor-{secrets.token_hex(4)}", world.group) / "weights.pt"
+    trial = folder / broadcast_object(f".doctor-{secrets.token_hex(4)}", world.group)
+    path, in_run = trial / "weights.pt", Directory(trial / "checkpoints").path(1)
     made = not folder.exists()
     if world.is_main:
         try:
@@ -147,8 +150,10 @@ def check_checkpoint(
     seconds = time.perf_counter() - start
     if not broadcast_object(problem, world.group):
         try:
-            state = checkpoint.load(path)
-            if state["step"] != 1 or not torch.equal(state["model"]["weights"], weights):
+            write(in_run, {"model.weights": weights}, {"step": 1}, world)
+            state, of_run = checkpoint.load(path), read_part(in_run)["weights"]
+            whole = torch.equal(state["model"]["weights"], weights) and state["step"] == 1
+            if not whole or not torch.equal(of_run, weights):
                 problem = f"{path} has other weights than were written"
         except (checkpoint.CheckpointError, KeyError) as error:
             problem = f"{error}; this machine may have another file system there"

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.amp import GradScaler
+from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 
-from .core.collectives import sum_reducer
+from .core.collectives import gather_objects
 from .core.launch import World
 from .core.objective import Objective
 from .core.step import EachStep, Update
 from .precision import FLOAT32, UNSCALED, Precision
+from .state import whole
 
 MOST_IN_A_ROW = 20
 """Skipped steps in a row after which a run stops all the same. A GradScaler that begins at 2^16 is at 1 after 16."""
@@ -33,7 +36,7 @@ class Gate(EachStep):
     """Around an optimizer: lets finite updates through to it.
 
     policy: "stop" raises NonFiniteError on every rank, with the weights of before the step; "skip" goes on, at most
-    `MOST_IN_A_ROW` times in a row. lagging: the verdict is read one step later; by default on a GPU, fused.
+    `MOST_IN_A_ROW` times in a row. lagging: the verdict is read one step later; by default on a GPU, fused, unsharded.
     """
 
     def __init__(
@@ -56,10 +59,11 @@ class Gate(EachStep):
             raise ValueError(
                 f"this {type(optimizer).__name__} cannot withhold a step on the device; make it fused=True"
             )
-        self.lagging = withholds and world.device.type != "cpu" if lagging is None else lagging
+        replicas = withholds and not any(isinstance(each, DTensor) for each in objective.module.parameters())
+        self.lagging = replicas and world.device.type != "cpu" if lagging is None else lagging
         self.skipped = self.overflows = self.in_a_row = 0
         """Steps that were left out: for what is wrong, for a loss that was scaled too much, and of both the last."""
-        self._pending: tuple[Update, Verdict] | None = None
+        self._pending: tuple[Update, Callable[[], bool]] | None = None
 
     def scale(self, loss: Tensor) -> Tensor:
         scaled: Tensor = self.scaler.scale(loss)
@@ -71,18 +75,19 @@ class Gate(EachStep):
     def apply(self, update: Update) -> Tensor:
         """Takes the step, or not; returns whether, as a boolean on the device. Collective: every rank."""
         self.settle()
-        verdict = Verdict(torch.isfinite(update.grad_norm))
+        verdict = torch.isfinite(whole(update.grad_norm))
+        read = _on_its_way(verdict)
         self.scaler.update()  # from what it found when it unscaled them; it does not wait for the device
         if self.lagging:
             # The protocol of GradScaler.step with optimizers that know how to leave a step out.
-            self.optimizer.found_inf = (~verdict.on_device).float()
+            self.optimizer.found_inf = (~verdict).float()
             self.optimizer.grad_scale = None
             self.optimizer.step()
             del self.optimizer.found_inf, self.optimizer.grad_scale
-            self._pending = update, verdict
+            self._pending = update, read
         else:
-            self._finish(update, verdict, applied=False)
-        return verdict.on_device
+            self._finish(update, read, applied=False)
+        return verdict
 
     def settle(self) -> None:
         """Reads the verdict of the last step, if that is not known yet. Collective: every rank.
@@ -93,9 +98,9 @@ class Gate(EachStep):
             pending, self._pending = self._pending, None
             self._finish(*pending, applied=True)
 
-    def _finish(self, update: Update, verdict: Verdict, *, applied: bool) -> None:
+    def _finish(self, update: Update, finite: Callable[[], bool], *, applied: bool) -> None:
         """applied: the optimizer has had it, and has left out by itself what is not finite."""
-        if verdict.read():
+        if finite():
             if not applied:
                 self.optimizer.step()
             update.advance()
@@ -103,16 +108,16 @@ class Gate(EachStep):
             return
         self.in_a_row += 1
         line, hint = f"step {update.batches[0].step + 1}: ", ""
+        losses = gather_objects(update.loss.item(), self.world.group)
         if self.scaler.is_enabled():
             scale = self.scaler.get_scale()
-            losses = self._of_ranks(update.loss.double().unsqueeze(0))
-            if self.in_a_row <= MOST_IN_A_ROW and losses.isfinite().all():
+            if self.in_a_row <= MOST_IN_A_ROW and all(abs(each) < float("inf") for each in losses):
                 self.overflows += 1
                 self.tell(f"{line}a gradient overflowed in float16; skipped, the loss is scaled by {scale:g} from here")
                 return
             hint = f", nor does a loss scale of {scale:g}; bf16 has float32's range"
         self.skipped += 1
-        line += self._culprit(update)
+        line += self._culprit(update, losses)
         if self.in_a_row > MOST_IN_A_ROW:
             told = f"{self.in_a_row} steps in a row were not finite: skipping does not help{hint}"
             raise NonFiniteError(f"{line}; {told}")
@@ -120,55 +125,56 @@ class Gate(EachStep):
             raise NonFiniteError(f"{line}; the step was not taken (nonfinite=skip would go on with the next)")
         self.tell(f"{line}; skipped")
 
-    def _culprit(self, update: Update) -> str:
-        """Which rank, and which parameter's own gradient, by the step once more without DDP. Collective: every rank."""
+    def _culprit(self, update: Update, losses: list[float]) -> str:
+        """Which rank, and which parameter's own gradient, by the step once more. Collective: every rank."""
         objective, forward = self.objective, self.precision.forward(self.objective.module)
-        trained = [each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None]
-        sums = [torch.zeros_like(each) for each in trained]
+        names = {id(module): f"{name}." * bool(name) for name, module in objective.module.named_modules()}
+        used: dict[str, Tensor] = {}
+
+        def note(module: nn.Module, *_: Any) -> None:
+            """The parameters as the module used them: where it is sharded, whole and for this pass alone."""
+            for name, each in module.named_parameters():
+                if each.requires_grad and id(module) in names and not isinstance(each, DTensor):
+                    used[names[id(module)] + name] = each
+
         # Scaled as it was: the scaler has gone down since.
         scale = self.scaler.get_scale() / self.scaler.get_backoff_factor() if self.scaler.is_enabled() else 1.0
         # Objective and generators are put back; the weights are those of the step, because it was not taken.
-        kept = copy.deepcopy(objective.state_dict())
+        kept, wrong = copy.deepcopy(objective.state_dict()), set[str]()
         with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
             objective.prepare(forward, update.batches, update.total)
             for batch in update.batches:
-                loss = objective.loss(forward, batch).sum * (scale / update.total)
-                # Not `backward`: DDP would hear of it.
-                for found, one in zip(sums, torch.autograd.grad(loss, trained, allow_unused=True), strict=True):
-                    found += 0 if one is None else one
+                used.clear()
+                with register_module_forward_hook(note):
+                    loss = objective.loss(forward, batch).sum * (scale / update.total)
+                # Not `backward`: DDP, and what shards, would hear of it.
+                found = torch.autograd.grad(loss, list(used.values()), allow_unused=True)
+                bad = [each is not None and not each.isfinite().all() for each in found]
+                wrong |= {name for name, each in zip(used, bad, strict=True) if each}
         objective.load_state_dict(kept)
-        wrong = next((place for place, each in enumerate(sums) if not torch.isfinite(each).all()), -1)
-        row = self._of_ranks(torch.stack([update.loss.double(), update.loss.new_tensor(wrong, dtype=torch.float64)]))
-        known = {id(parameter): name for name, parameter in objective.module.named_parameters()}
-        names = [known.get(id(each), "a parameter that is not the module's") for each in trained]
-        for rank, (value, place) in enumerate(row.tolist()):
-            if place >= 0 or not abs(value) < float("inf"):
-                gradient = f", the gradient of `{names[int(place)]}` is not finite" if place >= 0 else ""
+        trained = [name for name, each in objective.module.named_parameters() if each.requires_grad]
+        first = next((name for name in trained if name in wrong), "")
+        for rank, (value, name) in enumerate(zip(losses, gather_objects(first, self.world.group), strict=True)):
+            if name or not abs(value) < float("inf"):
+                gradient = f", the gradient of `{name}` is not finite" if name else ""
                 return f"on rank {rank} of {self.world.size} the loss is {value:g}{gradient}"
-        place = int((~torch.isfinite(update.norms)).int().argmax())
-        return f"the averaged gradient of `{names[place]}` is not finite, though each rank's own is"
-
-    def _of_ranks(self, row: Tensor) -> Tensor:
-        """(k,) of every rank as (W, k), on the CPU. Collective: every rank."""
-        found = torch.zeros(self.world.size, len(row), dtype=torch.float64, device=row.device)
-        found[self.world.rank] = row
-        reduce_sum = sum_reducer(self.world.group)
-        return (found if reduce_sum is None else reduce_sum(found)).cpu()
+        place = int((~torch.isfinite(whole(update.norms))).int().argmax())
+        given = [each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None]
+        known = {id(each): name for name, each in objective.module.named_parameters()}
+        name = known.get(id(given[place]), "a parameter that is not the module's")
+        return f"the averaged gradient of `{name}` is not finite, though each rank's own is"
 
 
-class Verdict:
-    """A boolean on its way from the device."""
+def _on_its_way(verdict: Tensor) -> Callable[[], bool]:
+    """What reads a boolean from the device: it waits for the copy, not for what was queued after it."""
+    if verdict.device.type != "cuda":
+        return lambda: bool(verdict)
+    host, event = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+    host.copy_(verdict, non_blocking=True)
+    event.record()
 
-    def __init__(self, on_device: Tensor) -> None:
-        self.on_device, self._host, self._event = on_device, on_device, None
-        if on_device.device.type == "cuda":
-            self._host = torch.empty((), dtype=torch.bool, pin_memory=True)
-            self._host.copy_(on_device, non_blocking=True)
-            self._event = torch.cuda.Event()
-            self._event.record()
+    def read() -> bool:
+        event.synchronize()
+        return bool(host)
 
-    def read(self) -> bool:
-        """Waits for the copy, not for what was queued after it."""
-        if self._event is not None:
-            self._event.synchronize()
-        return bool(self._host)
+    return read

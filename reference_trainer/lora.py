@@ -27,11 +27,10 @@ class LoraLinear(nn.Linear):
         # Without storage: the parameters are those of the base.
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
         self.weight, self.bias = base.weight, base.bias
-        placed = {"device": base.weight.device, "dtype": base.weight.dtype}
         first = torch.empty(config.rank, base.in_features)
         nn.init.kaiming_uniform_(first, a=math.sqrt(5), generator=generator)  # as the paper's code and peft
-        self.lora_A = _matrix(first.to(**placed))
-        self.lora_B = _matrix(torch.zeros(base.out_features, config.rank, **placed))
+        self.lora_A = _layer(first.to(base.weight))
+        self.lora_B = _layer(base.weight.new_zeros(base.out_features, config.rank))
         self.dropout = nn.Dropout(config.dropout)
         self.scale = config.scale
         self.train(base.training)
@@ -63,10 +62,10 @@ def merge_lora(module: nn.Module) -> list[str]:
     """Adds LoRA to the weights and takes it out; returns the names of the layers. Local; not for a wrapped module."""
     found = {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLinear)}
     for layer in found.values():
-        plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
         whole = merged(layer.weight, layer.lora_A.weight, layer.lora_B.weight, layer.scale)
-        plain.weight, plain.bias = nn.Parameter(whole, requires_grad=False), layer.bias
-        _replace(module, layer, plain.train(layer.training))
+        plain = _layer(whole, layer.bias).train(layer.training)
+        plain.weight.requires_grad_(False)
+        _replace(module, layer, plain)
     return list(found)
 
 
@@ -105,10 +104,10 @@ def adapter_settings(config: LoraConfig, layers: list[str]) -> dict[str, Any]:
     }
 
 
-def _matrix(weight: Tensor) -> nn.Linear:
+def _layer(weight: Tensor, bias: nn.Parameter | None = None) -> nn.Linear:
     """A layer of this weight, (outputs, inputs)."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    layer.weight = nn.Parameter(weight)
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    layer.weight, layer.bias = nn.Parameter(weight), bias
     return layer
 
 

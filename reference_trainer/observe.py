@@ -33,10 +33,12 @@ def evaluate(
     epoch: int = 0,
     step: int = 0,
     interrupted: Callable[[], bool] = lambda: False,
+    together: bool = False,
 ) -> dict[str, float]:
     """Means of the objective's metrics over ``source``, the same on all ranks, each sample once. Collective.
 
-    interrupted: asked after each batch; a rank that is leaves out the rest of its share.
+    interrupted: asked after each batch; a rank that is leaves out the rest of its share. together: all ranks make as
+    many forward passes, some on no samples.
     """
     if not len(source):
         raise ValueError("nothing to evaluate on: the source has no samples")
@@ -47,7 +49,8 @@ def evaluate(
         mine = torch.arange(len(source))[world.rank :: world.size]
         sums: dict[str, Tensor] = {}
         seen = 0
-        for index in mine.split(batch_size):
+        for start in range(0, -(-len(source) // world.size) if together else len(mine), batch_size):
+            index = mine[start : start + batch_size]
             batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, precision.weights)
             for name, value in objective.evaluate(forward, batch).items():
                 sums[name] = sums[name] + value if name in sums else value

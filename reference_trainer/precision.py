@@ -1,11 +1,11 @@
-"""What `--precision` means: type of weights and forward pass (autocast), scale of the loss; and recomputed blocks."""
+"""What `--precision` and `--half` mean: types of weights and forward pass, scale of the loss; and recomputed blocks."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from .config import ConfigError
-from .core.objective import Objective
-
-if TYPE_CHECKING:
-    from .core.objective import Forward
+from .core.objective import Forward, Objective
 
 
 @dataclass(frozen=True)
@@ -25,14 +22,21 @@ class Precision:
     """Types of a run."""
 
     weights: torch.dtype = torch.float32  # Of weights, optimizer state and data.
-    autocast: torch.dtype | None = None
-    """What matrix products of a forward pass are computed in; None: as the weights are."""
+    autocast: torch.dtype | None = None  # Of a forward pass's matrix products; None: as the weights.
+    half: str = "none"  # Which weights are held in bfloat16 all the same.
 
     @classmethod
-    def of(cls, setting: str) -> Precision:
-        """By the name of the setting: float32, float64, bf16 or fp16."""
-        half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting)
-        return cls(torch.float64 if setting == "float64" else torch.float32, half)
+    def of(cls, setting: str, half: str = "none") -> Precision:
+        """By the names of the settings: float32, float64, bf16 or fp16; none, frozen or all."""
+        autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting)
+        return cls(torch.float64 if setting == "float64" else torch.float32, autocast, half)
+
+    def place(self, module: nn.Module, device: torch.device) -> None:
+        """Moves the module to the device, its weights to their types. Local; before it is wrapped."""
+        module.to(device, self.weights)
+        for each in module.parameters():
+            if self.half == "all" or (self.half == "frozen" and not each.requires_grad):
+                each.data = each.data.to(torch.bfloat16)
 
     def forward(self, module: nn.Module) -> Forward:
         """The module as it is to be called: under autocast, half-width output as float32. Local."""
@@ -46,6 +50,10 @@ class Precision:
             return _in_float32(out)
 
         return forward
+
+    def drawing(self, device: torch.device) -> torch.autocast:
+        """What a module is called in that is not called through ``forward``: autocast where weights are half. Local."""
+        return torch.autocast(device.type, dtype=self.autocast, enabled=self.half != "none")
 
     def scaler(self, device: torch.device) -> GradScaler:
         """float16 has no number below 6e-8, where gradients of a mean over a large batch are: its loss is scaled up."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,48 +26,45 @@ def keyed_uniform(
 
     Computed in float64, so that types differ by rounding only.
     """
-    found = _empty(index, shape, dtype)
-    flat, key = found.view(len(index), math.prod(shape)), seed_of(seed, tag, step)
-    for start, stop in _blocks(flat):
-        flat[:, start:stop] = _unit(_keyed_bits(index, start, stop, key))
-    return found
+    return _filled(index, shape, dtype, seed_of(seed, tag, step), lambda units: units(0))
 
 
 def keyed_normal(
     index: Tensor, shape: tuple[int, ...] = (), *, seed: int, tag: str, step: int = 0, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Standard normal values for each sample, by Box and Muller; arguments as for ``keyed_uniform``. Local."""
-    found = _empty(index, shape, dtype)
-    flat, key, count = found.view(len(index), math.prod(shape)), seed_of(seed, tag, step), math.prod(shape)
-    for start, stop in _blocks(flat):
-        radius = _unit(_keyed_bits(index, start, stop, key)).log_().mul_(-2.0).sqrt_()
-        angle = _unit(_keyed_bits(index, count + start, count + stop, key)).mul_(2.0 * math.pi)
-        flat[:, start:stop] = angle.cos_().mul_(radius)
+
+    def normal(units: Callable[[int], Tensor]) -> Tensor:
+        radius = units(0).log_().mul_(-2.0).sqrt_()
+        return units(math.prod(shape)).mul_(2.0 * math.pi).cos_().mul_(radius)
+
+    return _filled(index, shape, dtype, seed_of(seed, tag, step), normal)
+
+
+def _filled(
+    index: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype | None,
+    key: int,
+    make: Callable[[Callable[[int], Tensor]], Tensor],
+) -> Tensor:
+    """Values by ``make``, which gets uniform ones: those of its elements, plus an offset. On a CPU in blocks."""
+    found = torch.empty((len(index), *shape), dtype=dtype or torch.get_default_dtype(), device=index.device)
+    flat, columns = found.view(len(index), math.prod(shape)), math.prod(shape)
+    width = max(1, _BLOCK // max(1, len(index))) if index.device.type == "cpu" else max(1, columns)
+    for start in range(0, columns, width):
+        stop = min(start + width, columns)
+        flat[:, start:stop] = make(partial(_units, index, start, stop, key))
     return found
 
 
-def _empty(index: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None) -> Tensor:
-    return torch.empty((len(index), *shape), dtype=dtype or torch.get_default_dtype(), device=index.device)
-
-
-def _blocks(flat: Tensor) -> Iterator[tuple[int, int]]:
-    """Columns that are computed at once: on a CPU as many as stay in its cache, else all."""
-    rows, columns = flat.shape
-    width = max(1, _BLOCK // max(1, rows)) if flat.device.type == "cpu" else max(1, columns)
-    yield from ((start, min(start + width, columns)) for start in range(0, columns, width))
-
-
-def _unit(bits: Tensor) -> Tensor:
-    """Bits as float64 in (0, 1)."""
+def _units(index: Tensor, start: int, stop: int, key: int, offset: int) -> Tensor:
+    """(n, stop - start) float64 in (0, 1): SplitMix64 (Steele, Lea and Flood 2014) over sample, then element."""
+    sample = _mix(index.to(torch.int64) * _signed(GOLDEN) + _signed(key << 1))
+    element = torch.arange(offset + start + 1, offset + stop + 1, device=index.device) * _signed(GOLDEN)
+    bits = _mix(sample.unsqueeze(1) + element)
     # 53 bits, as many as float64 holds, and half of the last: neither 0 nor 1 can come out.
     return bits.bitwise_right_shift_(11).bitwise_and_((1 << 53) - 1).to(torch.float64).add_(0.5).mul_(2.0**-53)
-
-
-def _keyed_bits(index: Tensor, start: int, stop: int, key: int) -> Tensor:
-    """(n, stop - start) int64 of random bits: SplitMix64 (Steele, Lea and Flood 2014) over sample, then element."""
-    sample = _mix(index.to(torch.int64) * _signed(GOLDEN) + _signed(key << 1))
-    element = torch.arange(start + 1, stop + 1, device=index.device) * _signed(GOLDEN)
-    return _mix(sample.unsqueeze(1) + element)
 
 
 def _mix(z: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Ready-made: image_folder, metadata, text_lines, hugging_face: --data reference_t
 
 from __future__ import annotations
 
+import csv
 import gzip
 import zipfile
 from collections.abc import Callable, Mapping
@@ -26,52 +27,34 @@ from .settings import call
 
 SIDE, CLASSES, RENDERINGS = 8, 10, 4
 PIXELS = SIDE * SIDE
-FILE = Path("datasets", "data", "digits.csv.gz")
-"""Inside scikit-learn: a row an image, 64 values of 0 to 16 and the digit."""
-IMAGE_NAMES, LABEL_NAMES = ("image", "x"), ("digit", "label", "y")  # Of the arrays, the first that is there counts.
+FILE = Path("datasets", "data", "digits.csv.gz")  # Of scikit-learn: a row an image, 64 values of 0 to 16, the digit.
+NAMES = {"image": ("image", "x"), "digit": ("digit", "label", "y")}  # Of the arrays, the first that is there counts.
 
 
-def read_images(path: Path, *, side: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Images (n, side, side) in [0, 1] and labels (n,) of a .npz, .safetensors or .pt. ``ConfigError``. Local."""
-    arrays, shown = _read(path), f"data.path {path}"
-    images, labels = (
-        next((arrays[name] for name in names if isinstance(arrays.get(name), Tensor)), None)
-        for names in (IMAGE_NAMES, LABEL_NAMES)
-    )
-    if images is None or labels is None or not images.numel():
-        wanted = f"{' or '.join(IMAGE_NAMES)}, and {' or '.join(LABEL_NAMES)}"
-        raise ConfigError(f"{shown} has no array named {wanted}, or it is empty; it has {', '.join(map(str, arrays))}")
-    images = images.float() / 255 if images.dtype == torch.uint8 else images.float()
-    whole = not labels.is_floating_point() and labels.dtype != torch.bool
-    if images.dim() < 2 or images[0].numel() != side * side or labels.shape != images.shape[:1] or not whole:
-        told = f"images are {tuple(images.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
-        raise ConfigError(f"{shown}: {told}; expected (n, {side}, {side}) or (n, {side * side}), and n whole numbers")
-    (least, most), (first, last) = images.aminmax(), labels.aminmax()
-    if not (least >= 0 and most <= 1 and first >= 0 and last < classes):  # false for NaN
-        told = f"images are from {least:.4g} to {most:.4g}, labels from {first} to {last}"
-        raise ConfigError(f"{shown}: {told}; expected 0 to 1, or bytes, and 0 to {classes - 1}")
-    return images.reshape(-1, side, side), labels.long()
+@dataclass(frozen=True)
+class Data:
+    """What a run reads."""
+
+    train: Source
+    validation: Source  # Looked at while training, to choose.
+    test: Source  # Looked at once, at the end.
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    """The arrays by name, as tensors. Those of numpy's that are pickled, which would run code, are refused."""
-    if not path.is_file() or path.suffix not in (".npz", ".safetensors", ".pt", ".pth"):
-        raise ConfigError(f"data.path {path} is no file whose name ends in .npz, .safetensors or .pt")
-    if path.suffix == ".safetensors":
-        from .checkpoint import weights
-
-        return weights.read(path)
-    if path.suffix == ".npz":
-        try:
-            with numpy.load(path, allow_pickle=False) as file:
-                wanted = [name for name in file.files if name in IMAGE_NAMES + LABEL_NAMES]
-                return {name: torch.from_numpy(file[name]) for name in wanted} or dict.fromkeys(file.files)
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise ConfigError(f"data.path {path} cannot be read: {error}") from error
-    found = read_pickle(path)
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"data.path {path} holds a {type(found).__name__}; expected tensors by name")
-    return found
+def build_data(config: Config) -> Data:
+    """The sources that the configuration names. Local."""
+    if not config.data.source:
+        return Data(*Digits.split(config.data, seed=config.seed))
+    made = call(config.data.source, "data.source", "own_data", config.own_data, {"config": config, "seed": config.seed})
+    if isinstance(made, Data):
+        return made
+    if not (hasattr(made, "__len__") and (hasattr(made, "fetch") or hasattr(made, "__getitem__"))):
+        raise ConfigError(f"data.source {config.data.source} made a {type(made).__name__}; expected Data, or samples")
+    order = keyed_order(len(made), seed=config.seed, tag="own split")
+    if len(order) < 3:
+        raise ConfigError(f"data.source {config.data.source} has {len(order)} samples; three parts need 3 or more")
+    tenth = max(1, len(order) // 10)
+    train, validation, test = order.split([len(order) - 2 * tenth, tenth, tenth])
+    return Data(Part(made, train), Part(made, validation), Part(made, test))
 
 
 class Digits:
@@ -108,13 +91,7 @@ def load() -> tuple[Tensor, Tensor]:
     if package is None or not package.submodule_search_locations:
         raise ConfigError("the digits ship inside scikit-learn: pip install 'validate-ddp[trainer]'")
     # Its file, read by ourselves: to import scikit-learn takes each rank a second, this takes some milliseconds.
-    file = Path(package.submodule_search_locations[0]) / FILE
-    if not file.is_file():
-        from sklearn.datasets import load_digits
-
-        found = load_digits()
-        return torch.from_numpy(found.images / 16.0).float(), torch.from_numpy(found.target).long()
-    with gzip.open(file, "rt") as text:
+    with gzip.open(Path(package.submodule_search_locations[0]) / FILE, "rt") as text:
         rows = torch.from_numpy(numpy.loadtxt(text, delimiter=","))
     return (rows[:, :PIXELS] / 16.0).float().reshape(-1, SIDE, SIDE), rows[:, PIXELS].long()
 
@@ -123,34 +100,48 @@ def render(images: Tensor, renderings: Tensor) -> Tensor:
     """Images (n, 8, 8) in their renderings (n,), as (n, 64). Local."""
     inverted, turned = (renderings & 1).bool(), (renderings & 2).bool()
     images = torch.where(turned[:, None, None], images.rot90(1, (1, 2)), images)
-    images = torch.where(inverted[:, None, None], 1.0 - images, images)
-    return images.reshape(len(images), -1)
+    return torch.where(inverted[:, None, None], 1.0 - images, images).reshape(len(images), -1)
 
 
-@dataclass(frozen=True)
-class Data:
-    """What a run reads."""
+def read_images(path: Path, *, side: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Images (n, side, side) in [0, 1] and labels (n,) of a .npz, .safetensors or .pt. ``ConfigError``. Local."""
+    arrays, shown = _arrays(path), f"data.path {path}"
+    given = {what: [arrays[name] for name in names if name in arrays] for what, names in NAMES.items()}
+    if not all(each and isinstance(each[0], Tensor) and each[0].numel() for each in given.values()):
+        wanted = ", and ".join(" or ".join(names) for names in NAMES.values())
+        raise ConfigError(f"{shown} has no array named {wanted}, or it is empty; it has {', '.join(map(str, arrays))}")
+    images, labels = given["image"][0], given["digit"][0]
+    images = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+    whole = not labels.is_floating_point() and labels.dtype != torch.bool
+    if images.dim() < 2 or images[0].numel() != side * side or labels.shape != images.shape[:1] or not whole:
+        told = f"images are {tuple(images.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
+        raise ConfigError(f"{shown}: {told}; expected (n, {side}, {side}) or (n, {side * side}), and n whole numbers")
+    (least, most), (first, last) = images.aminmax(), labels.aminmax()
+    if not (least >= 0 and most <= 1 and first >= 0 and last < classes):  # false for NaN
+        told = f"images are from {least:.4g} to {most:.4g}, labels from {first} to {last}"
+        raise ConfigError(f"{shown}: {told}; expected 0 to 1, or bytes, and 0 to {classes - 1}")
+    return images.reshape(-1, side, side), labels.long()
 
-    train: Source
-    validation: Source  # Looked at while training, to choose.
-    test: Source  # Looked at once, at the end.
 
+def _arrays(path: Path) -> Mapping[str, Any]:
+    """The arrays by name, as tensors. Those of numpy's that are pickled, which would run code, are refused."""
+    if not path.is_file() or path.suffix not in (".npz", ".safetensors", ".pt", ".pth"):
+        raise ConfigError(f"data.path {path} is no file whose name ends in .npz, .safetensors or .pt")
+    if path.suffix == ".safetensors":
+        from .checkpoint.weights import read_file
 
-def build_data(config: Config) -> Data:
-    """The sources that the configuration names. Local."""
-    if not config.data.source:
-        return Data(*Digits.split(config.data, seed=config.seed))
-    made = call(config.data.source, "data.source", "own_data", config.own_data, {"config": config, "seed": config.seed})
-    if isinstance(made, Data):
-        return made
-    if not (hasattr(made, "__len__") and (hasattr(made, "fetch") or hasattr(made, "__getitem__"))):
-        raise ConfigError(f"data.source {config.data.source} made a {type(made).__name__}; expected Data, or samples")
-    order = keyed_order(len(made), seed=config.seed, tag="own split")
-    if len(order) < 3:
-        raise ConfigError(f"data.source {config.data.source} has {len(order)} samples; three parts need 3 or more")
-    tenth = max(1, len(order) // 10)
-    train, validation, test = order.split([len(order) - 2 * tenth, tenth, tenth])
-    return Data(Part(made, train), Part(made, validation), Part(made, test))
+        return read_file(path)
+    if path.suffix != ".npz":
+        found = read_pickle(path)
+        if not isinstance(found, Mapping):
+            raise ConfigError(f"data.path {path} holds a {type(found).__name__}; expected tensors by name")
+        return found
+    try:
+        with numpy.load(path, allow_pickle=False) as file:
+            wanted = [name for name in file.files if name in NAMES["image"] + NAMES["digit"]]
+            return {name: torch.from_numpy(file[name]) for name in wanted} or dict.fromkeys(file.files)
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"data.path {path} cannot be read: {error}") from error
 
 
 class Part:
@@ -209,8 +200,6 @@ def image_folder(path: str, side: int = 64) -> Any:
     files = [(at, file) for at, each in enumerate(classes) for file in sorted(each.iterdir())]
 
     def read(item: tuple[int, Path]) -> dict[str, Any]:
-        import numpy
-
         with Image.open(item[1]) as image:
             pixels = torch.from_numpy(numpy.array(image.convert("RGB").resize((side, side))))
         return {"image": pixels.permute(2, 0, 1).float() / 255, "label": item[0]}
@@ -220,12 +209,10 @@ def image_folder(path: str, side: int = 64) -> Any:
 
 def metadata(path: str) -> Any:
     """A row a sample, a column a name: whole numbers, numbers, and texts as bytes (256, the rest 0). Local."""
-    import csv
-
     with open(_there(path), newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
 
-    def whole(texts: list[str]) -> Any:
+    def column(texts: list[str]) -> list[Any]:
         for kind in (int, float):
             try:
                 return [kind(each) for each in texts]
@@ -233,7 +220,7 @@ def metadata(path: str) -> Any:
                 continue
         return [_bytes(each, 256) for each in texts]
 
-    columns = {name: whole([row[name] for row in rows]) for name in rows[0]} if rows else {}
+    columns = {name: column([row[name] for row in rows]) for name in rows[0]} if rows else {}
     return _Each(list(range(len(rows))), lambda at: {name: values[at] for name, values in columns.items()})
 
 
@@ -253,7 +240,4 @@ def hugging_face(name: str, split: str = "train") -> Any:
 
 
 def _bytes(text: str, length: int) -> Tensor:
-    found = torch.zeros(length, dtype=torch.int64)
-    told = text.encode()[:length]
-    found[: len(told)] = torch.tensor(list(told), dtype=torch.int64)
-    return found
+    return torch.tensor(list(text.encode()[:length].ljust(length, b"\0")), dtype=torch.int64)

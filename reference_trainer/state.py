@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -30,7 +32,7 @@ class Best(NamedTuple):
 
 @dataclass
 class TrainState:
-    """The state of a run on one rank, equal on all. A new field is saved without further ado."""
+    """The state of a run on one rank, equal on all but for shards. A new field is saved without further ado."""
 
     objective: Objective  # The unwrapped module, and the estimators beside it.
     optimizer: Optimizer
@@ -42,82 +44,123 @@ class TrainState:
     """The step whose validation was the last to be finished: a run that was stopped in one begins with it."""
     best: Best | None = None  # By the metric that chooses the best checkpoint.
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, averages and the optimizer's moments by name, not copied: what is large, and may be sharded. Local.
+
+        To load is to write into them; ``state_dict`` has what is left.
+        """
+        found = {f"model.{name}": each for name, each in self.objective.module.state_dict().items()}
+        if extra := [name for name, each in found.items() if not isinstance(each, Tensor)]:
+            told = f"{extra[0]} of the state_dict is a {type(found[extra[0]]).__name__}, and weights are tensors"
+            raise ConfigError(f"{told}; keep it in the objective's state_dict")
+        found |= {f"ema.{name}": each for name, each in (self.ema.state_dict() if self.ema else {}).items()}
+        for place, moments in self.optimizer.state_dict()["state"].items():
+            found |= {f"optimizer.{place}.{name}": each for name, each in moments.items()}
+        return found
+
     def state_dict(self) -> dict[str, Any]:
-        """The state of every field, and ``model``, the objective's module. Local."""
-        found: dict[str, Any] = {"model": self.objective.module.state_dict()}
+        """All but ``tensors``: the other fields. Local."""
+        found: dict[str, Any] = {"optimizer": self.optimizer.state_dict()["param_groups"]}
         for field in fields(self):
             value = getattr(self, field.name)
-            if hasattr(value, "state_dict"):
-                value = value.state_dict()
-            value = tuple(value) if isinstance(value, Best) else value
-            if not isinstance(value, bool | int | float | str | dict | tuple | None):
-                raise TypeError(f"TrainState.{field.name} is a {type(value).__name__}, which cannot be saved")
-            found[field.name] = value
+            if field.name not in ("optimizer", "ema"):
+                value = value.state_dict() if hasattr(value, "state_dict") else value
+                value = tuple(value) if isinstance(value, Best) else value
+                if not isinstance(value, bool | int | float | str | dict | tuple | None):
+                    raise TypeError(f"TrainState.{field.name} is a {type(value).__name__}, which cannot be saved")
+                found[field.name] = value
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes in what ``state_dict`` gave. Collective: every rank, with the same state (estimators are broadcast)."""
-        self.objective.module.load_state_dict(state["model"])
         for field in fields(self):
             value, saved = getattr(self, field.name), state.get(field.name)
+            if field.name == "ema":
+                continue
             if hasattr(value, "load_state_dict"):
                 if saved is None:
                     told = "an older or another program saved it; begin with its weights alone (checkpoint.init_from)"
                     raise ConfigError(f"the checkpoint has no {field.name}: {told}, in another run_dir")
-                value.load_state_dict(saved)
+                if field.name == "optimizer":
+                    for group, settings in zip(self.optimizer.param_groups, saved, strict=True):
+                        group.update({name: each for name, each in settings.items() if name != "params"})
+                else:
+                    value.load_state_dict(saved)
             elif field.name == "best":
                 self.best = None if saved is None else Best(*saved)
             elif field.name in state:  # else it was saved before there was such a field
                 setattr(self, field.name, saved)
 
+    def make_moments(self) -> None:
+        """Has the optimizer make its moments, which it does at its first step, for them to be loaded. Collective."""
+        get_optimizer_state_dict(self.objective.module, self.optimizer)
+
 
 class Ema:
-    """average = decay * average + (1 - decay) * parameter, after every optimizer step; in float32 at least."""
+    """average = decay * average + (1 - decay) * parameter, after every optimizer step; in float32 at least.
+
+    Of what is trained; a rank's averages are of its shards, where the module is sharded.
+    """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.names = [name for name, _ in module.named_parameters()]
-        kinds = [torch.promote_types(each.dtype, torch.float32) for each in module.parameters()]
-        self.averages = [
-            each.detach().to(kind, copy=True) for each, kind in zip(module.parameters(), kinds, strict=True)
-        ]
+        self.averages = {
+            name: each.detach().to(torch.promote_types(each.dtype, torch.float32), copy=True)
+            for name, each in module.named_parameters()
+            if each.requires_grad
+        }
+
+    def _pairs(self, module: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+        """This rank's part of parameters and averages."""
+        parameters = dict(module.named_parameters())
+        own = [parameters[name].detach() for name in self.averages]
+        return [local(each) for each in own], [local(each) for each in self.averages.values()]
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
         """Takes in the parameters of the unwrapped module as they are now. Local."""
-        pairs = zip(module.parameters(), self.averages, strict=True)
-        current = [each.detach().to(average.dtype) for each, average in pairs]
-        torch._foreach_lerp_(self.averages, current, 1.0 - self.decay)
+        parameters, averages = self._pairs(module)
+        current = [each.to(average.dtype) for each, average in zip(parameters, averages, strict=True)]
+        torch._foreach_lerp_(averages, current, 1.0 - self.decay)
 
     @torch.no_grad()
     def reset(self, module: nn.Module) -> None:
         """Begins anew with the parameters of the unwrapped module as they are now. Local."""
-        torch._foreach_copy_(self.averages, list(module.parameters()))
+        parameters, averages = self._pairs(module)
+        torch._foreach_copy_(averages, parameters)
 
     @contextmanager
     def swapped(self, module: nn.Module) -> Iterator[None]:
         """Within: the module has the averaged weights, rounded to its own type. Local."""
-        parameters = list(module.parameters())
-        kept = [each.detach().clone() for each in parameters]
-        with torch.no_grad():
-            torch._foreach_copy_(parameters, self.averages)
+        parameters, averages = self._pairs(module)
+        kept = [each.clone() for each in parameters]
+        torch._foreach_copy_(parameters, averages)
         try:
             yield
         finally:
-            with torch.no_grad():
-                torch._foreach_copy_(parameters, kept)
+            torch._foreach_copy_(parameters, kept)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The averages by parameter name, in their own type. Local."""
-        return dict(zip(self.names, self.averages, strict=True))
+        """The averages by parameter name, in their own type; not copied. Local."""
+        return dict(self.averages)
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Takes in averages; the names must be the same. Local."""
-        if set(state) != set(self.names):
-            raise ValueError(f"EMA of other parameters: {sorted(set(state) ^ set(self.names))[:5]} are in one only")
-        for name, average in zip(self.names, self.averages, strict=True):
+        if other := sorted(set(state) ^ set(self.averages)):
+            raise ValueError(f"EMA of other parameters: {other[:5]} are in one only")
+        for name, average in self.averages.items():
             average.copy_(state[name])
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of what is sharded; else all of it. Shares its memory. Local."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of what is sharded, on every rank. Collective where it is sharded, else local."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def settle_buckets(model: nn.Module, objective: Objective, batch: Batch, precision: Precision = FLOAT32) -> None:

@@ -6,9 +6,11 @@ import inspect
 import itertools
 import math
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -35,7 +37,7 @@ from .precision import Precision, recompute_blocks
 from .randomness import seed_generators, seed_of
 from .signals import Stop, in_loader_worker
 from .sources import Data, build_data
-from .state import Ema, TrainState, settle_buckets
+from .state import Ema, TrainState, settle_buckets, whole
 
 _KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
@@ -59,7 +61,7 @@ class Trainer:
         self, config: Config, world: World, *, data: Data | None = None, objective: Objective | None = None
     ) -> None:
         self.config, self.world = config, world
-        self.precision = Precision.of(config.precision)
+        self.precision = Precision.of(config.precision, config.half)
         gpus = torch.cuda.device_count() if world.device.type == "cuda" else 0
         refuse_strategy(config.dist.strategy, world_size=world.size, gpus=gpus)
         self.data = data or build_data(config)
@@ -71,8 +73,9 @@ class Trainer:
             inject_lora(objective.module, config.lora, seed=config.seed)
         if config.activation_checkpointing:
             recompute_blocks(objective)
-        objective.module.to(world.device, self.precision.weights)
-        self.model = wrap(objective.module, world, config.dist.strategy)
+        self.precision.place(objective.module, world.device)
+        self.sharded = config.dist.strategy == "fsdp2" and world.size > 1
+        self.model = wrap(objective.module, world, config.dist.strategy, objective.blocks())
         seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch(), self.precision)
         self.state = build_state(objective, config, self.plan)
@@ -109,9 +112,7 @@ class Trainer:
                     log.add(result, lr=self.lr)
                     if self.due(config.log_every):
                         train = log.interval(state.step)
-                    best = False
-                    if self.due(config.eval_every) and not self.stopped:
-                        best = self.validate(log, checkpoints)
+                    best = self.due(config.eval_every) and not self.stopped and self.validate(log, checkpoints)
                     if best or self.stopped or self.due(config.checkpoint.save_every or self.plan.optimizer_steps):
                         self.gate.settle()
                         with log.doing("saving"):
@@ -142,19 +143,24 @@ class Trainer:
         return checkpoints.is_best(self.state, metrics)
 
     def draw(self, log: RunLog) -> None:
-        """Has the objective draw what it has learned, on rank zero, unless the run was told to stop. No collective."""
-        if self.world.is_main and not self.stopped:
-            state = self.state
-            if line := draw(state.objective, state.ema, log.folder, state.step, self.world.device):
+        """Has the objective draw what it has learned, unless the run was told to stop: on rank zero; where the model is
+        sharded all compute, and rank zero's picture counts."""
+        if (self.world.is_main or self.sharded) and not self.stopped:
+            apart: AbstractContextManager[Path | str] = (
+                nullcontext(log.folder) if self.world.is_main else TemporaryDirectory()
+            )
+            with apart as folder, self.precision.drawing(self.world.device):
+                line = draw(self.state.objective, self.state.ema, Path(folder), self.state.step, self.world.device)
+            if line and self.world.is_main:
                 log.tell("picture", line)
 
     def steps(self) -> Iterator[StepResult]:
         """Executes the plan from where the state is; yields after each optimizer step."""
-        state, config = self.state, self.config
+        state, config, begun = self.state, self.config, False
         sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
         how: dict[str, Any] = {"workers": config.data.workers, "pin_memory": config.data.pin_memory}
         stream = iter(loader(self.data.train, sampler, **how, in_worker=in_loader_worker))
-        begun, forward = False, self.precision.forward(self.model)
+        forward = self.precision.forward(self.model)
         around = {"clip": config.optim.clip, "scheduler": state.scheduler, "ema": state.ema, "forward": forward}
         while state.step < self.plan.optimizer_steps and not self.stopped:
             self.stop.begin_step()
@@ -166,7 +172,7 @@ class Trainer:
                 begun = True
                 self.shorten_timeouts()
             self.stopped = self.stop.end_step()
-            yield result
+            yield result._replace(grad_norm=whole(result.grad_norm)) if self.sharded else result
 
     def shorten_timeouts(self) -> None:
         """From the start's to training's, also for those who wait while rank zero saves or draws. Local, on all."""
@@ -193,32 +199,35 @@ class Trainer:
         """The objective's metrics on a source, with the averaged weights; where it is ``stopped`` then, on a part."""
         state = self.state
         self.gate.settle()
+        how: dict[str, Any] = {"batch_size": self.config.eval_batch, "precision": self.precision}
+        # Forward passes of a sharded model are collective: all make as many, and all stop at the same.
+        told = lambda: bool(self.stop.agree() if self.sharded else self.stop.received)  # noqa: E731
         with state.ema.swapped(state.objective.module) if state.ema else nullcontext():
-            how = {"batch_size": self.config.eval_batch, "precision": self.precision}
-            told = lambda: self.stop.received is not None  # noqa: E731
-            found = evaluate(state.objective, source, world=self.world, interrupted=told, **how)
+            how |= {"interrupted": told, "together": self.sharded}
+            found = evaluate(state.objective, source, world=self.world, **how)
         self.stopped = self.stopped or self.stop.agree()
         return found
 
 
 def build_state(objective: Objective, config: Config, plan: Plan) -> TrainState:
     """Optimizer, schedule and average for an objective. Local."""
-    optim = config.optim
-    groups = objective.parameter_groups()
+    optim, groups, device = config.optim, objective.parameter_groups(), next(objective.module.parameters()).device
     for group in groups:
         group["lr"] = plan.lr * group.pop("lr_factor", 1.0)
     # On a GPU fused, which can leave out a step that is not finite without being waited for (see `finite`).
-    fused = next(objective.module.parameters()).is_cuda
-    betas = optim.betas or objective.betas
-    optimizer = AdamW(groups, lr=plan.lr, betas=betas, weight_decay=optim.weight_decay, fused=fused or None)
+    how: dict[str, Any] = {"weight_decay": optim.weight_decay, "fused": device.type == "cuda" or None}
+    optimizer = AdamW(groups, lr=plan.lr, betas=optim.betas or objective.betas, **how)
     scheduler = LambdaLR(optimizer, lambda step: optim.factor(step, plan.optimizer_steps))
     ema = Ema(objective.module, config.ema.decay) if config.ema.decay else None
-    scaler = Precision.of(config.precision).scaler(next(objective.module.parameters()).device)
-    return TrainState(objective, optimizer, scheduler, ema, scaler)
+    return TrainState(objective, optimizer, scheduler, ema, Precision.of(config.precision).scaler(device))
 
 
-def wrap(module: nn.Module, world: World, strategy: str = "ddp") -> nn.Module:
-    """The module in DDP where there are several ranks, in DataParallel where asked; batch statistics are refused."""
+def wrap(module: nn.Module, world: World, strategy: str = "ddp", blocks: Iterable[nn.Module] = ()) -> nn.Module:
+    """The module in DDP where there are several ranks, in shards or DataParallel where asked. Collective: every rank.
+
+    blocks: parts that are sharded each for itself, so that no rank ever holds more than one of them whole; gradients
+    are averaged into shards in each micro-step. Batch statistics are refused.
+    """
     for name, part in module.named_modules():
         if isinstance(part, _BatchNorm):
             told = "batch statistics differ between ranks; use GroupNorm or LayerNorm"
@@ -227,6 +236,15 @@ def wrap(module: nn.Module, world: World, strategy: str = "ddp") -> nn.Module:
         return nn.DataParallel(module)
     if world.size == 1:
         return module
+    if strategy == "fsdp2":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(world.device.type, (world.size,))
+        for part in (*blocks, module):
+            # The outermost too: after an evaluation its weights would stay gathered, and hide what is then changed.
+            fully_shard(part, mesh=mesh, reshard_after_forward=True)
+        return module  # the same, which is another class now
     return DistributedDataParallel(
         module,
         device_ids=[world.device.index] if world.device.type == "cuda" else None,

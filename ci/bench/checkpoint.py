@@ -1,4 +1,5 @@
-"""What checkpoints cost: a save beside writing the same bytes; training with a save every 50 steps beside none.
+"""What checkpoints cost: a save beside writing the same bytes; training with a save every 50 steps beside none; and how
+long training stands still for a save, waited for or in the background (`--stands 400`: of 400 MB, that alone).
 
 Usage: python ci/bench/checkpoint.py [--folder DIR] [--megabytes 64] [--rounds 7] [--steps 300]; needs the `trainer`
 extra. The saves and the plain writes take turns on the same file system; so do blocks of training. Medians, with the
@@ -79,6 +80,34 @@ def saves(folder: Path, megabytes: float, rounds: int) -> tuple[int, list[float]
     return len(content), ours, plain
 
 
+def standing(folder: Path, megabytes: float, rounds: int) -> dict[str, list[float]]:
+    """Seconds for which training stands still for a checkpoint of that size, Adam's two thirds included."""
+    config = Config(steps=2 * rounds + 3, global_batch=1, checkpoint=CheckpointConfig(keep=1))
+    trainer, found = Trainer(config, World(), objective=Large(megabytes / 3)), dict[str, list[float]]()
+    with RunCheckpoints(folder / "run", config, trainer.plan, World()) as checkpoints:
+        for _ in trainer.steps():
+            wait, save = bool(trainer.state.step % 2), partial(checkpoints.save, trainer.state)
+            took = seconds(partial(save, wait=wait))
+            # What a small computation loses while the files are written: the GIL, the cores.
+            pieces, usual = [], statistics.median(small() for _ in range(200))
+            while checkpoints._writing is not None and not checkpoints._writing.done():
+                pieces.append(small())
+            if trainer.state.step > 2:
+                found.setdefault("waited for" if wait else "in the background: copied in", []).append(took)
+                if not wait:
+                    stalls = [each - usual for each in pieces if each > 10 * usual]
+                    found.setdefault("in the background: stalls, in sum", []).append(sum(stalls))
+                    found.setdefault("in the background: longest stall", []).append(max(stalls, default=0.0))
+                    found.setdefault("in the background: written in", []).append(sum(pieces))
+    return found
+
+
+def small() -> float:
+    """Seconds of a computation of well under a millisecond."""
+    x = torch.ones(64, 64)
+    return seconds(lambda: x @ x)
+
+
 def training(folder: Path, rounds: int, steps: int) -> tuple[list[float], list[float]]:
     """Seconds of ``steps`` steps on the digits with a save every 50, and without any; one of each a round."""
     config = Config(steps=2 * steps * (rounds + 1), ema=EmaConfig(decay=0.99), checkpoint=CheckpointConfig(keep=2))
@@ -116,9 +145,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=None, help="on the file system to measure; default: temporary")
     parser.add_argument("--megabytes", type=float, nargs="*", default=[0.2, 16, 64], help="of weights; Adam adds two")
+    parser.add_argument("--stands", type=float, help="megabytes of a checkpoint: only how long training stands still")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=300)
     options = parser.parse_args()
+    if options.stands:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            for name, took in standing(Path(folder), options.stands, options.rounds).items():
+                print(f"{options.stands:g} MB, {name:<36}{statistics.median(took):>7.3f} s  (least {min(took):.3f})")
+        return 0
     print(f"{'':<34}{'with':>10}{'plain':>10}  {'':<4}{'ratio':>8}  (quartiles)  least of each")
     for megabytes in options.megabytes:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:

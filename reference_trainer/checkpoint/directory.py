@@ -1,4 +1,8 @@
-"""The folder of a run's checkpoints: what each holds byte by byte, which counts, what is kept, one job at a time."""
+"""The folder of a run's checkpoints: how one is written and read, which counts, what is kept, one job at a time.
+
+A checkpoint is a folder: tensors as torch.distributed.checkpoint writes them in safetensors, a file a rank; all else in
+`training.pt`; the size and SHA-256 of each file in `manifest.json`. It gets its name when all of it is on the disk.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +14,90 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..core.save import CheckpointError as CheckpointError
-from ..core.save import replace, sync
+import torch.distributed.checkpoint as dcp
+from safetensors import SafetensorError
+from torch import Tensor
+from torch.distributed.checkpoint import DefaultSavePlanner
+from torch.distributed.checkpoint.api import CheckpointException
 
-NAME = "manifest.json"
-VERSION = 1  # Of the layout of a checkpoint; what an older reader would misread makes it 2.
+from ..core.collectives import gather_objects
+from ..core.save import CheckpointError as CheckpointError
+from ..core.save import load, replace, sync, write_pickle
+from ..launch import World
+from ..rendezvous import alike, from_rank_zero
+
+MANIFEST, REST = "manifest.json", "training.pt"
+VERSION = 2  # Of the layout of a checkpoint; what an older reader would misread makes it 3.
+warnings.filterwarnings("ignore", "torch.distributed is disabled")  # of one process there is nothing to warn
 
 
 @contextmanager
 def told(path: object, what: str = "cannot be read", hint: str = "") -> Iterator[None]:
-    """Within: what the file system refuses is a ``CheckpointError`` in one line. Local."""
+    """Within: what the file system or torch refuses is a ``CheckpointError`` in one line. Local."""
     try:
         yield
-    except OSError as error:
-        raise CheckpointError(f"{path} {what}: {error.strerror or error}{hint}") from error
+    except (OSError, CheckpointException, SafetensorError) as error:
+        first: Any = next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
+        reason = getattr(first, "strerror", None) or " ".join(str(first).split())
+        raise CheckpointError(f"{path} {what}: {reason}{hint}") from error
+
+
+def write(final: Path, tensors: dict[str, Tensor], rest: dict[str, Any], world: World) -> None:
+    """Writes a checkpoint, whole or not at all; ``CheckpointError`` on all ranks. Collective: every rank of ``world``.
+
+    Each rank writes and hashes its shard of what is sharded, rank zero all else. rest: rank zero's.
+    """
+    beside, failed = final.with_name(f".{final.name}.saving"), partial(told, final, "could not be saved")
+    try:
+        with alike(world, CheckpointError), failed():
+            if world.is_main:
+                if final.exists():
+                    raise CheckpointError(f"{final} is there already; nothing was overwritten")
+                beside.mkdir(parents=True)
+                write_pickle(rest, beside / REST)
+                sync(beside / REST)
+        with failed():  # on all ranks, if on one
+            writer = dcp.HuggingFaceStorageWriter(str(beside), save_distributed=True)
+            how: dict[str, Any] = {"planner": DefaultSavePlanner(dedup_save_to_lowest_rank=True)}
+            dcp.save(tensors, storage_writer=writer, process_group=world.group, no_dist=world.group is None, **how)
+        mine: dict[str, Any] = {}
+        with alike(world, CheckpointError), failed():
+            own = [*beside.glob(f"shard-{world.rank + 1:05}-*"), *[beside / REST] * world.is_main]
+            mine = {path.name: _entry(path) for path in own}
+        shares = gather_objects(mine, world.group)
+        with alike(world, CheckpointError), failed():
+            if world.is_main:
+                files = {name: entry for share in shares for name, entry in share.items()}
+                if unseen := [name for name in files if not (beside / name).exists()]:
+                    raise CheckpointError(f"{final} has no {unseen[0]}: the ranks do not share this file system")
+                manifest = {"version": VERSION, "step": rest.get("step", 0), "world_size": world.size, "files": files}
+                (beside / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+                for path in (beside / MANIFEST, beside):
+                    sync(path)
+                os.rename(beside, final)
+                sync(final.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def read(folder: Path, tensors: dict[str, Tensor], world: World) -> None:
+    """Reads what a checkpoint has under these names into these tensors: of each file what a rank needs. Collective."""
+    with told(folder, "does not fit"):
+        reader = dcp.HuggingFaceStorageReader(str(folder))
+        dcp.load(tensors, storage_reader=reader, process_group=world.group, no_dist=world.group is None)
+
+
+def rest_of(folder: Path) -> dict[str, Any]:
+    """What ``write`` got as ``rest``. Local."""
+    found: dict[str, Any] = load(folder / REST)
+    return found
 
 
 def _entry(path: Path) -> dict[str, Any]:
@@ -36,80 +105,60 @@ def _entry(path: Path) -> dict[str, Any]:
         checksum = hashlib.sha256()
         while part := file.read(1 << 20):
             checksum.update(part)
-    return {"bytes": path.stat().st_size, "sha256": checksum.hexdigest()}
+        return {"bytes": file.tell(), "sha256": checksum.hexdigest()}
 
 
-def seal(folder: Path, step: int, world_size: int) -> None:
-    """Writes the manifest of the files that are in the folder now. Local."""
-    files = {path.name: _entry(path) for path in sorted(folder.iterdir())}
-    manifest = {"version": VERSION, "step": step, "world_size": world_size, "files": files}
-    (folder / NAME).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+def verify(folder: Path, world: World | None = None) -> None:
+    """``CheckpointError`` names the first file that is not what was written; each rank of ``world`` looks at a share.
 
-
-def verified(folder: Path) -> dict[str, Any]:
-    """The manifest; ``CheckpointError`` names the first file that is not what was written. Local; reads all files."""
-    path = folder / NAME
+    Local; for all ranks to agree it goes within ``alike``.
+    """
+    path, share = folder / MANIFEST, slice(None) if world is None else slice(world.rank, None, world.size)
     with told(path):
         content = path.read_bytes()
     try:
         found: dict[str, Any] = json.loads(content)
         if found["version"] != VERSION:
-            raise CheckpointError(f"{path} has version {found['version']!r} and this program reads {VERSION}")
-        for name, expected in found["files"].items():
+            old = "; its weights are in model.safetensors (checkpoint.init_from)" * (found["version"] == 1)
+            raise CheckpointError(f"{path} has version {found['version']!r} and this program reads {VERSION}{old}")
+        entries: dict[str, Any] = {REST: None, **found["files"]}
+        for name, expected in sorted(entries.items())[share]:
             file = folder / Path(name).name
+            if expected is None:
+                raise CheckpointError(f"{path} is damaged: it has no {REST}")
             with told(file):
-                if (size := file.stat().st_size) != expected["bytes"]:
+                size = file.stat().st_size
+                if size != expected["bytes"]:
                     raise CheckpointError(f"{file} is damaged: {size} bytes, {expected['bytes']} were written")
                 if _entry(file) != expected:
                     raise CheckpointError(f"{file} is damaged: its SHA-256 is not that of what was written")
-        int(found["step"])
-        return found
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
 
-class RunLock:
-    """RUN/.lock, held from the making to ``release`` or the end of the process, however it ends. Rank zero only.
+def lock(folder: Path) -> int:
+    """Takes RUN/.lock until the descriptor is closed or the process has ended, however. Rank zero only.
 
-    ``CheckpointError`` where another process holds it, or where the folder cannot be written.
+    A second job in the folder would remove what the first is writing, and set its checkpoints aside:
+    ``CheckpointError``. A lock of the process and not of the descriptor: forked loader workers do not keep it.
     """
-
-    def __init__(self, folder: Path) -> None:
-        with told(f"the run directory {folder}", "cannot be written", "; free space, or give another one as run_dir"):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(self._descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-                os.close(self._descriptor)
-                hint = "wait for that job, or give another run_dir"
-                raise CheckpointError(f"the run directory {folder} is in use by {holder}; {hint}") from None
-            except OSError as error:
-                print(f"{folder} is on a file system without locks ({error}): let one job use it", file=sys.stderr)
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        _held.add(self._descriptor)
-
-    def release(self) -> None:
-        """Gives it back; the file stays, because removing it would let two jobs lock two files of one name."""
-        if self._descriptor in _held:
-            _held.discard(self._descriptor)
-            os.close(self._descriptor)
-
-
-_held: set[int] = set()
-
-
-def _forget() -> None:
-    """In a forked child: loader workers outlive a killed rank by moments, and any open copy keeps the lock."""
-    while _held:
-        os.close(_held.pop())
-
-
-os.register_at_fork(after_in_child=_forget)
+    with told(f"the run directory {folder}", "cannot be written", "; free space, or give another one as run_dir"):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            hint = "wait for that job, or give another run_dir"
+            raise CheckpointError(f"the run directory {folder} is in use by {holder}; {hint}") from None
+        except OSError as error:
+            print(f"{folder} is on a file system without locks ({error}): let one job use it", file=sys.stderr)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor
 
 
 def step_of(path: Path) -> int | None:
@@ -124,10 +173,13 @@ def latest(run: Path) -> Path | None:
 
 
 class Directory:
-    """RUN/checkpoints. What counts is the highest step; `latest` says it to people and scripts."""
+    """RUN/checkpoints. What counts is the highest step; `latest` says it to people and scripts. Local."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08}"
 
     def all(self) -> list[Path]:
         """The checkpoints, the latest first."""
@@ -136,33 +188,14 @@ class Directory:
             return [path for _, path in sorted(found, reverse=True)]
         return []
 
-    def named(self, pointer: str) -> str | None:
-        """What `latest` or `best` says; None where it is not there."""
-        path = self.folder / pointer
-        return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None
+    def latest_in_words(self) -> str:
+        found = next(iter(self.all()), None)
+        return f"the latest checkpoint is {found.name}, as it was" if found else "there is no other checkpoint"
 
-    def write(self, step: int, world_size: int, fill: Callable[[Path], None]) -> Path:
-        """A new checkpoint, on the disk before it gets its name; ``CheckpointError`` where it fails. Rank zero only."""
-        final = self.folder / f"step-{step:08}"
-        beside = self.folder / f".{final.name}.{os.getpid()}"
-        try:
-            if final.exists():
-                raise CheckpointError(f"{final} is there already; nothing was overwritten")
-            beside.mkdir(parents=True)
-            fill(beside)
-            seal(beside, step, world_size)
-            for path in [*beside.iterdir(), beside]:
-                sync(path)
-            os.rename(beside, final)
-            sync(self.folder)
-            self.point("latest", step)
-        except OSError as error:
-            before = next(iter(self.all()), None)
-            left = f"the latest checkpoint is {before.name}, as it was" if before else "there is no other checkpoint"
-            raise CheckpointError(f"{final} could not be saved: {error.strerror or error}; {left}") from error
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-        return final
+    def named(self, pointer: str) -> str:
+        """What `latest` or `best` says; nothing where it is not there."""
+        path = self.folder / pointer
+        return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
 
     def point(self, pointer: str, step: int | None) -> None:
         """Has `latest` or `best` name the checkpoint of this step, or none. Rank zero only."""
@@ -173,10 +206,7 @@ class Directory:
             replace(path, lambda beside: beside.write_text(f"{name}\n"))
 
     def prune(self, keep: int) -> None:
-        """Removes all but the last ``keep`` checkpoints and the best. Rank zero only.
-
-        A checkpoint loses its name before its files, so that none is ever seen with a part of them.
-        """
+        """Removes all but the last ``keep`` checkpoints and the best, each by its name first. Rank zero only."""
         for path in self.all()[keep:]:
             if path.name != self.named("best"):
                 doomed = path.with_name(f".{path.name}.removed")
@@ -201,19 +231,42 @@ class Directory:
     def candidates(self, resume: str) -> list[Path]:
         """The checkpoints to try, in order, for a setting of `resume`; none: the run begins anew.
 
-        ``CheckpointError`` where "none" meets a run with checkpoints, or a path is no checkpoint.
+        ``CheckpointError`` where "none" meets a run with checkpoints, a path is no checkpoint, or what `latest` names
+        is not there.
         """
-        found = self.all()
+        found, named = self.all(), self.named("latest")
         if resume == "none" and found:
             hint = 'give a new run_dir, or resume "auto"'
             raise CheckpointError(f'{self.folder} has checkpoints and checkpoint.resume is "none"; {hint}')
+        if resume == "auto" and named and not (self.folder / named).is_dir():
+            hint = "put it back, name another as checkpoint.resume, or begin anew in another run_dir"
+            raise CheckpointError(f"{self.folder / 'latest'} names {named}, which is not there; {hint}")
         if resume in ("auto", "none"):
             return found
         path = Path(resume)
-        path = path if (path / NAME).exists() else latest(path) or path
+        path = path if (path / MANIFEST).exists() else latest(path) or path
         if step_of(path) is None or not path.is_dir():
             raise CheckpointError(f"checkpoint.resume is {resume}, which is no checkpoint and no run with one")
         if path.parent.resolve() == self.folder.resolve() or not found:
             return [path]
         print(f"{self.folder} has checkpoints of its own, which come before {resume}", file=sys.stderr)
         return found
+
+    def first_whole(self, resume: str, world: World, tell: Any) -> Path | None:
+        """The first of the ``candidates`` that is whole; None where there are none. Collective: every rank."""
+        candidates = from_rank_zero(lambda: self.candidates(resume), world, CheckpointError)
+        for path in candidates:
+            try:
+                with alike(world, CheckpointError):
+                    verify(path, world)
+                    if rest_of(path).get("step") != step_of(path):
+                        raise CheckpointError(f"{path / REST} does not belong there: another step")
+                return path
+            except CheckpointError as error:
+                if resume != "auto" and len(candidates) == 1:
+                    raise  # this one was asked for
+                tell(f"{error}; the checkpoint before it is taken")
+        if candidates:
+            told = "has no checkpoint that is whole on all ranks; begin anew in another run_dir"
+            raise CheckpointError(f"{self.folder} {told}")
+        return None

@@ -5,21 +5,22 @@ from __future__ import annotations
 from importlib import import_module
 
 from ..config import Config, ConfigError
-from ..core.objective import Batch, Forward, Loss, Objective
+from ..core.objective import Batch as Batch
+from ..core.objective import Forward as Forward
+from ..core.objective import Loss as Loss
+from ..core.objective import Objective as Objective
 from ..launch import World
 from ..settings import call
-
-__all__ = ["Batch", "Forward", "Loss", "Objective", "build_objective"]
 
 
 def build_objective(config: Config, world: World) -> Objective:
     """The objective of the module ``config.objective``, made by its ``build``; or of the user's class. Collective."""
-    if ":" in config.objective:
-        given = {"config": config, "world": world, "seed": config.seed}
-        own = call(config.objective, "objective", "own", config.own, given)
-        if not (isinstance(own, Objective) and hasattr(own, "module")):
-            told = f"made a {type(own).__name__}; expected an Objective with its `module`"
-            raise ConfigError(f"objective {config.objective} {told}")
-        return own
-    objective: Objective = import_module(f".{config.objective}", __package__).build(config, world)
-    return objective
+    if ":" not in config.objective:
+        objective: Objective = import_module(f".{config.objective}", __package__).build(config, world)
+        return objective
+    given = {"config": config, "world": world, "seed": config.seed}
+    own = call(config.objective, "objective", "own", config.own, given)
+    if not (isinstance(own, Objective) and hasattr(own, "module")):
+        told = f"made a {type(own).__name__}; expected an Objective with its `module`"
+        raise ConfigError(f"objective {config.objective} {told}")
+    return own

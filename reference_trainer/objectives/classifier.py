@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -35,8 +34,7 @@ class Classifier(nn.Module):
 
     def __init__(self, hidden: Sequence[int]) -> None:
         super().__init__()
-        widths = pairwise([PIXELS, *hidden])
-        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in widths)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in pairwise([PIXELS, *hidden]))
         self.head = nn.Linear(hidden[-1], CLASSES)
 
     def forward(self, x: Tensor) -> Read:
@@ -58,8 +56,7 @@ class Classifier(nn.Module):
         return logits
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """Where a frozen classifier comes from: a file, or training on all samples at once."""
 
     name: str  # What it is to the objective: its file's name in the run directory, and the name of its setting.
@@ -97,7 +94,7 @@ class Recipe:
         path = folder / f"{self.name}.safetensors"
         if not self.path:
             with told(path, "cannot be written"):
-                replace(path, lambda beside: weights.write(model.state_dict(), beside))
+                replace(path, lambda beside: weights.write_file(model.state_dict(), beside))
 
 
 def fit(model: Classifier, inputs: Tensor, digits: Tensor, *, steps: int) -> None:

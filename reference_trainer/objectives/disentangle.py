@@ -41,8 +41,11 @@ class Disentangler(nn.Module):
 
     def __init__(self, config: DisentangleConfig) -> None:
         super().__init__()
-        self.task = _encoder(config)
-        self.embodiment = _encoder(config)
+        widths = [PIXELS, *config.hidden, config.features]
+        # Their features have mean 0 and variance 1: so noise of a given size hides a given amount.
+        self.task, self.embodiment = (
+            nn.Sequential(*mlp(widths), nn.LayerNorm(config.features, elementwise_affine=False)) for _ in range(2)
+        )
         self.digit = nn.Linear(config.features, CLASSES)
         self.rendering = nn.Linear(config.features, RENDERINGS)
         self.decoder = mlp([2 * config.features, *reversed(config.hidden), PIXELS])
@@ -125,13 +128,5 @@ class Disentangle(Objective):
 
 
 def _hits(out: Outputs, batch: Batch) -> dict[str, Tensor]:
-    return {
-        "digit_accuracy": (out.digit.detach().argmax(1) == batch.data["digit"]).sum(),
-        "rendering_accuracy": (out.rendering.detach().argmax(1) == batch.data["rendering"]).sum(),
-    }
-
-
-def _encoder(config: DisentangleConfig) -> nn.Sequential:
-    """An MLP that ends in features of mean 0 and variance 1: so noise of a given size hides a given amount."""
-    norm = nn.LayerNorm(config.features, elementwise_affine=False)
-    return nn.Sequential(*mlp([PIXELS, *config.hidden, config.features]), norm)
+    names = ("digit", "rendering")
+    return {f"{name}_accuracy": (getattr(out, name).detach().argmax(1) == batch.data[name]).sum() for name in names}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -140,37 +141,32 @@ def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) ->
 
 def read_student(path: Path) -> tuple[int, ...]:
     """The widths of the student's hidden layers from a YAML file; ``ConfigError`` in one line. Local."""
-    import yaml
-
     shown = f"distillation.student: {path}"
     try:
         with told(shown):
             settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown} is no YAML: {' '.join(str(error).split())}") from error
-    hidden = settings.get("hidden") if isinstance(settings, dict) and set(settings) == {"hidden"} else None
+    hidden = settings["hidden"] if isinstance(settings, dict) and set(settings) == {"hidden"} else None
     if not (isinstance(hidden, list) and hidden and all(type(width) is int and width > 0 for width in hidden)):
         raise ConfigError(f"{shown} must have hidden alone, a list of widths above 0 such as [24], not {settings!r}")
     return tuple(hidden)
 
 
-_DIGITS = "zero one two three four five six seven eight nine".split()
-_SIZES, _VERBS = ("tiny", "small", "large", "huge"), ("drawn", "written", "painted", "printed")
-_WORDINGS = len(_SIZES) * len(_VERBS)
+_WORDS = ("zero one two three four five six seven eight nine".split(), ("tiny", "small", "large", "huge"))
+_VERBS, _WORDINGS = ("drawn", "written", "painted", "printed"), 16
 
 
 def prompt(digit: int, rendering: int, wording: int) -> str:
     """Such as "a tiny turned seven, drawn in white". wording: 0..15. Local."""
-    size, verb = _SIZES[wording % len(_SIZES)], _VERBS[wording // len(_SIZES)]
     turned, color = "turned " * (rendering >> 1), "black" if rendering & 1 else "white"
-    return f"a {size} {turned}{_DIGITS[digit]}, {verb} in {color}"
+    return f"a {_WORDS[1][wording % 4]} {turned}{_WORDS[0][digit]}, {_VERBS[wording // 4]} in {color}"
 
 
 def hashed(text: str) -> Tensor:
     """How often the trigrams of a text fall on each of 64 places, (64,), as a vector of length 8. Local."""
-    counts = torch.zeros(PIXELS)
-    for start in range(len(text) - 2):
-        counts[zlib.crc32(text[start : start + 3].encode()) % PIXELS] += 1
+    places = [zlib.crc32(text[start : start + 3].encode()) % PIXELS for start in range(len(text) - 2)]
+    counts = torch.bincount(torch.tensor(places), minlength=PIXELS).float()
     return counts * (PIXELS**0.5 / counts.norm())
 
 

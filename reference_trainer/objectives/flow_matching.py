@@ -17,9 +17,9 @@ from ..core.objective import Batch, Forward, Loss, Objective
 from ..launch import World
 from ..observe import grid, write_png
 from ..randomness import keyed_normal, keyed_uniform
-from ..sources import CLASSES, PIXELS, RENDERINGS
+from ..sources import CLASSES, PIXELS, RENDERINGS, SIDE
 
-_SIDE, _PATCH, _ROWS = 8, 2, 4
+_PATCH, _ROWS = 2, 4
 _TOKENS = _ROWS**2
 
 
@@ -98,18 +98,19 @@ class FlowMatching(Objective):
         self.module = VelocityTransformer(config)
 
     def loss(self, forward: Forward, batch: Batch) -> Loss:
-        point = self.point(batch, "training")
-        velocity = forward(point.x, point.t, batch.data["digit"], batch.data["rendering"])
-        return Loss((velocity - point.velocity).square().mean(1).sum(), {}, {})
+        return Loss(self.errors(forward, batch, "training")[0], {}, {})
 
     def evaluate(self, module: Forward, batch: Batch) -> dict[str, Tensor]:
         """`velocity_error`, and the error of a network that says zero, at the same noise in each evaluation."""
-        point = self.point(batch, "evaluation")
-        velocity = module(point.x, point.t, batch.data["digit"], batch.data["rendering"])
-        return {
-            "velocity_error": (velocity - point.velocity).square().mean(1).sum(),
-            "velocity_error_of_zero": point.velocity.square().mean(1).sum(),
-        }
+        names = ("velocity_error", "velocity_error_of_zero")
+        return dict(zip(names, self.errors(module, batch, "evaluation"), strict=True))
+
+    def errors(self, forward: Forward, batch: Batch, tag: str) -> tuple[Tensor, Tensor]:
+        """Of the network, and of one that says zero; sums over the batch."""
+        point = self.point(batch, tag)
+        velocity = forward(point.x, point.t, batch.data["digit"], batch.data["rendering"])
+        of_zero = point.velocity.square().mean(1).sum()
+        return (velocity - point.velocity).square().mean(1).sum(), of_zero
 
     def point(self, batch: Batch, tag: str) -> Point:
         """Where each sample is on its way from noise to image, and with what velocity."""
@@ -124,7 +125,7 @@ class FlowMatching(Objective):
     def draw(self, module: nn.Module, folder: Path, step: int) -> Path | None:
         """Each digit (a column) in each rendering (a row), from noise that is the same in every picture."""
         images = sample(module, self.config.sampling_steps, seed=self.seed)
-        return write_png(grid(images.view(-1, _SIDE, _SIDE), columns=CLASSES), folder / f"samples-{step:08}.png")
+        return write_png(grid(images.view(-1, SIDE, SIDE), columns=CLASSES), folder / f"samples-{step:08}.png")
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from trainer_runs import everything  # noqa: E402
 
 from reference_trainer.config import Config, ConfigError, DataConfig, LoraConfig, OptimConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
@@ -76,8 +77,8 @@ def trained(config):
     before = [block.calls for block in blocks]
     losses = [result.sums["loss"].item() for result in trainer.steps()]
     calls = [block.calls - each for block, each in zip(blocks, before, strict=True)]
-    state = trainer.state.state_dict()
-    moments = [value for each in state["optimizer"]["state"].values() for value in each.values()]
+    state = everything(trainer.state)
+    moments = list(state["moments"].values())
     return losses, [*state["model"].values(), *moments], calls, trainer.evaluate(trainer.data.validation)
 
 

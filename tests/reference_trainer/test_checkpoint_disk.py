@@ -6,6 +6,7 @@ import fcntl
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ torch = pytest.importorskip("torch")
 from trainer_runs import SIX_STEPS as CONFIG  # noqa: E402
 from trainer_runs import one_line, opened, resumed_step  # noqa: E402
 
-from reference_trainer.checkpoint import CheckpointError, RunCheckpoints, load, save  # noqa: E402
-from reference_trainer.checkpoint.directory import Directory, RunLock  # noqa: E402
+from reference_trainer.checkpoint import CheckpointError, RunCheckpoints, directory, load, save  # noqa: E402
+from reference_trainer.checkpoint.directory import Directory, lock, write  # noqa: E402
+from reference_trainer.checkpoint.weights import read_part  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     CheckpointConfig,
     Config,
@@ -139,59 +141,65 @@ def failing_save(folder):
 
 def test_a_checkpoint_that_only_rank_zero_sees_is_an_error_on_every_rank(worlds, run, tmp_path):
     told = worlds.run(begin_in, [run, tmp_path / "elsewhere"], world_size=2)
-    assert told[0] == told[1] and told[0].startswith("rank 1: ") and "cannot be read" in told[0]
+    assert told[0] == told[1] and "has no checkpoint that is whole on all ranks" in told[0]
 
 
 def begin_in(folders):
     """Each rank looks for the checkpoint in a folder of its own, as without a shared file system."""
     world = World.current()
-    trainer = Trainer(CONFIG, world)
-    with RunCheckpoints(folders[world.rank], CONFIG, trainer.plan, world) as checkpoints:
-        chosen = checkpoints._choose
-        checkpoints._choose = lambda: folders[world.rank] / "checkpoints" / chosen().name
-        try:
+    trainer, rest_of = Trainer(CONFIG, world), directory.rest_of
+    directory.rest_of = lambda path: rest_of(folders[world.rank] / "checkpoints" / path.name)
+    try:
+        with RunCheckpoints(folders[0], CONFIG, trainer.plan, world) as checkpoints:
             checkpoints.begin(trainer.state)
-        except CheckpointError as error:
-            return str(error)
+    except CheckpointError as error:
+        return str(error)
+    finally:
+        directory.rest_of = rest_of
 
 
 # Two jobs.
 
 
+@contextmanager
+def another_process(work):
+    """A process that has done ``work`` and lives on; yields its number."""
+    (begun, begins), child = os.pipe(), os.fork()
+    if child == 0:
+        work()
+        os.write(begins, b"x")
+        signal.pause()
+    try:
+        os.close(begins)
+        assert os.read(begun, 1) == b"x"
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(begun)
+
+
 def test_a_second_job_in_one_run_directory_is_told_who_holds_it(run):
-    with opened(run), pytest.raises(CheckpointError) as told:
+    with another_process(lambda: lock(run)) as holder, pytest.raises(CheckpointError) as told:
         resumed_step(run)
-    assert f"is in use by process {os.getpid()} on {socket.gethostname()}; wait for that job" in str(told.value)
+    assert f"is in use by process {holder} on {socket.gethostname()}; wait for that job" in str(told.value)
     assert one_line(told.value) and resumed_step(run) == 3
 
 
 def test_a_lock_that_another_program_took_without_its_name_is_told_too(tmp_path):
-    with open(tmp_path / ".lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(CheckpointError, match="is in use by another process"):
-            RunLock(tmp_path)
+    (tmp_path / ".lock").touch()
+    taken = lambda: fcntl.lockf(os.open(tmp_path / ".lock", os.O_RDWR), fcntl.LOCK_EX)  # noqa: E731
+    with another_process(taken), pytest.raises(CheckpointError, match="is in use by another process"):
+        lock(tmp_path)
 
 
 def test_a_child_that_outlives_the_job_does_not_keep_the_directory_locked(tmp_path):
     # As loader workers do for some seconds, when their rank is killed.
-    lock = RunLock(tmp_path)
-    (end, keep_alive), (begun, begins) = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(keep_alive)
-        os.write(begins, b"x")
-        os.read(end, 1)
-        os._exit(0)
-    try:
-        os.read(begun, 1)  # by now it has closed its copy
-        with pytest.raises(CheckpointError, match="in use"):
-            RunLock(tmp_path)  # which was not the lock
-        lock.release()
-        RunLock(tmp_path).release()
-    finally:
-        for each in (end, keep_alive, begun, begins):
-            os.close(each)
-        os.waitpid(child, 0)
+    held = lock(tmp_path)
+    with another_process(lambda: None):
+        os.close(held)
+        with another_process(lambda: lock(tmp_path)), pytest.raises(CheckpointError, match="in use"):
+            lock(tmp_path)
 
 
 # What is kept.
@@ -200,7 +208,8 @@ def test_a_child_that_outlives_the_job_does_not_keep_the_directory_locked(tmp_pa
 def test_the_last_checkpoints_are_kept_and_the_one_that_best_names(tmp_path):
     directory = Directory(tmp_path / "checkpoints")
     for step in range(1, 7):
-        directory.write(step, 1, lambda folder: (folder / "x").write_text("x"))
+        write(directory.path(step), {}, {"step": step}, World())
+        directory.point("latest", step)
         if step == 2:
             directory.point("best", 2)
         directory.prune(2)
@@ -210,12 +219,11 @@ def test_the_last_checkpoints_are_kept_and_the_one_that_best_names(tmp_path):
 
 
 def test_a_checkpoint_is_never_overwritten(tmp_path):
-    directory = Directory(tmp_path / "checkpoints")
-    directory.write(1, 1, lambda folder: (folder / "x").write_text("first"))
+    path = tmp_path / "step-00000001"
+    write(path, {"model.x": torch.ones(1)}, {"step": 1}, World())
     with pytest.raises(CheckpointError, match="is there already; nothing was overwritten"):
-        directory.write(1, 1, lambda folder: (folder / "x").write_text("second"))
-    assert (directory.folder / "step-00000001" / "x").read_text() == "first"
-    assert not list(directory.folder.glob(".*"))
+        write(path, {"model.x": torch.zeros(1)}, {"step": 1}, World())
+    assert read_part(path)["x"] == 1 and [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_single_file_is_the_old_one_or_the_new_one(tmp_path):

@@ -9,8 +9,10 @@ import safetensors.torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from reference_trainer.checkpoint import CheckpointError, export, initialise, save  # noqa: E402
-from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.weights import EMA, MODEL, fingerprint, read, write  # noqa: E402
+from reference_trainer.checkpoint.directory import Directory, write  # noqa: E402
+from reference_trainer.checkpoint.run import plainly  # noqa: E402
+from reference_trainer.checkpoint.weights import fingerprint, read_part  # noqa: E402
+from reference_trainer.launch import World  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 
@@ -121,13 +123,11 @@ def run_of(folder, with_ema=True):
     """A run directory with two checkpoints, of weights 1 and 2, and averages 10 and 20."""
     directory = Directory(folder / "checkpoints")
     for step in (1, 2):
-
-        def fill(beside, value=float(step)):
-            write(model(value).state_dict(), beside / MODEL)
-            if with_ema:
-                write(model(10 * value).state_dict(), beside / EMA)
-
-        directory.write(step, 1, fill)
+        parts = {"model": step, "ema": 10 * step} if with_ema else {"model": step}
+        tensors = {
+            f"{part}.{name}": each for part, value in parts.items() for name, each in model(value).state_dict().items()
+        }
+        write(directory.path(step), tensors, {"step": step}, World())
     return folder
 
 
@@ -141,11 +141,11 @@ def test_a_run_or_a_checkpoint_is_a_source_of_weights(tmp_path):
 
 def test_a_damaged_checkpoint_is_no_source_of_weights(tmp_path):
     run = run_of(tmp_path)
-    path = run / "checkpoints" / "step-00000002" / MODEL
+    path = run / "checkpoints" / "step-00000002" / "shard-00001-model-00001-of-00001.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"model.safetensors is damaged: its SHA-256"):
+    with pytest.raises(CheckpointError, match=r"\.safetensors is damaged: its SHA-256"):
         initialise(model(), run)
 
 
@@ -161,24 +161,19 @@ def test_an_export_is_one_file_that_other_programs_read(tmp_path):
 
 def test_an_average_that_is_not_there_cannot_be_exported(tmp_path):
     run = run_of(tmp_path, with_ema=False)
-    with pytest.raises(CheckpointError, match=r"ema.safetensors is not there: the run has no moving average"):
+    with pytest.raises(CheckpointError, match=r"step-00000002 has no moving average \(ema.decay\)"):
         export(run, tmp_path / "out.safetensors", ema=True)
     with pytest.raises(CheckpointError, match=r"nothing is no file with weights, no checkpoint and no run directory"):
         export(tmp_path / "nothing", tmp_path / "out.safetensors")
 
 
-def test_tied_weights_and_strided_ones_are_written_as_they_are(tmp_path):
+def test_tied_weights_and_strided_ones_are_saved_as_they_are(tmp_path):
     tied = torch.arange(6.0).view(2, 3)
     weights = {"a": tied, "b": tied, "turned": tied.T, "part": tied[0], "scalar": torch.tensor(3, dtype=torch.int64)}
-    write(weights, tmp_path / "x.safetensors")
-    found = read(tmp_path / "x.safetensors")
+    write(tmp_path / "step-00000001", plainly({f"model.{name}": each for name, each in weights.items()}), {}, World())
+    found = read_part(tmp_path / "step-00000001")
     assert found.keys() == weights.keys()
     assert all(torch.equal(found[name], each) and found[name].dtype == each.dtype for name, each in weights.items())
-
-
-def test_what_is_no_tensor_is_told_by_name(tmp_path):
-    with pytest.raises(CheckpointError, match=r"extra of the model's state_dict is a dict, and weights are tensors"):
-        write({"extra": {}}, tmp_path / "x.safetensors")
 
 
 def test_a_fingerprint_is_of_names_types_shapes_and_bytes_and_not_of_their_order():

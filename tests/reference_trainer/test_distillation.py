@@ -52,13 +52,13 @@ def objective():
 def test_the_student_and_its_projection_are_trained_and_the_teacher_is_not(world):
     trainer = Trainer(CONFIG, World.current())
     objective, optimizer = trainer.state.objective, trainer.state.optimizer
-    before = {name: each.clone() for name, each in trainer.state.state_dict()["model"].items()}
+    before = {name: each.clone() for name, each in objective.module.state_dict().items()}
     assert_replicas_equal(objective.teacher)
     for _ in trainer.steps():
         pass
     saved = trainer.state.state_dict()
-    assert {name.split(".")[0] for name in saved["model"]} == {"student", "projection"}
-    assert all(not torch.equal(before[name], each) for name, each in saved["model"].items())
+    assert {name.split(".")[0] for name in before} == {"student", "projection"}
+    assert all(not torch.equal(before[name], each) for name, each in objective.module.state_dict().items())
     trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
     assert trained == {id(each) for each in objective.module.parameters()}
     assert not any(each.requires_grad or each.grad is not None for each in objective.teacher.parameters())

@@ -13,7 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
+from trainer_runs import saved_in  # noqa: E402
+
 from reference_trainer.launch import LOST  # noqa: E402
 
 from .conftest import environment  # noqa: E402
@@ -47,7 +48,7 @@ def first_error(ended):
 
 def whole_checkpoints(ended):
     """The steps of the checkpoints there are; reading one that is not whole raises."""
-    return [Snapshot.read(path).step for path in sorted((ended.folder / "run" / "checkpoints").glob("step-*"))]
+    return [saved_in(path)["step"] for path in sorted((ended.folder / "run" / "checkpoints").glob("step-*"))]
 
 
 @pytest.mark.parametrize(("kind", "place", "rank"), CASES)

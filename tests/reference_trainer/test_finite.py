@@ -70,7 +70,12 @@ def trained(bad, *, steps=6, leave_out=(), policy="skip", fused=False, lagging=N
     except NonFiniteError as caught:
         error = str(caught)
     moments = [value for state in optimizer.state.values() for value in state.values()]
-    state = [*objective.module.state_dict().values(), *ema.averages, *moments, torch.tensor(scheduler.get_last_lr())]
+    state = [
+        *objective.module.state_dict().values(),
+        *ema.averages.values(),
+        *moments,
+        torch.tensor(scheduler.get_last_lr()),
+    ]
     flat = torch.cat([each.detach().double().flatten() for each in state])
     return {"state": flat, "told": told, "error": error, "taken": taken}
 

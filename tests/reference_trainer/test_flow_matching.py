@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from reference_trainer.config import Config, DataConfig, EmaConfig, FlowMatchingConfig  # noqa: E402
+from reference_trainer.config import Config, DataConfig, EmaConfig, FlowMatchingConfig, LoraConfig  # noqa: E402
 from reference_trainer.core.objective import Batch  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.objectives import flow_matching  # noqa: E402
@@ -113,6 +113,13 @@ def test_it_learns():
         pass
     found = trainer.evaluate(trainer.data.validation)
     assert found["velocity_error"] < 0.75 * found["velocity_error_of_zero"]
+
+
+def test_half_width_weights_draw_too(tmp_path):
+    for half in ("frozen", "all"):
+        config = replace(CONFIG, precision="bf16", half=half, lora=LoraConfig(rank=2), run_dir=str(tmp_path / half))
+        Trainer(config, World()).run()
+        assert len(list((tmp_path / half).glob("*.png"))) == 2
 
 
 @pytest.mark.world_size(2)

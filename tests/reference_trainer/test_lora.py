@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 
 torch = pytest.importorskip("torch")
+import safetensors  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from trainer_runs import same  # noqa: E402
+from trainer_runs import same, saved_in  # noqa: E402
 from trainer_runs import trained as go_on  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 import reference_trainer  # noqa: E402
 from reference_trainer.checkpoint import CheckpointError, export, latest  # noqa: E402
 from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
-from reference_trainer.checkpoint.weights import MODEL, read  # noqa: E402
+from reference_trainer.checkpoint.weights import read_file  # noqa: E402
 from reference_trainer.cli import export as export_command  # noqa: E402
 from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, EmaConfig, LoraConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
@@ -202,7 +203,7 @@ def test_a_resumed_lora_run_is_the_uninterrupted_one_bit_by_bit(world, tmp_path)
     trained(config, tmp_path / "parts", until=2)
     last = trained(config, tmp_path / "parts")
     assert same(last, whole)
-    assert_replicas_equal({name: last[name] for name in ("model", "ema", "optimizer")})
+    assert_replicas_equal({name: last[name] for name in ("model", "ema", "moments")})
 
 
 def test_fine_tuning_begins_with_the_weights_of_a_run_without_lora(tmp_path):
@@ -233,6 +234,56 @@ def test_half_of_lora_in_a_file_is_a_file_that_does_not_fit(tmp_path):
         reference_trainer.checkpoint.initialise(module, tmp_path / "weights.pt")
 
 
+def based(folder, **changes):
+    """A configuration that tunes the weights of the run in ``folder``, and saves what it trains alone."""
+    checkpoint = CheckpointConfig(init_from=str(folder), adapter_only=True)
+    return replace(CONFIG, checkpoint=checkpoint, **changes)
+
+
+def test_an_adapter_is_saved_alone_and_its_base_by_path_and_hash(worlds, tmp_path):
+    trained(replace(CONFIG, lora=LoraConfig(), ema=EmaConfig()), tmp_path / "base")
+    config = based(tmp_path / "base")
+    whole = trained(config, tmp_path / "whole", seed=1)
+    for size, until in ((1, 2), (2, 4), (1, 5)):
+        last = worlds.run(trained, config, tmp_path / "parts", until, 1, world_size=size)[0]
+    for part in ("model", "ema"):
+        assert all(torch.allclose(last[part][name], each, rtol=0, atol=1e-12) for name, each in whole[part].items())
+    folder = latest(tmp_path / "parts")
+    with safetensors.safe_open(next(folder.glob("shard-*")), framework="pt") as file:
+        assert {name.partition(".")[0] for name in list(file.keys()) if "lora_" not in name} == {"optimizer"}
+    # Whole again for those who ask; and none of it where the base is another, or gone.
+    assert same(saved_in(folder)["model"], last["model"])
+    export(tmp_path / "parts", tmp_path / "merged.safetensors", ema=True, lora="merged")
+    assert read_file(tmp_path / "merged.safetensors").keys() == Rebuild().module.state_dict().keys()
+    base = latest(tmp_path / "base")
+    base.rename(base.with_name("step-00000009"))
+    with pytest.raises(CheckpointError, match="step-00000005 is no file with weights, no checkpoint"):
+        trained(config, tmp_path / "parts", seed=1)
+    trained(replace(CONFIG, seed=8, lora=LoraConfig(), ema=EmaConfig()), tmp_path / "other", seed=8)
+    latest(tmp_path / "other").rename(base)
+    with pytest.raises(CheckpointError, match=r"is not what the run began with .* another SHA-256"):
+        trained(config, tmp_path / "parts", seed=1)
+
+
+def test_an_adapter_alone_needs_a_base():
+    with pytest.raises(ConfigError, match=r"checkpoint.adapter_only needs checkpoint.init_from"):
+        Config(checkpoint=CheckpointConfig(adapter_only=True))
+
+
+@pytest.mark.parametrize("half", ["frozen", "all"])
+def test_what_is_frozen_or_all_is_held_in_bfloat16(tmp_path, half):
+    config = replace(CONFIG, precision="bf16", half=half)
+    whole = trained(config, tmp_path / "whole")
+    for name, each in whole["model"].items():
+        assert each.dtype == (torch.float32 if half == "frozen" and "lora_" in name else torch.bfloat16)
+    assert {each.dtype for each in whole["ema"].values()} == {torch.float32}
+    assert any(each.abs().max() > 0 for name, each in whole["model"].items() if "lora_B" in name)
+    trained(config, tmp_path / "parts", until=2)
+    assert same(trained(config, tmp_path / "parts"), whole)
+    with pytest.raises(ConfigError, match=rf"half is {half} and precision float32; weights in bfloat16 need"):
+        Config(half=half)
+
+
 # Out of a run.
 
 
@@ -256,7 +307,7 @@ def test_merged_weights_go_into_the_model_without_lora_and_compute_the_same(run,
     assert export_command([str(folder), str(out), "--lora", "merged", *(["--ema"] if ema else [])]) == 0
     assert capsys.readouterr().out.endswith(f"{'averaged ' * ema}weights (merged) of {latest(folder)}\n")
     plain, x = Transformer(), torch.randn(5, 64)
-    plain.load_state_dict(read(out))
+    plain.load_state_dict(read_file(out))
     module = trainer.state.objective.module
     with torch.no_grad():
         if ema:
@@ -276,7 +327,7 @@ def test_an_adapter_is_a_folder_with_the_names_of_peft(run, tmp_path):
         "adapter_model.safetensors",
     ]
     assert len({each.stat().st_mode for each in (tmp_path / "adapter").iterdir()}) == 1
-    found, module = read(tmp_path / "adapter" / "adapter_model.safetensors"), trainer.state.objective.module
+    found, module = read_file(tmp_path / "adapter" / "adapter_model.safetensors"), trainer.state.objective.module
     expected = {f"base_model.model.{name}": each for name, each in module.state_dict().items() if "lora_" in name}
     assert len(expected) == 2 * len(LAYERS) and same(found, expected)
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
@@ -297,7 +348,6 @@ def test_what_cannot_be_exported_is_told_and_leaves_nothing(run, tmp_path):
         with pytest.raises(CheckpointError, match="is no run and no checkpoint"):
             export(tmp_path / f"{form}.safetensors", tmp_path / "out", lora=form)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
-    assert export(latest(folder) / MODEL, tmp_path / "out.safetensors", lora="merged") == latest(folder)
 
 
 def test_peft_loads_the_adapter_and_computes_the_same(run, tmp_path):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import reference_trainer  # noqa: E402
 from reference_trainer.checkpoint import latest  # noqa: E402
-from reference_trainer.checkpoint.weights import MODEL, read  # noqa: E402
+from reference_trainer.checkpoint.weights import read_part  # noqa: E402
 from reference_trainer.records import log_path, read_log  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -35,7 +35,7 @@ def run_example(folder):
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     (run,) = (folder / "runs").iterdir()
     (test,) = (each["metrics"] for each in read_log(log_path(run, 0)) if each["kind"] == "evaluation")
-    return read(latest(run) / MODEL), test["squared_error"]
+    return read_part(latest(run)), test["squared_error"]
 
 
 @pytest.mark.world_size(2, backend=None)  # the environment of torchrun, and no group

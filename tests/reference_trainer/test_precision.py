@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from trainer_runs import same  # noqa: E402
+from trainer_runs import everything, same  # noqa: E402
 from trainer_runs import trained as go_on  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
@@ -74,9 +74,9 @@ def trained(config):
             torch.distributed.all_reduce(loss)
         losses.append((loss / result.total).item())
     state = trainer.state
-    kept = state.state_dict()
-    assert_replicas_equal({name: kept[name] for name in ("model", "ema", "optimizer", "objective")})
-    found = {name: floating(kept[name]) for name in ("model", "ema", "optimizer", "objective")}
+    kept = everything(state)
+    assert_replicas_equal({name: kept[name] for name in ("model", "ema", "moments", "objective")})
+    found = {name: floating(kept[name]) for name in ("model", "ema", "moments", "objective")}
     return losses, trainer.evaluate(trainer.data.validation), found
 
 
@@ -226,7 +226,7 @@ def scaled(bad=(), *, scale=CALM, steps=6, policy="stop", lagging=False):
                 ema=ema,
                 forward=precision.forward(model),
             )
-            kept = [*objective.module.state_dict().values(), *ema.averages, torch.tensor(scheduler.last_epoch)]
+            kept = [*objective.module.state_dict().values(), *ema.averages.values(), torch.tensor(scheduler.last_epoch)]
             states.append(torch.cat([each.detach().double().flatten() for each in kept]))
         gate.settle()
     except NonFiniteError as caught:

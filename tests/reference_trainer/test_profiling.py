@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reference_trainer.checkpoint import latest  # noqa: E402
-from reference_trainer.checkpoint.weights import MODEL, read  # noqa: E402
+from reference_trainer.checkpoint.weights import read_part  # noqa: E402
 from reference_trainer.config import Config, DataConfig, ProfileConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.observe import ProfileWindow  # noqa: E402
@@ -55,7 +55,7 @@ def test_each_rank_leaves_a_trace_of_these_steps_and_rank_zero_prints_one_table(
 
     said = worlds.run(ran, replace(CONFIG, profile=ProfileConfig()), tmp_path / "plain", world_size=2)
     assert not (tmp_path / "plain" / "profile").exists() and "CPU time" not in said[0]
-    with_it, without = (read(latest(tmp_path / name) / MODEL) for name in ("profiled", "plain"))
+    with_it, without = (read_part(latest(tmp_path / name)) for name in ("profiled", "plain"))
     assert all(torch.equal(with_it[name], weight) for name, weight in without.items())
 
 

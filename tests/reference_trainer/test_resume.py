@@ -11,11 +11,11 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 from torch import nn  # noqa: E402
 from trainer_runs import EIGHT_STEPS as CONFIG  # noqa: E402
-from trainer_runs import same, trained  # noqa: E402
+from trainer_runs import same, saved_in, trained  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 from reference_trainer.checkpoint import latest  # noqa: E402
-from reference_trainer.checkpoint.run import RunCheckpoints, Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     DisentangleConfig,
 )
@@ -57,7 +57,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(world, tmp_path, accu
     for until in (2, 5, 8):
         last = noisy(config, tmp_path / "parts", until)
     assert last["step"] == 8 and same(last, whole)
-    assert_replicas_equal({name: last[name] for name in ("model", "ema", "optimizer", "objective")})
+    assert_replicas_equal({name: last[name] for name in ("model", "ema", "moments", "objective")})
 
 
 @pytest.mark.world_size([3])
@@ -124,7 +124,7 @@ def test_ranks_that_did_not_exist_get_new_generators_and_it_is_said(worlds, tmp_
         "saved by 2 ranks, goes on with 3: equal but for rounding; the random numbers of ranks 2 to 2 begin"
         in said[0][1]
     )
-    kept = Snapshot.read(latest(tmp_path)).training["rng"]
+    kept = saved_in(latest(tmp_path))["rng"]
     assert [each[0]["torch"].tolist() for each in said[:2]] == [each["torch"].tolist() for each in kept]
     assert said[2][0]["torch"].tolist() not in [each["torch"].tolist() for each in kept]
 

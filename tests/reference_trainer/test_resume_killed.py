@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+from trainer_runs import saved_in  # noqa: E402
+
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.timeout(1800)]
 
@@ -90,8 +91,7 @@ def finished(jobs, folder, **options):
 def everything(folder):
     """What the run has come to: the whole last checkpoint, but for the settings of this machine and folder."""
     last = next(iter(Directory(folder / "run" / "checkpoints").all()), None)
-    snapshot = Snapshot.read(last)
-    return last.name, {"model": snapshot.model, "ema": snapshot.ema, **snapshot.training, "run": None}
+    return last.name, saved_in(last) | {"run": None, "config": None}
 
 
 def differences(a, b, where=""):
@@ -128,7 +128,7 @@ def readable(folder):
     directory = Directory(folder / "run" / "checkpoints")
     found = directory.all()
     for path in found:
-        Snapshot.read(path)
+        saved_in(path)
     return len(found), any(directory.folder.glob(LEFT_OVER))
 
 

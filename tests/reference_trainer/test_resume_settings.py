@@ -10,11 +10,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from trainer_runs import EIGHT_STEPS as CONFIG  # noqa: E402
-from trainer_runs import same, trained  # noqa: E402
+from trainer_runs import same, saved_in, trained  # noqa: E402
 
-from reference_trainer.checkpoint import CheckpointError, latest  # noqa: E402
+from reference_trainer.checkpoint import (  # noqa: E402
+    CheckpointError,
+    latest,
+    run,
+)
 from reference_trainer.checkpoint.directory import Directory  # noqa: E402
-from reference_trainer.checkpoint.run import RunCheckpoints, Snapshot  # noqa: E402
+from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
 from reference_trainer.config import (  # noqa: E402
     CheckpointConfig,
     EmaConfig,
@@ -98,7 +102,7 @@ def test_another_objective_is_refused(saved):
 def test_weights_of_another_run_begin_a_new_one_and_its_average(saved, tmp_path):
     config = replace(CONFIG, seed=9, checkpoint=CheckpointConfig(init_from=str(saved)))
     state = begun(config, tmp_path)
-    model = Snapshot.read(latest(saved)).model
+    model = saved_in(latest(saved))["model"]
     assert state.step == 0 and same(dict(state.objective.module.state_dict()), model)
     assert same(state.ema.state_dict(), model)
 
@@ -196,40 +200,37 @@ def test_a_trainer_that_runs_twice_in_one_directory_ends_where_it_had_ended(tmp_
 def test_a_checkpoint_is_written_beside_training(tmp_path, monkeypatch):
     settings = CheckpointConfig(save_every=3, keep=9)
     beside, going_on = replace(settings, background=True), threading.Event()
-    write, seen = Directory.write, []
+    write, seen = run.write, []
 
-    def slow(self, step, *given):
+    def slow(final, *given):
         # The first one is on its way until a step has been made.
         assert going_on.wait(60)
-        seen.append((step, threading.current_thread() is threading.main_thread()))
-        return write(self, step, *given)
+        seen.append((final.name, threading.current_thread() is threading.main_thread()))
+        return write(final, *given)
 
-    def run(name, checkpoint):
+    def ran(name, checkpoint):
         config = replace(CONFIG, run_dir=str(tmp_path / name), checkpoint=checkpoint)
         trainer = Trainer(config, World())
         advance = trainer.due
         trainer.due = lambda every: (going_on.set() if trainer.state.step == 4 else None, advance(every))[1]
         trainer.run()
-        return [Snapshot.read(each) for each in Directory(tmp_path / name / "checkpoints").all()]
+        return [saved_in(each) for each in Directory(tmp_path / name / "checkpoints").all()]
 
-    whole = run("one", settings)
-    monkeypatch.setattr(Directory, "write", slow)
+    whole = ran("one", settings)
+    monkeypatch.setattr(run, "write", slow)
     going_on.clear()
-    other = run("other", beside)
-    assert seen == [(3, False), (6, False), (8, True)]
-    assert [each.step for each in other] == [8, 6, 3]
+    other = ran("other", beside)
+    assert seen == [("step-00000003", False), ("step-00000006", False), ("step-00000008", True)]
+    assert [each["step"] for each in other] == [8, 6, 3]
     for one, two in zip(whole, other, strict=True):
-        assert same(one.model, two.model) and same(one.ema, two.ema)
-        assert same(one.training["optimizer"], two.training["optimizer"]) and same(
-            one.training["rng"], two.training["rng"]
-        )
+        assert all(same(one[name], two[name]) for name in ("model", "ema", "moments", "optimizer", "objective", "rng"))
 
 
 def test_what_goes_wrong_beside_training_is_told_by_the_next_save(tmp_path, monkeypatch):
-    def full(self, step, *given):
+    def full(*given):
         raise CheckpointError("no space")
 
-    monkeypatch.setattr(Directory, "write", full)
+    monkeypatch.setattr(run, "write", full)
     settings = CheckpointConfig(save_every=3, background=True)
     with pytest.raises(CheckpointError, match="no space"):
         Trainer(replace(CONFIG, run_dir=str(tmp_path), checkpoint=settings), World()).run()

@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
+from trainer_runs import saved_in  # noqa: E402
+
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.signals import Stop  # noqa: E402
 
@@ -35,7 +36,7 @@ def steps_begun(ended):
 def saved_steps(ended):
     """The steps of which there are checkpoints; each must be whole."""
     found = sorted((ended.folder / "run" / "checkpoints").glob("step-*"))
-    return [Snapshot.read(path).training["step"] for path in found]
+    return [saved_in(path)["step"] for path in found]
 
 
 @pytest.mark.parametrize(("number", "told"), [(signal.SIGTERM, [0]), (signal.SIGUSR1, [1]), (signal.SIGTERM, [0, 1])])

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 torch = pytest.importorskip("torch")
-from reference_trainer.checkpoint.run import Snapshot  # noqa: E402
+from trainer_runs import saved_in  # noqa: E402
 
 from .test_faults import TOLD, first_error  # noqa: E402
 
@@ -27,7 +27,7 @@ PLACES = ("forward", "collective", "evaluation", "loader", "saving")
 
 def checkpoints(folder):
     """The steps of the checkpoints there are; reading one that is not whole raises."""
-    return [Snapshot.read(path).step for path in sorted((folder / "run" / "checkpoints").glob("step-*"))]
+    return [saved_in(path)["step"] for path in sorted((folder / "run" / "checkpoints").glob("step-*"))]
 
 
 def fault(draw, kind, place):

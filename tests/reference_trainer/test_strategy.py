@@ -14,8 +14,8 @@ RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0
 @pytest.mark.parametrize(
     ("strategy", "where"),
     [
-        ("fsdp", "torchtitan, or Accelerate's own loop"),
-        ("FSDP2", "torchtitan"),
+        ("fsdp", "--dist.strategy fsdp2, torchtitan, or Accelerate's own loop"),
+        ("HSDP", "torchtitan"),
         ("deepspeed", "the deepspeed launcher"),
         ("model_parallel", "Megatron-LM"),
         ("tensor_parallel", "torchtitan"),
@@ -30,7 +30,7 @@ def test_what_splits_a_model_is_refused_by_name_with_where_to_go(strategy, where
 
 
 def test_a_strategy_that_nobody_knows_is_refused():
-    with pytest.raises(ConfigError, match=r"dist\.strategy is 'horovod'; it is ddp, dp or single"):
+    with pytest.raises(ConfigError, match=r"dist\.strategy is 'horovod'; it is ddp, fsdp2, dp or single"):
         DistConfig(strategy="horovod")
 
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from validate_ddp.testing import assert_only_rank_zero_writes, assert_replicas_equal, assert_unwrapped  # noqa: E402
 
 from reference_trainer.checkpoint import RunCheckpoints, latest  # noqa: E402
-from reference_trainer.checkpoint.weights import EMA, MODEL, fingerprint, read  # noqa: E402
+from reference_trainer.checkpoint.weights import fingerprint, read_part  # noqa: E402
 from reference_trainer.cli import main  # noqa: E402
 from reference_trainer.config import Config, DataConfig, EmaConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
@@ -43,11 +43,11 @@ def test_only_rank_zero_writes_the_weights_and_they_load_into_an_unwrapped_modul
         with assert_only_rank_zero_writes(tmp_path):
             checkpoints.save(trainer.state)
         torch.distributed.barrier()
-    saved = read(latest(tmp_path) / MODEL)
+    saved = read_part(latest(tmp_path))
     assert_unwrapped({"model": saved}, model=trainer.state.objective.module)
     fresh = Trainer(SHORT, World()).state.objective.module
     fresh.load_state_dict(saved)
-    assert_replicas_equal({"loaded": fresh.state_dict(), "average": read(latest(tmp_path) / EMA)})
+    assert_replicas_equal({"loaded": fresh.state_dict(), "average": read_part(latest(tmp_path), "ema")})
     assert [each.name for each in latest(tmp_path).parent.iterdir() if each.is_dir()] == ["step-00000006"]
 
 
@@ -71,7 +71,7 @@ def test_a_run_logs_the_same_means_on_every_rank_at_the_steps_asked_for(world, t
     assert means[0] == means[1]
     assert means[0][-1] == summary.test
     hashes = {each["sha256"] for records in logs for each in records if each.get("event") == "weights"}
-    assert hashes == {fingerprint(read(latest(folder) / MODEL))}
+    assert hashes == {fingerprint(read_part(latest(folder)))}
     notes = [each["message"] for each in logs[0] if each.get("event") == "note"]
     assert notes == [
         "time-out of collectives is 600 s, read back; it was 1800 s for the start (dist.train_timeout: 600 s)"
@@ -110,7 +110,7 @@ def train_by_torchrun(folder):
 
 def left(folder):
     """The saved weights, and the log of rank zero."""
-    return read(latest(folder / "run") / MODEL), list(read_log(folder / "run" / "metrics" / "rank00000.jsonl"))
+    return read_part(latest(folder / "run")), list(read_log(folder / "run" / "metrics" / "rank00000.jsonl"))
 
 
 @pytest.mark.slow

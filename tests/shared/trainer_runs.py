@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager
 
 import torch
 
-from reference_trainer.checkpoint.run import RunCheckpoints
+from reference_trainer.checkpoint import RunCheckpoints
+from reference_trainer.checkpoint.directory import rest_of
+from reference_trainer.checkpoint.weights import read_part
 from reference_trainer.config import (
     CheckpointConfig,
     ClubConfig,
@@ -18,6 +21,7 @@ from reference_trainer.config import (
 )
 from reference_trainer.launch import World
 from reference_trainer.randomness import rng_state
+from reference_trainer.state import whole
 from reference_trainer.trainer import Trainer
 
 SIX_STEPS = Config(
@@ -69,7 +73,22 @@ def trained(config, folder, until=None, trainer=None):
             if trainer.state.step == until:
                 break
         checkpoints.save(trainer.state)
-    return {**trainer.state.state_dict(), "rng": rng_state(world.device)}
+    return everything(trainer.state) | {"rng": rng_state(world.device)}
+
+
+def everything(state):
+    """All that training moves, in memory of its own. Collective where the model is sharded."""
+    found = copy.deepcopy(state.state_dict()) | {"model": {}, "ema": {}, "moments": {}}
+    for name, each in state.tensors().items():
+        part, _, name = name.partition(".")
+        found["moments" if part == "optimizer" else part][name] = whole(each).clone()
+    return found
+
+
+def saved_in(checkpoint):
+    """The same, of a checkpoint."""
+    parts = {"model": "model", "ema": "ema", "moments": "optimizer"}
+    return rest_of(checkpoint) | {name: read_part(checkpoint, part) for name, part in parts.items()}
 
 
 def same(a, b):

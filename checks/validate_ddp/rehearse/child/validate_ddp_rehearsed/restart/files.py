@@ -49,7 +49,11 @@ class Files(Scratch):
             patch(module, name, self._load)
 
     def _load(self, original: Original) -> Original:
-        def load(f: Handed, *args: object, **kwargs: object) -> object:
-            return original(self.seen(f) if isinstance(f, (str, os.PathLike)) else f, *args, **kwargs)
+        def led(file: Handed) -> Handed:
+            return self.seen(file) if isinstance(file, (str, os.PathLike)) else file
+
+        def load(*args: Handed, **kwargs: Handed) -> object:
+            named = {name: led(kwargs[name]) for name in ("f", "filename") if name in kwargs}
+            return original(*map(led, args[:1]), *args[1:], **{**kwargs, **named})
 
         return load
