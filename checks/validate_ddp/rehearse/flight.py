@@ -180,7 +180,7 @@ class _Plain(pickle.Unpickler):
     def read(cls, held: bytes) -> object:
         """Looked through first: a length or a number of a memo is believed, and takes as much memory as it says."""
         for code, argument, _ in pickletools.genops(held):
-            if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument) > len(held):
+            if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(held):
                 raise pickle.UnpicklingError("it numbers more things than it holds")
         return cls(BytesIO(held)).load()
 

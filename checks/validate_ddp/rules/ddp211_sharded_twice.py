@@ -180,15 +180,15 @@ def check(program: Program) -> Iterator[Proposal]:
                 "the data is shared out twice, by rank and then by this sampler: an epoch reads 1/N of it on N "
                 "ranks; keep one of the two",
             )
-    for fact in program.facts(facts.Loader):
-        (loader,) = fact.loader
-        if fact.site in reported or loader.sampler or loader.batch_sampler or not _is_of_shard(loader.dataset):
+    for made in program.facts(facts.Loader):
+        (loader,) = made.loader
+        if made.site in reported or loader.sampler or loader.batch_sampler or not _is_of_shard(loader.dataset):
             continue
         if any(each.site == loader.site and constant(each.prepared) is True for each in prepared):
-            reported.add(fact.site)
+            reported.add(made.site)
             yield propose(
                 program,
-                fact,
+                made,
                 WARNING,
                 "the data is shared out twice, by rank and then by Accelerate's `prepare` of this loader: an epoch "
                 "reads 1/N of it on N ranks; keep one of the two",

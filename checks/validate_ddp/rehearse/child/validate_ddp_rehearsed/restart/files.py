@@ -53,7 +53,7 @@ class Files(Scratch):
             return self.seen(file) if isinstance(file, (str, os.PathLike)) else file
 
         def load(*args: Handed, **kwargs: Handed) -> object:
-            named = {name: led(kwargs[name]) for name in ("f", "filename") if name in kwargs}
+            named: dict[str, Handed] = {name: led(kwargs[name]) for name in ("f", "filename") if name in kwargs}
             return original(*map(led, args[:1]), *args[1:], **{**kwargs, **named})
 
         return load

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 
@@ -17,22 +18,25 @@ class LARC:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["optim"], name)
 
-    @torch.no_grad()
     def step(self, *args: Any, **kwargs: Any) -> Any:
         decays = [group.get("weight_decay", 0.0) for group in self.optim.param_groups]
-        for group, decay in zip(self.optim.param_groups, decays, strict=True):
-            group["weight_decay"] = 0.0  # in the scaled gradient
-            for each in group["params"]:
-                if each.grad is None:
-                    continue
-                weight, gradient = each.norm(), each.grad.norm()
-                if weight != 0 and gradient != 0:
-                    rate = self.trust_coefficient * weight / (gradient + weight * decay + self.eps)
-                    each.grad.add_(each, alpha=decay).mul_((rate / group["lr"]).clamp(max=1) if self.clip else rate)
+        with torch.no_grad():
+            for group, decay in zip(self.optim.param_groups, decays, strict=True):
+                group["weight_decay"] = 0.0  # in the scaled gradient
+                for each in group["params"]:
+                    if each.grad is not None:
+                        self._scale(each, group["lr"], decay)
         found = self.optim.step(*args, **kwargs)
         for group, decay in zip(self.optim.param_groups, decays, strict=True):
             group["weight_decay"] = decay
         return found
+
+    def _scale(self, weights: Tensor, lr: float, decay: float) -> None:
+        gradient = weights.grad
+        size, slope = weights.norm(), gradient.norm()
+        if size != 0 and slope != 0:
+            rate = self.trust_coefficient * size / (slope + size * decay + self.eps)
+            gradient.add_(weights, alpha=decay).mul_((rate / lr).clamp(max=1) if self.clip else rate)
 
 
 __all__ = ["LARC"]

@@ -27,7 +27,7 @@ def rms_norm_fn(x: Tensor, weight: Tensor, bias: Tensor | None = None, **kwargs:
     return layer_norm_fn(x, weight, bias, is_rms_norm=True, **kwargs)
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(nn.Module):  # type: ignore[misc] # torch is no part of the check
     """``rms_norm_fn`` with a weight of its own."""
 
     def __init__(self, hidden_size: int, eps: float = 1e-5, dropout_p: float = 0.0, **kwargs: Any) -> None:
