@@ -55,11 +55,14 @@ def test_what_lightning_calls_and_what_follows_it_is_code_of_every_rank(parts: d
     assert lint(lightning(**parts)).told == [("DDP502", "error")]
 
 
+def test_what_stands_ahead_of_lightning_is_done_by_the_first_rank_and_again_by_the_others(lint: Any) -> None:
+    assert lint(lightning(before=SAVE.format("model"))).told == [("DDP502", "warning")]
+
+
 @pytest.mark.parametrize(
     "parts",
     [
         {},
-        {"before": SAVE.format("model")},  # the first rank starts the others in `fit`
         {"step": f"if self.global_rank == 0: {SAVE.format('self')}"},
         {"step": f"if self.trainer.is_global_zero: {SAVE.format('self')}"},
         {"callback": f"if trainer.is_global_zero: {SAVE.format('pl_module')}"},

@@ -226,7 +226,8 @@ def check(program: Program) -> Iterator[Proposal]:
         told = _told(program, fact)
         checkpoint, doubts = is_checkpoint(fact), _doubts(program, fact)
         what = "this checkpoint" if checkpoint else "this file"
-        severity = INFO if only_adds(fact) else ERROR if checkpoint and not doubts else WARNING
+        once_more = Flag.RUN_AGAIN in fact.flags  # of two ranks each writes in its turn
+        severity = INFO if only_adds(fact) else ERROR if checkpoint and not doubts and not once_more else WARNING
         yield propose(
             program,
             told,
