@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import combinations
-from math import prod
+from math import inf, prod
 from typing import NamedTuple
 
 from validate_ddp.record.iterations import Turn, loader_of, training_turns, turns
-from validate_ddp.record.run import Run, Site
+from validate_ddp.record.run import Run, Site, once
 from validate_ddp.record.samples import has_own_data, sharings
 from validate_ddp.record.updates import common_steps, differing, other_rates, parameters, taken
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
@@ -24,10 +25,11 @@ class Sent(NamedTuple):
     """What ranks send each other while they train.
 
     model: tensors shaped like parameters, as long as all of them, or sent between a backward and its step; each as its
-    place among the rank's events. unknown: objects and lists, which may be anything. partly: some of it goes to a part
-    of the ranks, or from hand to hand. all_to_all: what a model does that lies on several ranks. rewritten: something
-    other than the optimizer changes the parameters between its steps. in_the_end: after the last step as much is summed
-    up as the parameters are, which may average them.
+    place among the rank's events, to the end of the run; none where none is before the optimizer's last step. unknown:
+    objects and lists, which may be anything. partly: some of it goes to a part of the ranks, or from hand to hand.
+    all_to_all: what a model does that lies on several ranks. rewritten: something other than the optimizer changes the
+    parameters between its steps. in_the_end: after the last step as much is summed up as the parameters are, which may
+    average them.
     """
 
     model: tuple[int, ...]
@@ -38,56 +40,114 @@ class Sent(NamedTuple):
     in_the_end: bool
 
 
+class _Call(NamedTuple):
+    """A collective with a tensor. at: its place among the rank's events. stepping: after a backward, before a step.
+    partly: among a part of the ranks."""
+
+    at: int
+    shape: tuple[int, ...]
+    stepping: bool
+    partly: bool
+
+
+class _Calls(NamedTuple):
+    """What the first rank sends, and when its optimizers step, by places among its events.
+
+    tensors: from the first backward on. unknown, all_to_all, point_to_point: the first place of such a call from then
+    on, or that after all events. steps: by optimizer, each as the place of the last backward before it, or -1, and its
+    own. summed, totals: the places of calls that sum up, and how many numbers these and all calls before them do.
+    """
+
+    tensors: list[_Call]
+    unknown: int
+    all_to_all: int
+    point_to_point: int
+    steps: dict[int, list[tuple[int, int]]]
+    summed: list[int]
+    totals: list[int]
+
+
 def sent(run: Run, number: int) -> Sent:
     """By the first rank, from its first backward to the last step of an optimizer; what is sent before makes ranks
     start alike, what is sent after may only compare them."""
-    rank = run.ranks[0]
-    events = run.by_rank[rank]
-    last = max((at for at, event in enumerate(events) if _steps(event, number)), default=0)
-    held = [tuple(shape) for shape in parameters(run, rank)[number].shapes]
-    shapes, total = set(held), sum(map(prod, held))
-    model, unknown, partly, spread = [], False, False, False
-    began = stepping = False
-    for at, event in enumerate(events[:last]):
+    calls = _calls(run)
+    last = calls.steps[number][-1][1] if number in calls.steps else 0
+    held = [tuple(shape) for shape in parameters(run, run.ranks[0])[number].shapes]
+    total = sum(map(prod, held))
+    model, in_part = _like(run, frozenset(held), total)
+    before = bisect_left(calls.summed, last)
+    after = (calls.totals[-1] if calls.totals else 0) - (calls.totals[before - 1] if before else 0)
+    return Sent(
+        model=model if model and model[0] < last else (),
+        unknown=calls.unknown < last,
+        partly=min(calls.point_to_point, in_part) < last,
+        all_to_all=calls.all_to_all < last,
+        rewritten=number in _rewritten(run),
+        in_the_end=after >= total,
+    )
+
+
+@once
+def _calls(run: Run) -> _Calls:
+    """Looked through once for all optimizers, of which a script may make a new one for each epoch."""
+    events = run.by_rank[run.ranks[0]]
+    tensors: list[_Call] = []
+    unknown = spread = hand_to_hand = len(events)
+    steps: dict[int, list[tuple[int, int]]] = {}
+    summed: list[int] = []
+    totals: list[int] = []
+    backward, stepping = -1, False
+    for at, event in enumerate(events):
         if isinstance(event, protocol.Backward):
-            began = stepping = True
+            backward, stepping = at, True
         elif isinstance(event, protocol.Step):
             stepping = False
-        if not began or not isinstance(event, protocol.Collective) or event.op in _NO_TENSORS:
+            steps.setdefault(event.optimizer, []).append((backward, at))
+        if not isinstance(event, protocol.Collective):
             continue
-        shape = tuple(event.shape) if event.shape is not None else None
-        spread = spread or event.op.startswith("all_to_all")
-        partly = partly or event.op in _POINT_TO_POINT
+        op, shape = event.op, tuple(event.shape) if event.shape is not None else None
+        # To compare ranks, one takes the largest, or gathers.
+        if shape is not None and op in ("all_reduce", "all_reduce_coalesced") and event.reduce in ("SUM", "AVG"):
+            summed.append(at)
+            totals.append((totals[-1] if totals else 0) + prod(shape))
+        if backward < 0 or op in _NO_TENSORS:
+            continue
+        if op.startswith("all_to_all"):
+            spread = min(spread, at)
+        if op in _POINT_TO_POINT:
+            hand_to_hand = min(hand_to_hand, at)
         if shape is None:
-            unknown = True
-        elif shape in shapes or prod(shape) >= total or (stepping and prod(shape) > _FEW):
-            model.append(at)
-            partly = partly or len(event.ranks) < len(run.ranks)
-    rewritten = any(event.rewritten for _, event in run.each(protocol.Step) if event.optimizer == number)
-    after = [_summed(event) for event in events[last:] if isinstance(event, protocol.Collective)]
-    return Sent(tuple(model), unknown, partly, spread, rewritten, sum(after) >= total)
+            unknown = min(unknown, at)
+        else:
+            tensors.append(_Call(at, shape, stepping, len(event.ranks) < len(run.ranks)))
+    return _Calls(tensors, unknown, spread, hand_to_hand, steps, summed, totals)
 
 
-def _summed(call: protocol.Collective) -> int:
-    """Numbers that it sums up. To compare ranks, one takes the largest, or gathers."""
-    sums = call.op in ("all_reduce", "all_reduce_coalesced") and call.reduce in ("SUM", "AVG")
-    return prod(call.shape) if sums and call.shape is not None else 0
+@once
+def _like(run: Run, shapes: frozenset[tuple[int, ...]], total: int) -> tuple[tuple[int, ...], float]:
+    """The places of tensors that may be of a model of such parameters, and the first of those that go to a part of the
+    ranks: optimizers that are made anew have the same."""
+    found = [
+        call
+        for call in _calls(run).tensors
+        if call.shape in shapes or (size := prod(call.shape)) >= total or (call.stepping and size > _FEW)
+    ]
+    return tuple(call.at for call in found), next((call.at for call in found if call.partly), inf)
 
 
-def _steps(event: protocol.Event, number: int) -> bool:
-    return isinstance(event, protocol.Step) and event.optimizer == number
+@once
+def _rewritten(run: Run) -> set[int]:
+    """The optimizers whose parameters something else changes between their steps."""
+    return {event.optimizer for _, event in run.each(protocol.Step) if event.rewritten}
 
 
 def each_step_sends(run: Run, number: int, found: Sent) -> bool:
     """Whether something shaped like a gradient is sent before each of an optimizer's steps, from its backward on."""
-    events = run.by_rank[run.ranks[0]]
-    backward, sends = -1, []
-    for at, event in enumerate(events):
-        if isinstance(event, protocol.Backward):
-            backward = at
-        elif _steps(event, number):
-            sends.append(any(backward <= place < at for place in found.model))
-    return bool(sends) and all(sends)
+    steps = _calls(run).steps.get(number, [])
+    return bool(steps) and all(
+        (first := bisect_left(found.model, backward)) < len(found.model) and found.model[first] < at
+        for backward, at in steps
+    )
 
 
 def started_equal(run: Run, number: int, places: list[int]) -> bool:
