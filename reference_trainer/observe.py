@@ -49,7 +49,8 @@ def evaluate(
         mine = torch.arange(len(source))[world.rank :: world.size]
         sums: dict[str, Tensor] = {}
         seen = 0
-        for start in range(0, -(-len(source) // world.size) if together else len(mine), batch_size):
+        # A batch each at least: one of no samples gives the names of the metrics.
+        for start in range(0, max(1, -(-len(source) // world.size) if together else len(mine)), batch_size):
             index = mine[start : start + batch_size]
             batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, precision.weights)
             for name, value in objective.evaluate(forward, batch).items():

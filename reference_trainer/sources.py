@@ -91,7 +91,13 @@ def load() -> tuple[Tensor, Tensor]:
     if package is None or not package.submodule_search_locations:
         raise ConfigError("the digits ship inside scikit-learn: pip install 'validate-ddp[trainer]'")
     # Its file, read by ourselves: to import scikit-learn takes each rank a second, this takes some milliseconds.
-    with gzip.open(Path(package.submodule_search_locations[0]) / FILE, "rt") as text:
+    file = Path(package.submodule_search_locations[0]) / FILE
+    if not file.is_file():
+        from sklearn.datasets import load_digits
+
+        found = load_digits()
+        return torch.from_numpy(found.images / 16.0).float(), torch.from_numpy(found.target).long()
+    with gzip.open(file, "rt") as text:
         rows = torch.from_numpy(numpy.loadtxt(text, delimiter=","))
     return (rows[:, :PIXELS] / 16.0).float().reshape(-1, SIDE, SIDE), rows[:, PIXELS].long()
 

@@ -41,12 +41,10 @@ def write_file(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 def read_file(path: Path) -> dict[str, Tensor]:
     """Tensors by name, on the CPU; ``CheckpointError`` where they cannot be read. Local."""
-    try:
-        with told(path):
-            # Not mapped: it would change under the tensors when the file is replaced.
-            found: dict[str, Tensor] = safetensors.torch.load(path.read_bytes())
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from error
+    with told(path):
+        content = path.read_bytes()  # Not mapped: it would change under the tensors when the file is replaced.
+    with told(path, "is damaged"):
+        found: dict[str, Tensor] = safetensors.torch.load(content)
     return found
 
 

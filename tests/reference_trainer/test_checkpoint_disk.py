@@ -240,7 +240,7 @@ def test_a_single_file_is_the_old_one_or_the_new_one(tmp_path):
     [
         ({"save_every": -1}, "checkpoint.save_every is -1; it must not be negative"),
         ({"keep": 0}, "checkpoint.keep is 0; it must be above 0"),
-        ({"best_mode": "most"}, "checkpoint.best_mode is 'most'; it must be 'min' or 'max'"),
+        ({"best_mode": "most"}, "checkpoint.best_mode is 'most'; it must be min or max"),
         ({"best": "loss"}, "checkpoint.best is 'loss' and eval_every 0; set how often to evaluate"),
     ],
 )

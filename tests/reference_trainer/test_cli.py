@@ -268,7 +268,7 @@ def test_train_leaves_a_run(tmp_path, capfd):
     assert main(["export", str(tmp_path / "run"), out]) == 2
     assert "weights.safetensors is there already" in capfd.readouterr().err
     assert main(["export", str(tmp_path / "run"), str(tmp_path / "ema"), "--ema"]) == 2
-    assert "the run has no moving average" in capfd.readouterr().err
+    assert "step-00000004 has no moving average (ema.decay)" in capfd.readouterr().err
 
 
 @pytest.mark.runtime
