@@ -251,6 +251,9 @@ class CLUBLoss:
         self._placed = False
 
     def _load(self, state: dict[str, Any]) -> None:
+        if "estimator" not in state:
+            told = "another version saved it; begin with its weights alone (checkpoint.init_from), in another run_dir"
+            raise ClubError(f"the checkpoint has no estimator of CLUB: {told}")
         self.estimator.load_state_dict(state["estimator"])
         self.step = state["step"]
 

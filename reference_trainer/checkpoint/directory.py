@@ -254,19 +254,22 @@ class Directory:
 
     def first_whole(self, resume: str, world: World, tell: Any) -> Path | None:
         """The first of the ``candidates`` that is whole; None where there are none. Collective: every rank."""
-        candidates = from_rank_zero(lambda: self.candidates(resume), world, CheckpointError)
+        candidates, refused = from_rank_zero(lambda: self.candidates(resume), world, CheckpointError), list[str]()
         for path in candidates:
             try:
                 with alike(world, CheckpointError):
                     verify(path, world)
                     if rest_of(path).get("step") != step_of(path):
                         raise CheckpointError(f"{path / REST} does not belong there: another step")
-                return path
             except CheckpointError as error:
                 if resume != "auto" and len(candidates) == 1:
                     raise  # this one was asked for
-                tell(f"{error}; the checkpoint before it is taken")
+                refused.append(str(error))
+            else:
+                for line in refused:
+                    tell(f"{line}; the checkpoint before it is taken")
+                return path
         if candidates:
             told = "has no checkpoint that is whole on all ranks; begin anew in another run_dir"
-            raise CheckpointError(f"{self.folder} {told}")
+            raise CheckpointError(f"{self.folder} {told}; of the latest, {refused[0]}")
         return None

@@ -123,11 +123,21 @@ def test_a_file_that_is_missing_is_named(run, name, capfd):
 def test_with_no_whole_checkpoint_left_the_run_does_not_begin_anew(run):
     for path in (run / "checkpoints").glob("step-*/training.pt"):
         path.write_bytes(b"")
-    with pytest.raises(
-        CheckpointError, match="has no checkpoint that is whole on all ranks; begin anew in another run_dir"
-    ):
+    told = (
+        r"has no checkpoint that is whole on all ranks; begin anew in another run_dir; of the latest, .*000003/training"
+    )
+    with pytest.raises(CheckpointError, match=told) as error:
         resumed_step(run)
+    assert one_line(error.value)
     assert len(Directory(run / "checkpoints").all()) == 3
+
+
+def test_a_run_of_an_older_version_is_refused_in_one_line_that_says_where_its_weights_are(run, capfd):
+    for path in (run / "checkpoints").glob("step-*/manifest.json"):
+        edited(path, lambda found: found.update(version=1))
+    with pytest.raises(CheckpointError, match=r"000003/manifest.json has version 1 .* in model.safetensors") as told:
+        resumed_step(run)
+    assert one_line(told.value) and not capfd.readouterr().err
 
 
 def test_a_checkpoint_that_was_asked_for_by_name_is_not_replaced_by_another(run):

@@ -163,6 +163,11 @@ def test_a_state_in_float64_is_not_rounded_when_loaded():
     assert torch.equal(found, expected)
 
 
+def test_a_state_of_another_version_is_refused_in_one_line():
+    with pytest.raises(ClubError, match=r"no estimator of CLUB: another version saved it; .* \(checkpoint.init_from\)"):
+        made().load_state_dict({"step": 2, "estimators": [made().state_dict()["estimator"]]})
+
+
 def test_features_of_many_tokens_are_averaged_and_that_is_said_once(capfd):
     x, y = dependent()
     tokens = torch.stack([x - 1, x, x + 1], 1)
