@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from validate_ddp.findings import ERROR
 from validate_ddp.record.run import Run, Site, once
-from validate_ddp.record.sequences import Divergence, divergences, sequences
+from validate_ddp.record.sequences import Divergence, divergences
 from validate_ddp.record.source_lines import conditional, is_in_handler
 from validate_ddp.record.verdict import Note, Observation
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
@@ -72,17 +72,9 @@ def _blamed(run: Run, divergence: Divergence) -> int | None:
     mine, theirs = (conditional(call.site) is not None for call in (divergence.mine, divergence.theirs))
     if mine != theirs:
         return divergence.rank if mine else divergence.other
-    if not mine and divergence.what == "call" and _as_many(run, divergence):
-        return None  # two branches on what a rank's data are: each call has met its like, to the end
     # A run that hung has not come to what both would have called: there the counts of calls say little.
     told = not mine and (divergence.what == "call" or run.stop is None)
     return divergence.extra if told else None
-
-
-def _as_many(run: Run, divergence: Divergence) -> bool:
-    """Whether both ranks have called as often in this group, in a run that came to where it was to end."""
-    calls = sequences(run)[divergence.group]
-    return run.outcome in ("finished", "stopped") and len(calls[divergence.rank]) == len(calls[divergence.other])
 
 
 def _kind(call: protocol.GroupCall) -> str:

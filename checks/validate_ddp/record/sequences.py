@@ -6,6 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from validate_ddp.record.run import Run, Site, once
+from validate_ddp.record.source_lines import conditional
 from validate_ddp.record.verdict import Seen, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
@@ -90,9 +91,12 @@ def _by_lines(run: Run, kind: type[protocol.GroupCall]) -> list[tuple[Site, bool
 
 def _divergence(run: Run, group: str, rank: int, mine: Calls, other: int, theirs: Calls) -> Divergence | None:
     counts = (_sites(mine), _sites(theirs))
+    as_many = len(mine) == len(theirs) and run.outcome in ("finished", "stopped")
     for position, (one, two) in enumerate(zip(mine, theirs, strict=False)):
         what = _difference(one, two, counts)
-        if what:
+        # Of two branches on what a rank's data are, each call has met its like, to the end.
+        alike = what == "call" and as_many and not (conditional(one.site) or conditional(two.site))
+        if what and not alike:
             return Divergence(group, position, rank, other, one, two, _extra(rank, one, other, two, counts), what)
     if len(mine) == len(theirs) or run.outcome == "stopped":
         return None
