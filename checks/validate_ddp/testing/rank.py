@@ -274,10 +274,11 @@ def call_function(steps: pickle.Unpickler, world: RankWorld, sections: list[tupl
     """The step of ``World.run``: a function with its arguments."""
     main = steps.load()
     with held.following():
-        if main and "__mp_main__" not in sys.modules:
+        if main and getattr(sys.modules.get("__mp_main__"), "__file__", None) != main:
             # Under the name that multiprocessing gives it, so that the same guard keeps a script from starting again.
             from multiprocessing import spawn
 
+            sys.modules.pop("__mp_main__", None)  # multiprocessing gives it to the rank's own, when it is imported
             with held.noted(["__mp_main__"]):
                 spawn._fixup_main_from_path(main)  # type: ignore[attr-defined]
         function, args, kwargs = steps.load()
