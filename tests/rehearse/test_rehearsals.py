@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -371,20 +372,13 @@ def test_of_a_script_that_writes_nothing_no_rule_on_files_is_held(tmp_path: Path
     assert code == 0 and document["rules"]["DDP502"]["verdict"] == "not observed"
 
 
-@pytest.mark.parametrize(
-    ("words", "lines"),
-    [
-        ((), ()),
-        (("wrong",), ("self.scale = 0.9 * self.scale", "train(lambda x: scaled(model(x)), model.parameters())")),
-    ],
-)
+@pytest.mark.parametrize(("words", "line"), [((), ""), (("wrong",), "self.scale = 0.9 * self.scale")])
 def test_state_that_differs_by_design_is_none_of_ours_and_what_is_learned_by_is(
-    tmp_path: Path, words: tuple[str, ...], lines: tuple[str, ...]
+    tmp_path: Path, words: tuple[str, ...], line: str
 ) -> None:
-    """The line that changes the state, or the call in which that was seen, where no step was watched line by line."""
     script = Path(__file__).with_name("state_script.py")
     rows = script.read_text().splitlines()
+    if line and "COVERAGE_FILE" in os.environ:  # what counts lines goes before: then it is told at the call
+        line = "train(lambda x: scaled(model(x))"
     _, document, _ = rehearse(tmp_path, str(script), *words)
-    found = codes(document)
-    assert {code for code, _ in found} == ({"DDP321"} if lines else set())
-    assert all(any(each in rows[number - 1] for each in lines) for _, number in found), found
+    assert codes(document) == {("DDP321", number) for number, row in enumerate(rows, 1) if line and line in row}

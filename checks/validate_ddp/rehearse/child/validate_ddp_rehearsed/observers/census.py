@@ -160,7 +160,9 @@ class _Census:
                 changed = {at: tensors[at][1] for at in known.changed(digests) if digests[at] is not None}
                 asked = {at: each for at, each in changed.items() if not each.requires_grad}
                 known.followed += bool(changed)
-                self.lines.start(number, changed)
+                self.lines.start(
+                    number, lambda: {at: each for at, (_, each) in enumerate(_tensors(module)) if at in changed}
+                )
         if not asked and known.count > _FOLLOWED:
             return None
         return Reading(session, number, (training, grad), asked, inputs_of(torch, given))

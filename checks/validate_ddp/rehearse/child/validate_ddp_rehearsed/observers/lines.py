@@ -29,19 +29,21 @@ class Lines:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.model = -1
-        self.tensors: dict[int, Tensor] = {}
+        self.tensors: Callable[[], dict[int, Tensor]] | None = None
         self.left = 0
         self.frames: list[FrameType] = []
         self.before: list[int | None] = []
         self.last: protocol.Frame | None = None
 
-    def start(self, model: int, tensors: dict[int, Tensor]) -> None:
-        """From now on, where nobody else looks. tensors: of a model, by place."""
-        few = sum(each.numel() for each in tensors.values()) <= _NUMBERS
-        if not tensors or not few or self.tensors or sys.gettrace() is not None:
+    def start(self, model: int, tensors: Callable[[], dict[int, Tensor]]) -> None:
+        """From now on, where nobody else looks. tensors: of a model, by place, as they are now: a line may put others
+        there."""
+        found = tensors()
+        few = sum(each.numel() for each in found.values()) <= _NUMBERS
+        if not found or not few or self.tensors or sys.gettrace() is not None:
             return
         self.model, self.tensors, self.left, self.last = model, tensors, _LINES, None
-        self.before = self.session.digests(list(tensors.values()))
+        self.before = self.session.digests(list(found.values()))
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if self._is_own(frame) and frame.f_trace is None:
@@ -58,7 +60,7 @@ class Lines:
                 sys.settrace(None)
             for frame in self.frames:
                 frame.f_trace = None
-            self.frames, self.tensors = [], {}
+            self.frames, self.tensors = [], None
 
     def _is_own(self, frame: FrameType) -> bool:
         return self.session.sites.kind(frame.f_code.co_filename) == SCRIPT
@@ -75,8 +77,9 @@ class Lines:
         self.left -= 1
         if not self.tensors:
             return
-        now = self.session.digests(list(self.tensors.values()))
-        changed = [place for place, one, two in zip(self.tensors, self.before, now, strict=True) if one != two]
+        found = self.tensors()
+        now = self.session.digests(list(found.values()))
+        changed = [place for place, one, two in zip(found, self.before, now, strict=False) if one != two]
         if changed and self.last is not None:
             self.session.emit(protocol.Changed(model=self.model, places=changed, line=self.last))
         self.before = now
