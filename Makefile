@@ -1,6 +1,6 @@
 # Thin: each target is a script in ci/, which says in its first lines what it does.
 .DEFAULT_GOAL := help
-.PHONY: help demo demonstration test slow coverage rehearsals soak agents user-view mutants lint format bench matrix clean
+.PHONY: help demo demonstration test slow coverage rehearsals soak search agents user-view mutants lint format bench matrix clean
 CORPUS ?=
 
 help:  ## show the targets
@@ -26,6 +26,9 @@ rehearsals:  ## both halves of every pair of fixtures rehearsed for real, most o
 
 soak:  ## minutes of random kills and faults, in jobs and on warm worlds; ARGS=tests/testing/test_soak.py is passed on to pytest
 	@ci/soak.sh $(ARGS)
+
+search:  ## hypothesis looks for new examples, for as many rounds as asked; ARGS="20 tests/source" are rounds and tests
+	@ci/search.sh $(ARGS)
 
 agents:  ## one run under torchrun with one agent, with two, in two network namespaces, with a rank and an agent killed
 	@ci/agents.sh

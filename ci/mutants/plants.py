@@ -192,16 +192,23 @@ class _Draft:
     def _statement(self, plant: Plant) -> tuple[ast.stmt, bool]:
         """The innermost statement at the plant's line, and whether it is alone in its block."""
         found = None
-        for node in ast.walk(self._tree):
-            for name in ("body", "orelse", "finalbody"):
-                block = getattr(node, name, [])
-                for statement in block if isinstance(block, list) else []:
+        around: ast.AST | None = self._tree
+        while around is not None:
+            blocks = [getattr(part, name, []) for part in _parts(around) for name in ("body", "orelse", "finalbody")]
+            around = None
+            for block in blocks:
+                for statement in block:
                     first, last = _span(statement)
                     if first <= plant.line <= last:
-                        found = statement, len(block) == 1
+                        found, around = (statement, len(block) == 1), statement
         if found is None:
             raise plant.refuse("no statement stands here")
         return found
+
+
+def _parts(statement: ast.AST) -> list[ast.AST]:
+    """A statement and those of its parts, no statements themselves, that hold blocks."""
+    return [statement, *getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
 
 
 def _span(statement: ast.stmt) -> tuple[int, int]:

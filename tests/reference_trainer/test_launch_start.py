@@ -175,7 +175,7 @@ def test_rank_zero_that_never_listens_is_told_after_the_timeout(port):
 def test_nccl_without_a_gpu_is_refused(port):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    assert "nccl, which needs a GPU" in refused(environment(0, port), 10, dist=DistConfig(backend="nccl"))
+    assert "nccl, which needs a GPU" in refused(environment(0, port), 10, dist=DistConfig(backend="nccl", start_timeout=0.5))
     assert "torch sees no GPU" in refused({}, 10, device="cuda")
 
 

@@ -48,6 +48,8 @@ OTHERS = {
     )
 }
 """The other objectives, small."""
+MORE = ((1, 2), (2, 4), (4, 1), (4, 2))
+"""Ranks and micro-steps that `make test` leaves out."""
 
 
 @dataclass
@@ -119,8 +121,10 @@ def whole_batch_of():
     return functools.cache(lambda objective: trained(OTHERS[objective]))
 
 
-@pytest.mark.parametrize("accumulation", [1, 2, 4])
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("world_size", "accumulation"),
+    [(1, 1), (1, 4), (2, 1), (2, 2), (4, 4), *(pytest.param(*at, marks=pytest.mark.slow) for at in MORE)],
+)
 def test_any_number_of_ranks_and_micro_steps_trains_as_one_process_on_the_whole_batch(
     worlds, whole_batch, world_size, accumulation
 ):

@@ -297,6 +297,7 @@ def run_until(config, folder, until):
     return go_on(config, folder, until, trainer), trainer.gate.overflows
 
 
+@pytest.mark.slow
 @pytest.mark.world_size([3])
 def test_a_resumed_run_in_fp16_is_the_uninterrupted_one_bit_by_bit(world, tmp_path):
     config = replace(CONFIG, precision="fp16", global_batch=36, steps=12)

@@ -60,6 +60,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_by_bit(world, tmp_path, accu
     assert_replicas_equal({name: last[name] for name in ("model", "ema", "moments", "objective")})
 
 
+@pytest.mark.slow
 @pytest.mark.world_size([3])
 def test_the_first_step_after_a_wrap_rounds_as_the_others_do(world, tmp_path):
     # A module of more than one bucket, whose gradients come in another order than its parameters.

@@ -144,6 +144,7 @@ def test_a_gradient_that_is_not_finite_withholds_the_step_of_all_shards_and_is_n
         assert "the step was not taken" in told[0] and finite and step == 2
 
 
+@pytest.mark.slow
 @pytest.mark.world_size(2)
 def test_a_whole_run_in_shards_saves_evaluates_and_draws(world, tmp_path):
     config = replace(FLOW, run_dir=str(tmp_path), eval_every=4, checkpoint=CheckpointConfig(save_every=3, keep=9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import sys
@@ -12,8 +13,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp.server.mcpserver", reason="the extra `mcp` is not installed")
-from mcp import Client, StdioServerParameters, stdio_client
+if not importlib.util.find_spec("mcp"):
+    pytest.skip("the extra `mcp` is not installed", allow_module_level=True)
 
 SHOWCASE = Path(__file__).resolve().parents[2] / "fixtures" / "showcase" / "train_buggy.py"
 
@@ -32,6 +33,8 @@ class Agent:
 
 def work(folder: Path, session: Callable[[Agent], Awaitable[None]]) -> None:
     """Runs a session of an agent, and ends the server with it."""
+    from mcp import Client, StdioServerParameters, stdio_client  # a second, which each worker would pay for
+
     environment = {**os.environ, "VALIDATE_DDP_CACHE_DIR": str(folder.parent / "cache")}
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "validate_ddp", "mcp"], cwd=folder, env=environment
