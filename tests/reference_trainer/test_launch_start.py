@@ -172,10 +172,15 @@ def test_rank_zero_that_never_listens_is_told_after_the_timeout(port):
     assert f"rank 1 of 2: the ranks did not meet at 127.0.0.1:{port}" in line
 
 
-def test_nccl_without_a_gpu_is_refused(port):
+def refused_nccl(port):
+    return refused(environment(int(os.environ["RANK"]), port), 10, dist=DistConfig(backend="nccl"))
+
+
+def test_nccl_without_a_gpu_is_refused(worlds, port):
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    assert "nccl, which needs a GPU" in refused(environment(0, port), 10, dist=DistConfig(backend="nccl", start_timeout=0.5))
+    for told in worlds.run(refused_nccl, port, world_size=2, backend=None, isolation="process"):
+        assert "nccl, which needs a GPU" in told
     assert "torch sees no GPU" in refused({}, 10, device="cuda")
 
 

@@ -28,7 +28,7 @@ from reference_trainer.trainer import Trainer  # noqa: E402
 pytestmark = pytest.mark.runtime
 
 CONFIG = Config(
-    precision="float64", steps=20, global_batch=64, club=ClubConfig(weight=0.3), ema=EmaConfig(decay=0.9), seed=3
+    precision="float64", steps=8, global_batch=64, club=ClubConfig(weight=0.3), ema=EmaConfig(decay=0.9), seed=3
 )
 TOLERANCE = 1e-12
 OTHERS = {
@@ -43,6 +43,7 @@ OTHERS = {
         replace(
             CONFIG,
             objective="lens",
+            steps=20,
             lens=LensConfig(backbone_hidden=(16, 12), backbone_steps=5, hidden=8, code=4, decoder_lr=0.5),
         ),
     )
@@ -130,7 +131,7 @@ def test_any_number_of_ranks_and_micro_steps_trains_as_one_process_on_the_whole_
 ):
     config = replace(CONFIG, accumulation=accumulation)
     for found in worlds.run(trained, config, world_size=world_size):
-        assert len(found.losses) == 20
+        assert len(found.losses) == 8
         assert found.losses == pytest.approx(whole_batch.losses, abs=TOLERANCE)
         torch.testing.assert_close(found.weights, whole_batch.weights, rtol=0, atol=TOLERANCE)
         assert found.estimators.numel() > 0

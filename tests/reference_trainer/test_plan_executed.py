@@ -73,7 +73,9 @@ def configurations(draw):
     return world_size, samples, config
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "examples", [15, pytest.param(60, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.soak)]
+)
 def test_the_trainer_executes_exactly_its_plan(worlds, examples):
     @given(configurations())
     @settings(max_examples=examples)
