@@ -91,7 +91,7 @@ def test_not_even_a_package_of_our_name(hostile: Path) -> None:
     assert "DDP201" in findings(CALLS["validate-ddp"], hostile)
 
 
-@pytest.mark.parametrize("entry", [".", "", "lib", "{}"])
+@pytest.mark.parametrize("entry", [".", *(pytest.param(entry, marks=pytest.mark.slow) for entry in ("", "lib", "{}"))])
 def test_an_environment_that_names_the_folder_does_not_change_that(hostile: Path, entry: str) -> None:
     """Python itself, and the script that pip writes, look there first: what they take is not ours to decide."""
     (hostile / "lib").mkdir()

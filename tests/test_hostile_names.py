@@ -116,7 +116,7 @@ def test_what_cannot_be_written_is_told_harmlessly(tree: Path) -> None:
     assert any(line.startswith("validate-ddp: link\\n::error::l.py: not fixed: ") for line in lines)
 
 
-@pytest.mark.parametrize("tool", ["git", "patch"])
+@pytest.mark.parametrize("tool", ["git", pytest.param("patch", marks=pytest.mark.slow)])
 def test_a_diff_of_any_name_can_be_applied(tree: Path, tool: str) -> None:
     if not shutil.which(tool):
         pytest.skip(f"no {tool}")

@@ -204,6 +204,7 @@ def absent(folder):
     return diagnose(World.current(), "gathering", Path(folder), timeout=0.5)
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_come_breaks_the_check_off(worlds, tmp_path):
     found = worlds.run(absent, str(tmp_path), isolation="process")[0]
     assert found is not None

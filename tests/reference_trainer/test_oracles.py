@@ -139,7 +139,10 @@ def test_any_number_of_ranks_and_micro_steps_trains_as_one_process_on_the_whole_
         assert found.metrics == pytest.approx(whole_batch.metrics, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize(("world_size", "accumulation"), [(1, 2), (1, 4), (2, 1), (2, 2), (2, 4), (4, 2)])
+@pytest.mark.parametrize(
+    ("world_size", "accumulation"),
+    [(1, 2), (2, 1), (2, 2), (4, 2), *(pytest.param(*at, marks=pytest.mark.slow) for at in ((1, 4), (2, 4)))],
+)
 @pytest.mark.parametrize("objective", OTHERS)
 def test_so_does_any_other_objective(worlds, whole_batch_of, objective, world_size, accumulation):
     config, alone = replace(OTHERS[objective], accumulation=accumulation), whole_batch_of(objective)

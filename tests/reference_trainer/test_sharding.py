@@ -133,7 +133,7 @@ def spoiled(policy, kind):
     return told, finite, trainer.state.step, trainer.gate.skipped
 
 
-@pytest.mark.parametrize("kind", ["loss", "gradient"])
+@pytest.mark.parametrize("kind", [pytest.param("loss", marks=pytest.mark.slow), "gradient"])
 def test_a_gradient_that_is_not_finite_withholds_the_step_of_all_shards_and_is_named(worlds, kind):
     for told, finite, step, skipped in worlds.run(spoiled, "skip", kind, world_size=2):
         (line,) = told

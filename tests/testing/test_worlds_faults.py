@@ -115,6 +115,7 @@ def spin_then_send():
     dist.send(torch.ones(1), 1)
 
 
+@pytest.mark.slow
 def test_a_returned_rank_that_still_works_for_its_peer_is_waited_for(pool):
     World(2, pool=pool, isolation="process").run(send_late)
 
@@ -152,6 +153,7 @@ def leave_what_never_ends(world):
         stuck.itself = stuck  # freed by the collection after the test
 
 
+@pytest.mark.slow
 def test_a_rank_that_never_finishes_its_reset_is_replaced_and_told(pool, two, monkeypatch):
     monkeypatch.setattr(
         "validate_ddp.testing.worlds.READY_LIMIT", 3.0
