@@ -224,6 +224,9 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
             call_atom(machine, target, call)
     else:  # a dataclass, or a plain holder: keyword arguments become fields
         records.fill(machine, instance, call)
+    finalizer, _ = cls.find("__del__")
+    for target in bare(attributes.bound(finalizer, instance)) if finalizer is not None else ():
+        call_atom(machine, target, Call("", [], {}, call.site))
     return (instance,)
 
 

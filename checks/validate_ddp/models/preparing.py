@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from validate_ddp.interpreter import facts
@@ -67,9 +68,24 @@ def _by_command(machine: Machine, symbol: Symbol, call: Call) -> Value:
         first = bare(atom.fields.get("0", ())) if isinstance(atom, Sequence) else [atom]
         said = [str(each.value if isinstance(each, Const) else getattr(each, "name", "")) for each in first]
         what = next((_COMMANDS[word] for text in said for word in text.split()[:1] if word in _COMMANDS), None)
-        if what is not None:
+        if what is not None and not _writes_no_file(atom):
             machine.record(facts.Preparation(symbol.last, path=given, what=what), call.site)
     return unknown.unresolved(machine, symbol, call)
+
+
+def _writes_no_file(command: Any) -> bool:
+    """Whether what is fetched goes to standard output: ``wget -O -``, and ``curl`` that is told no file."""
+    parts = (
+        [part for item in command.fields.values() for part in bare(item)]
+        if isinstance(command, Sequence)
+        else [command]
+    )
+    if not all(isinstance(part, Const) for part in parts):
+        return False
+    words = [word for part in parts for word in str(part.value).split()]
+    if words[0] == "curl":
+        return not any(re.match(r"-[a-zA-Z]*[oO]|--output|--remote-name|>", word) for word in words)
+    return words[0] == "wget" and re.search(r"(^| )-[a-zA-Z]*O ?-( |$)", " ".join(words)) is not None
 
 
 def _fetching(names: str, parameters: str) -> Api:

@@ -92,6 +92,16 @@ VALID = (
     dist.init_process_group("gloo")
     atexit.register(dist.destroy_process_group)
     """,
+    """
+    class Trainer:
+        def __init__(self):
+            dist.init_process_group("gloo")
+
+        def __del__(self):
+            dist.destroy_process_group()
+
+    Trainer()
+    """,
 )
 INVALID = (
     """

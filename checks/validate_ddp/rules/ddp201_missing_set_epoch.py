@@ -2,8 +2,8 @@
 
 ## What it does
 Looks for a `DistributedSampler` that shuffles, whose loader is iterated over in a loop of epochs, and on which
-`set_epoch` is never called. Where no backward is in sight, so that the loop may be one of inference, or the loader may
-have another sampler or none, it is a warning.
+`set_epoch` is never called. Where no backward is in sight, so that the loop may be one of inference, where the loader
+may have another sampler or none, or where each epoch makes a sampler, perhaps on other data, it is a warning.
 
 Not reported: a loop in which models only run without gradients, or in evaluation mode, a class derived from
 `DistributedSampler` with an iterator of its own that never looks at the epoch, and an `IterableDataset`, for which a
@@ -213,13 +213,19 @@ def check(program: Program) -> Iterator[Proposal]:
         yield propose(
             program,
             fact,
-            ERROR if program.facts(facts.Backward) and _is_surely_sampled(loops.loader) else WARNING,
+            ERROR if _is_sure(program, fact, loops, outer) else WARNING,
             "`set_epoch` is never called on this shuffling `DistributedSampler`: every epoch repeats the order "
             "of the first",
             evidence=evidence,
             fix=_fix(program, sampler, outer),
             rests_on=(loops,),
         )
+
+
+def _is_sure(program: Program, fact: facts.Sampler, loops: facts.Iterate, outer: Loop) -> bool:
+    """Whether it trains, on what this sampler gives, and on the same data in each epoch."""
+    anew = any(loop.serial == outer.serial for loop in fact.loops)
+    return not anew and bool(program.facts(facts.Backward)) and _is_surely_sampled(loops.loader)
 
 
 def _iterated_by_sampler(program: Program) -> dict[int, facts.Iterate]:

@@ -129,6 +129,10 @@ VALID = (
     shutil.rmtree(tempfile.mkdtemp())
     """,
     """
+    import subprocess
+
+    listed = subprocess.check_output(["wget", "-qO-", "https://example.com/list.txt"])
+    version = subprocess.check_output("curl -s https://example.com/version", shell=True)
     data = datasets.ImageFolder("data")
     model = torch.hub.load("pytorch/vision", "resnet18")
     state = torch.hub.load_state_dict_from_url("https://example.com/weights.pt")
@@ -187,6 +191,7 @@ INVALID = (
     nltk.download("punkt")  # expect
     if not os.path.exists("words.txt"):
         subprocess.run(["wget", "https://example.com/words.txt"], check=True)  # expect
+    os.system("curl -s -o names.txt https://example.com/names.txt")  # expect
     os.system(f"unzip -q {sys.argv[1]}")  # expect
     """,
 )
