@@ -18,9 +18,23 @@ if dist.get_rank() == 0:
     model(torch.ones(2, 4))
 dist.destroy_process_group()
 """
+PREPARED = """
+from accelerate import Accelerator
+
+accelerator = Accelerator()
+model = accelerator.prepare(torch.nn.BatchNorm1d(4))
+if accelerator.is_main_process:
+    model(torch.ones(2, 4))
+"""
 SCRIPTS = {
     "a model without buffers": ("layer = torch.nn.LayerNorm", NORMALIZED, "DDP402 info"),
     "a model with buffers": ("layer = torch.nn.BatchNorm1d", NORMALIZED, "DDP402 warning"),
+    "a model that Accelerate wraps": ("", PREPARED, "DDP402 warning"),
+    "a model of which Accelerate may make an engine": (
+        "offloads = torch.nn.Identity  # or the CPU's, with DeepSpeed",
+        PREPARED,
+        "DDP402 info",
+    ),
     "a benchmark": (
         "",
         """

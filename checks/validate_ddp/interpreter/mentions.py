@@ -110,6 +110,13 @@ BUFFERS = Mention(
     case="    self.norm = nn.BatchNorm2d(64)",
     otherwise="a forward that hangs is only an advice",
 )
+ENGINE = Mention(
+    "Accelerate may be told to make a DeepSpeed engine of the model",
+    "deepspeed",
+    "DeepSpeed",
+    case="accelerator = Accelerator(deepspeed_plugin=plugin)",
+    otherwise="a forward on some ranks, which an engine bears, counts as one that waits for the others",
+)
 SYNCED_NORM = Mention(
     "the statistics of BatchNorm may be those of all ranks, or are chosen not to be",
     *"SyncBatchNorm convert_sync convert_syncbn sync_bn syncbn sync-bn SyncBN BatchNormSync".split(),
