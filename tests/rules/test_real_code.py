@@ -35,6 +35,22 @@ SCRIPTS = {
         PREPARED,
         "DDP402 info",
     ),
+    "a state chosen by a condition that is not the wrapper's": (
+        "multi = os.environ.get('MULTI')",
+        """
+dist.init_process_group("nccl")
+ddp = DDP(torch.nn.Linear(1, 1))
+state = ddp.module.state_dict() if multi else ddp.state_dict()
+if dist.get_rank() == 0:
+    if multi:
+        torch.save(ddp.module.state_dict(), "other.pt")
+    else:
+        torch.save(ddp.state_dict(), "other.pt")
+    torch.save(state, "model.pt")
+dist.destroy_process_group()
+""",
+        "DDP501 info",
+    ),
     "a benchmark": (
         "",
         """

@@ -43,7 +43,7 @@ from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Wel
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.source import syntax
-from validate_ddp.source.traversal import last_name, walk
+from validate_ddp.source.traversal import is_same, last_name, walk
 
 TRIGGER = facts.Save
 SEVERITIES = (WARNING, INFO)
@@ -148,7 +148,7 @@ def check(program: Program) -> Iterator[Proposal]:
             if not isinstance(wrapper, DDP) or site.statement in reported or _is_of_fsdp(program, site):
                 continue  # one finding a statement: a checkpoint of three models is one mistake
             reported.add(site.statement)
-            deliberate = _is_deliberate(program, fact, wrapper)
+            deliberate = _is_deliberate(program, fact, wrapper) or _is_told_apart(program, site)
             evidence = [place(wrapper.site, "the model is wrapped here")]
             if site != fact.site:
                 evidence.append(place(fact.site, "and saved here"))
@@ -161,6 +161,31 @@ def check(program: Program) -> Iterator[Proposal]:
                 evidence=evidence,
                 fix=None if deliberate else _fix(program, fact, site.statement),
             )
+
+
+def _is_told_apart(program: Program, site: Site) -> bool:
+    """Whether a condition chooses between the state of a model and that of its ``.module``: in the launches that come
+    here the model may be bare, `net.module.state_dict() if args.multi else net.state_dict()`."""
+    from validate_ddp.interpreter.surroundings import call_at
+
+    body = program.body(site.path)
+    call = call_at(body, site.span)
+    if call is None or not isinstance(call.func, syntax.Attribute):
+        return False
+    net = call.func.value
+    found = levels(body, site.statement)
+    statement = found[-1].body[found[-1].at]
+    around: list[syntax.If | syntax.IfExp] = [level.owner for level in found if isinstance(level.owner, syntax.If)]
+    around += [part for part in walk(statement) if isinstance(part, syntax.IfExp)]
+    return any(
+        any(part is call for part in walk(mine)) and any(_is_inside(part, net) for part in walk(other))
+        for node in around
+        for mine, other in ((node.body, node.orelse), (node.orelse, node.body))
+    )
+
+
+def _is_inside(part: syntax.Node, net: syntax.Expression) -> bool:
+    return isinstance(part, syntax.Attribute) and part.attr == "module" and is_same(part.value, net)
 
 
 def _is_of_fsdp(program: Program, site: Site) -> bool:
