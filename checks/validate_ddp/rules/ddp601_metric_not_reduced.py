@@ -3,12 +3,13 @@
 ## What it does
 Looks for a loader with a DistributedSampler (or one that Accelerate has prepared) over which the model is evaluated
 without gradients, where a number summed up over its batches is printed or logged by rank zero, steers the learning
-rate, or picks the checkpoint to keep, and no collective has put the ranks' numbers together.
+rate, ends the training, or picks the checkpoint to keep, and no collective has put the ranks' numbers together.
 
 ## Why is this bad?
 Each rank has seen 1 / world_size of the data. Rank zero's accuracy is that of its share: it changes with the number of
 GPUs, it is noisier than it looks, and the checkpoint that is kept is the best on that share only. Where every rank
-acts on its own number, as `ReduceLROnPlateau` does, the ranks drift apart.
+acts on its own number, as `ReduceLROnPlateau` does, the ranks drift apart; and one that stops early by its own number
+leaves the others waiting in their next backward.
 
 ## Example
 ```python
@@ -52,6 +53,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.stopping import stopped_by
 
 TRIGGER = facts.Iterate
 SEVERITIES = (WARNING, INFO)
@@ -207,6 +209,26 @@ INVALID = (
     for epoch in range(3):
         plateau.step(evaluate(model, loader))  # expect
     """,
+    """
+    class Stopper:
+        def __init__(self):
+            self.best, self.worse, self.done = 0.0, 0, False
+
+        def __call__(self, accuracy):
+            if accuracy > self.best:
+                self.best, self.worse = accuracy, 0
+            else:
+                self.worse += 1
+                self.done = self.worse > 3
+
+    stopper = Stopper()
+    for epoch in range(30):
+        for x, y in DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set)):
+            model(x).mean().backward()
+        stopper(evaluate(model, loader))
+        if stopper.done:  # expect
+            break
+    """,
     _ACCELERATE.replace("ONE", "model(x).mean().item()"),
     _ACCELERATE.replace("ONE", "model(x).mean().item(); rows = accelerator.gather(model(x))"),
 )
@@ -236,7 +258,7 @@ def check(program: Program) -> Iterator[Proposal]:
         )
         others = [place(other.site, what) for other, what in used if other is not fact]
         weak = not sure or (isinstance(fact, facts.Report) and fact.name != "step" and fact.who not in PARTIAL)
-        yield propose(
+        told = propose(
             program,
             fact,
             INFO if weak else WARNING,
@@ -247,6 +269,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 *others[:3],
             ],
         )
+        yield told._replace(expects=("if", "")) if isinstance(fact, facts.Decision) else told
 
 
 def _is_evaluation(program: Program, iterate: facts.Iterate, iterates: list[facts.Iterate]) -> bool:
@@ -285,6 +308,9 @@ def _uses(program: Program, iterate: facts.Iterate) -> list[tuple[Fact, str]]:
                 if any(g.site.path == fact.site.path and g.site.statement == fact.site.statement for g in save.guards)
             ]
             found += [(save, "the metric that picks what is saved here") for save in chosen]
+            stop = stopped_by(program, fact, since=iterate.order)
+            if stop is not None:
+                found.append((stop, "the metric that ends the training of a rank here, while others go on,"))
         elif fact.name == "step":
             found.append((fact, "the metric that steers the learning rate"))
         else:

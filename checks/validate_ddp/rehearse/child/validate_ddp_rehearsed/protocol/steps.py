@@ -137,6 +137,21 @@ class Average(Event):
     function: Value = ""
 
 
+class Rounded(Event):
+    """An optimizer of torch has stepped on weights in low precision. should, still: of these, elements that have a
+    gradient, and those of them that the step left as they were. rate: the largest of its learning rates. rising:
+    whether a schedule has yet to come to the rate that it was made for. count: the number of the step, from 1."""
+
+    optimizer: Count
+    count: Count
+    dtype: Text
+    should: Count
+    still: Count
+    rate: Float
+    rising: Flag
+    site: CallSite
+
+
 class Sharded(Event):
     """A model was sharded. kind: "fully_shard" or "FullyShardedDataParallel". ranks: its gradients are reduced over."""
 
