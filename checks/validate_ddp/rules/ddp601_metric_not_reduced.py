@@ -223,7 +223,7 @@ INVALID = (
 
     stopper = Stopper()
     for epoch in range(30):
-        for x, y in DataLoader(val_set, batch_size=8, sampler=DistributedSampler(val_set)):
+        for x, y in DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False)):
             model(x).mean().backward()
         stopper(evaluate(model, loader))
         if stopper.done:  # expect
