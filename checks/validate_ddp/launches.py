@@ -197,7 +197,7 @@ def launched_by(
         )
         nodes = (place for row in rows if (place := _several_nodes(*row)) is not None)
         commands = tuple(_command(*row) for row in of_several or rows)
-        found[script] = Launched(next(ranks, None), next(nodes, None), commands)
+        found[script] = Launched(next(ranks, None), next(nodes, None), commands, _is_for_one_node(of_several))
     return found
 
 
@@ -221,6 +221,13 @@ def _several_nodes(launch: Launch, start: Start) -> Place | None:
     if count is None or count.least < 2 or start.script is None or start.script.only is None:
         return None
     return Place(launch.path, count.word.span, f"started on {count.least} nodes")
+
+
+def _is_for_one_node(rows: list[tuple[Launch, Start]]) -> bool:
+    from validate_ddp.launch.meaning import nodes
+
+    counts = [nodes(start, launch.job) for launch, start in rows]
+    return bool(counts) and all(count is not None and count.most == 1 for count in counts)
 
 
 _TEMPLATE = re.compile(r"\{\{|%[sd]|^<.*>$|\{[^}]*,.*\}")

@@ -48,6 +48,40 @@ def test_a_global_rank_as_device_is_an_error_where_several_nodes_are_started(
     assert [each.severity for each in check(["."], Settings()).findings if each.code == "DDP103"] == ["warning"]
 
 
+SAVING = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
+model = DDP(torch.nn.Linear(4, 4).cuda())
+if local_rank == 0:
+    torch.save(model.module.state_dict(), "model.pt")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("launch", "severities"),
+    [
+        ("torchrun --nnodes 1 --nproc_per_node 8 code/train.py\n", []),
+        ("torchrun --nnodes 1 code/train.py\ntorchrun --nnodes $N code/train.py\n", ["info"]),
+        ("torchrun --nnodes 2 --node_rank $R --master_addr $A code/train.py\n", ["warning"]),
+        ("python code/train.py\n", ["info"]),
+    ],
+)
+def test_a_save_of_each_node_is_no_matter_where_one_node_is_all_that_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launch: str, severities: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _project(tmp_path, {"code/train.py": SAVING, "run.sh": launch})
+    for _ in range(2):  # the second time from the cache
+        assert [each.severity for each in check(["."], Settings()).findings if each.code == "DDP503"] == severities
+
+
 def _project(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         path = folder / name

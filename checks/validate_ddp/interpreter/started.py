@@ -40,11 +40,13 @@ class Command(NamedTuple):
 
 class Launched(NamedTuple):
     """How launch files start a script. several: the command that starts several ranks of it, as far as it tells;
-    several_nodes: the word that surely says so; each None where none does."""
+    several_nodes: the word that surely says so; each None where none does. one_node: each command says that it is for
+    one node."""
 
     several: Place | None
     several_nodes: Place | None
     commands: tuple[Command, ...]
+    one_node: bool = False
 
     @property
     def is_whole(self) -> bool:

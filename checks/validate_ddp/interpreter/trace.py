@@ -105,6 +105,11 @@ class Program:
         return self._launched.several_nodes
 
     @property
+    def one_node(self) -> bool:
+        """Whether launch files start the script, and each of their commands says that it is for one node."""
+        return self._launched.one_node
+
+    @property
     def several_ranks(self) -> Place | None:
         """What alone tells that several ranks run the script: the command of a launch file that was read with it."""
         return None if self._tells_of_several else self._launched.several

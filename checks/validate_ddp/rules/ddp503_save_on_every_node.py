@@ -12,8 +12,8 @@ rank is zero once.
 A script which nothing shows to be for more than one node (it reads no global rank, node rank or number of nodes), or
 whose guard does not say `local` (`rank % devices == 0`), gets this as advice.
 
-Not reported: scripts that spawn the ranks of one node themselves, paths that hold the rank or the node, and folders of
-the node itself (`/tmp`).
+Not reported: scripts that spawn the ranks of one node themselves, or whose launch files all say that they start one,
+paths that hold the rank or the node, and folders of the node itself (`/tmp`).
 
 ## Example
 ```python
@@ -159,7 +159,9 @@ def _is_for_several_nodes(program: Program, guards: list[Site]) -> bool:
 
 
 def _is_of_one_node(program: Program) -> bool:
-    """Whether the script can run on one node only: its world is the devices of this one."""
+    """Whether the script runs on one node only: its world is the devices of this one, or all that starts it says so."""
+    if program.one_node:
+        return True
     for fact in program.facts(facts.ProcessGroup):
         world = bare(fact.world_size)
         if any(isinstance(atom, WorldSize) and atom.local for atom in world):
