@@ -26,17 +26,6 @@ model = accelerator.prepare(torch.nn.BatchNorm1d(4))
 if accelerator.is_main_process:
     model(torch.ones(2, 4))
 """
-EVALUATED = """
-dist.init_process_group("nccl")
-model = DDP(torch.nn.BatchNorm1d(4))
-for epoch in range(3):
-    model(torch.ones(2, 4)).sum().backward()
-    if dist.get_rank() == 0:
-        with torch.no_grad():
-            model(torch.ones(2, 4))
-    MEETS
-dist.destroy_process_group()
-"""
 SCRIPTS = {
     "a model without buffers": ("layer = torch.nn.LayerNorm", NORMALIZED, "DDP402 info"),
     "a model with buffers": ("layer = torch.nn.BatchNorm1d", NORMALIZED, "DDP402 warning"),
@@ -62,8 +51,6 @@ dist.destroy_process_group()
 """,
         "DDP501 info",
     ),
-    "an evaluation whose broadcast is the next one's": ("", EVALUATED.replace("MEETS", "pass"), "DDP402 info"),
-    "an evaluation before a barrier": ("", EVALUATED.replace("MEETS", "dist.barrier()"), "DDP402 warning"),
     "a benchmark": (
         "",
         """

@@ -8,9 +8,8 @@ Before a forward, DistributedDataParallel broadcasts the model's buffers (BatchN
 zero. With buffers, a forward that rank zero runs alone waits for the others, or pairs with their next broadcast and
 shifts all that follow by one. Without buffers it works, until somebody adds a BatchNorm.
 
-Under `no_grad` the wrapper then skips the broadcast of its next forward. So a forward that follows one which every rank
-ran under `no_grad` is not reported, and one without gradients in whose loop the ranks meet in nothing else is an
-advice: its broadcast is the one that the others wait for next.
+Not reported is a forward that follows one which every rank ran under `no_grad`: the wrapper then skips its next
+broadcast.
 
 ## Example
 ```python
@@ -118,11 +117,10 @@ def check(program: Program) -> Iterator[Proposal]:
         reported.add(reach)
         wrapper = next(atom for atom in bare(fact.model) if isinstance(atom, Shell))
         inside = [] if reach is fact.site else [place(fact.site, "it is run here")]
-        harmless = fact.is_open or _may_be_bare(program, wrapper) or _seems_bufferless(program, wrapper)
         yield propose(
             program,
             fact.moved(reach),
-            INFO if harmless or _is_made_up_for(program, fact) else WARNING,
+            INFO if fact.is_open or _may_be_bare(program, wrapper) or _seems_bufferless(program, wrapper) else WARNING,
             f"the DistributedDataParallel model is run on {phrase(fact.who)}: with buffers, its broadcast waits for "
             "the others; call `.module` here",
             evidence=[*kept_apart(fact), *inside, place(wrapper.site, "the model is wrapped here")],
@@ -154,17 +152,6 @@ def _follows_evaluation(fact: facts.Forward, other: facts.Forward) -> bool:
         and Flag.NO_GRAD in other.flags
         and other.chain[: split.depth] == fact.chain[: split.depth]
         and bare(other.model) == bare(fact.model)
-    )
-
-
-def _is_made_up_for(program: Program, fact: facts.Forward) -> bool:
-    """Whether the wrapper skips a broadcast afterwards, and nothing else in the loop can pair with this one."""
-    if Flag.NO_GRAD not in fact.flags or not fact.loops:
-        return False
-    serials = {loop.serial for loop in fact.loops}
-    return not any(
-        other.who == "all" and any(loop.serial in serials for loop in other.loops)
-        for other in program.facts(facts.Collective)
     )
 
 
