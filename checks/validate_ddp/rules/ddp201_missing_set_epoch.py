@@ -49,7 +49,7 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
-from validate_ddp.interpreter.values import Instance, Value, bare, constant, reaching
+from validate_ddp.interpreter.values import Instance, Opaque, Value, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers, streams
 from validate_ddp.record.iterations import Reshuffle, reshuffles
 from validate_ddp.record.run import Run
@@ -224,8 +224,13 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _is_sure(program: Program, fact: facts.Sampler, loops: facts.Iterate, outer: Loop) -> bool:
     """Whether it trains, on what this sampler gives, and on the same data in each epoch."""
-    anew = any(loop.serial == outer.serial for loop in fact.loops)
+    anew = any(loop.serial == outer.serial for loop in fact.loops) and any(map(_is_made, fact.sampler[0].dataset))
     return not anew and bool(program.facts(facts.Backward)) and _is_surely_sampled(loops.loader)
+
+
+def _is_made(dataset: Any) -> bool:
+    """Whether it is what a call gives whose function was not looked into: each time it may be something else."""
+    return isinstance(dataset, Opaque) and dataset.name.endswith("()")
 
 
 def _iterated_by_sampler(program: Program) -> dict[int, facts.Iterate]:
