@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from validate_ddp.record.weights import ALIKE, MOMENT, OWN, RANK, UNCLEAR, Cell, divided, spread, whole
+from validate_ddp.record.weights import ALIKE, GROUP, MOMENT, OWN, RANK, UNCLEAR, Cell, divided, spread, whole
 
 COUNTS = ((30, 60), (90, 20))
 """Of two ranks, each with two micro-batches."""
@@ -38,3 +38,12 @@ def test_how_unequal_targets_are_and_what_they_are_together() -> None:
 
 def test_a_micro_batch_without_targets_has_no_weight() -> None:
     assert divided([[Cell(0, None), Cell(30, 0.1)], [Cell(10, 0.1), Cell(5, 0.1)]]) == ALIKE
+
+
+def test_a_count_of_some_ranks_divides() -> None:
+    counts = (10, 40, 30, 20)
+    mesh = [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
+    by_columns = [[Cell(count, 1 / sum(counts[at % 2 :: 2]))] for at, count in enumerate(counts)]
+    assert divided(by_columns, mesh) == GROUP and divided(by_columns) == UNCLEAR
+    assert divided([[Cell(count, 1 / sum(counts))] for count in counts], mesh) == ALIKE
+    assert divided([[Cell(count, weight)] for count, weight in zip(counts, (1, 2, 3, 4), strict=True)], mesh) == UNCLEAR

@@ -10,9 +10,9 @@ from validate_ddp.record.iterations import training_turns
 from validate_ddp.record.run import Run, Site
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
-ALIKE, OWN, MOMENT, RANK, UNCLEAR = "alike", "own", "moment", "rank", "unclear"
+ALIKE, OWN, MOMENT, RANK, GROUP, UNCLEAR = "alike", "own", "moment", "rank", "group", "unclear"
 """What divides: one number for all targets of the step; that of the targets of each loss, of each micro-batch on all
-ranks, or of each rank; or something else, as weights of tasks or samples."""
+ranks, of each rank, or of each of several groups of ranks; or something else, as weights of tasks or samples."""
 _ROUNDED = 1e-2
 """Relative difference within which weights, and what they add up to, are one."""
 
@@ -39,9 +39,9 @@ class Weights(NamedTuple):
         return any(len(row) > 1 for row in self.rows)
 
 
-def divided(rows: Sequence[Sequence[Cell]]) -> str:
+def divided(rows: Sequence[Sequence[Cell]], parted: Sequence[Sequence[Sequence[int]]] = ()) -> str:
     """By what the targets of a step are divided. What is divided by a number of targets weighs as much in all, however
-    many they are."""
+    many they are. parted: ways in which the rows fall into groups, each a list of the places in every group."""
     held = [[cell for cell in row if cell.targets] for row in rows]
     weights = [cell.weight or math.nan for row in held for cell in row]
     if len(weights) < 2 or not all(map(math.isfinite, weights)):
@@ -50,7 +50,9 @@ def divided(rows: Sequence[Sequence[Cell]]) -> str:
         return ALIKE
     together = len({len(row) for row in rows}) == 1 and len(rows) > 1
     moments = [list(moment) for moment in zip(*rows, strict=False)] if together else []
-    for kind, groups in ((OWN, [[cell] for row in held for cell in row]), (MOMENT, moments), (RANK, held)):
+    by_group = [(GROUP, [[cell for at in group for cell in held[at]] for group in groups]) for groups in parted]
+    single = [[cell] for row in held for cell in row]
+    for kind, groups in ((OWN, single), (MOMENT, moments), (RANK, held), *by_group):
         shares = [sum(cell.targets * (cell.weight or 0.0) for cell in group) for group in groups]
         alike = all(_same([cell.weight or 0.0 for cell in group if cell.targets]) for group in groups)
         if len(groups) > 1 and alike and _same(shares):
@@ -67,6 +69,28 @@ def spread(rows: Sequence[Sequence[Cell]]) -> float:
 def whole(rows: Sequence[Sequence[Cell]]) -> float:
     """What all targets weigh together in the mean over the ranks: 1 for a loss that is their mean."""
     return sum(cell.targets * (cell.weight or 0.0) for row in rows for cell in row) / max(1, len(rows))
+
+
+def parted(run: Run) -> list[list[list[int]]]:
+    """The ways in which the replicas fall into groups that have met: of each the places of its ranks among them."""
+    met = {tuple(sorted(event.ranks)) for _, event in run.each(protocol.Collective)}
+    small = [group for group in met if 1 < len(group) < len(run.replicas)]
+    places = {rank: at for at, rank in enumerate(run.replicas)}
+    known = [[places[rank] for rank in group] for group in sorted(small) if places.keys() >= set(group)]
+    return list(_covers(known, frozenset(places.values()))) if len(known) <= _GROUPS else []
+
+
+_GROUPS = 32
+"""More are those of no mesh that a rehearsal has ranks for."""
+
+
+def _covers(groups: list[list[int]], left: frozenset[int]) -> Iterator[list[list[int]]]:
+    if not left:
+        yield []
+        return
+    for group in groups:
+        if min(left) in group and left.issuperset(group):
+            yield from ([group, *others] for others in _covers(groups, left.difference(group)))
 
 
 def of_steps(run: Run) -> Iterator[Weights]:

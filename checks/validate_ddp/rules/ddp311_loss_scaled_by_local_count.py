@@ -3,7 +3,7 @@
 ## What it does
 Reads at each backward how much every target of a loss (a row, or a token that is not ignored) weighs in the gradient,
 and compares it between the ranks, and between the micro-batches that are accumulated for a step. Told where whole
-micro-batches, or the shares of ranks, weigh the same however many targets they have; and where a loss that is divided
+micro-batches, or the shares of ranks or of groups of ranks, weigh the same however many targets they have; and where a loss that is divided
 by all targets of the step is divided by the number of micro-batches too.
 
 ## Why is this bad?
@@ -34,7 +34,20 @@ from __future__ import annotations
 from validate_ddp.findings import INFO, WARNING
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Observation, Seen, Unclear, Well
-from validate_ddp.record.weights import ALIKE, MOMENT, OWN, RANK, UNCLEAR, Weights, divided, of_steps, spread, whole
+from validate_ddp.record.weights import (
+    ALIKE,
+    GROUP,
+    MOMENT,
+    OWN,
+    RANK,
+    UNCLEAR,
+    Weights,
+    divided,
+    of_steps,
+    parted,
+    spread,
+    whole,
+)
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 SEVERITIES = (WARNING, INFO)
@@ -48,6 +61,7 @@ _DIVIDES = {
     OWN: "each loss is divided by the number of its own targets",
     MOMENT: "each micro-batch is divided by the number of its targets on all ranks, not by that of the whole step",
     RANK: "each rank divides by the number of its own targets",
+    GROUP: "each group of ranks divides by the number of its own targets",
 }
 _TWICE = "twice"
 
@@ -58,9 +72,9 @@ def observe(run: Run) -> Seen:
     if run.world_size < 2 or len(run.ranks) < run.world_size:
         return
     joined = run.wraps or any(run.each(protocol.Sharded))
-    compared, found = 0, list[tuple[str, Weights]]()
+    compared, found, groups = 0, list[tuple[str, Weights]](), parted(run)
     for each in of_steps(run):
-        kind = _kind(each, joined)
+        kind = _kind(each, joined, groups if len(each.rows) == len(run.replicas) else [])
         compared += kind != UNCLEAR
         if kind not in (ALIKE, UNCLEAR):
             found.append((kind, each))
@@ -73,9 +87,9 @@ def observe(run: Run) -> Seen:
     yield Observation(WARNING if often else INFO, worst.site, message, (), tuple(run.ranks))
 
 
-def _kind(each: Weights, joined: bool) -> str:
+def _kind(each: Weights, joined: bool, groups: list[list[list[int]]]) -> str:
     """By what a loss of a step is divided that is to be divided by something else."""
-    kind = divided(each.rows)
+    kind = divided(each.rows, groups if joined else ())
     if kind in (OWN, RANK) and not joined:
         kind = divided(each.rows[:1])
     if kind == ALIKE:
