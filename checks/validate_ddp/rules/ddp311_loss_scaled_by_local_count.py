@@ -3,8 +3,8 @@
 ## What it does
 Reads at each backward how much every target of a loss (a row, or a token that is not ignored) weighs in the gradient,
 and compares it between the ranks, and between the micro-batches that are accumulated for a step. Told where whole
-micro-batches, or the shares of ranks or of groups of ranks, weigh the same however many targets they have; and where a loss that is divided
-by all targets of the step is divided by the number of micro-batches too.
+micro-batches, or the shares of ranks or of groups of ranks, weigh the same however many targets they have; and where
+a loss that is divided by all targets of the step is divided by the number of micro-batches too.
 
 ## Why is this bad?
 Gradients of ranks are averaged, and those of micro-batches added up, with equal weights. A mean of few tokens pulls as
