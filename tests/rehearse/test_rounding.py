@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 
-def step(run: Any, count: int, should: int, still: int, rate: float = 1e-5, rising: bool = False) -> None:
+def step(
+    run: Any, count: int, should: int, still: int, rate: float = 1e-5, rising: bool = False, stuck: int = 0
+) -> None:
     """One step of one optimizer, on every rank."""
     run.every(
-        "rounded", optimizer=1, count=count, dtype="bfloat16", should=should, still=still, rate=rate, rising=rising,
-        site=run.site(40),
+        "rounded", optimizer=1, count=count, dtype="bfloat16", should=should, still=still, tensors=9, stuck=stuck,
+        rate=rate, rising=rising, site=run.site(40),
     )  # fmt: skip
 
 
@@ -56,3 +58,18 @@ def test_what_says_nothing(recorded: Any, steps: list[dict[str, Any]]) -> None:
     for count, fields in enumerate(steps, 1):
         step(recorded, count, **fields)
     assert recorded.word("DDP318") == "not observed"
+
+
+def test_a_parameter_that_stands_still_is_told_where_the_others_move(recorded: Any) -> None:
+    made(recorded)
+    for count in (1, 2):
+        step(recorded, count, 100, 20, stuck=2)
+    (finding,) = recorded.judged().findings
+    assert "2 of 9 parameters do not move at all" in finding.message
+
+
+def test_behind_a_warm_up_the_full_rate_counts(recorded: Any) -> None:
+    made(recorded)
+    for count, rate, still in ((1, 1e-6, 100), (2, 1e-4, 5), (4, 2e-4, 5), (8, 1.9e-4, 5)):
+        step(recorded, count, 100, still, rate=rate)
+    assert recorded.word("DDP318") == "held"

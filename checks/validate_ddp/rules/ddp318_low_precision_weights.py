@@ -1,8 +1,9 @@
 """Weights in bfloat16 or float16 of which most updates are rounded away.
 
 ## What it does
-Looks, in a rehearsal, at the first steps of torch's own optimizers on weights in low precision, and counts the elements
-that have a gradient and are bit for bit the same after the step.
+Looks, in a rehearsal, at steps of torch's own optimizers on weights in low precision, and counts the elements that have
+a gradient and are bit for bit the same after the step. Told where these are most, or all of one parameter, as of a norm
+whose weights are about 1.
 
 Nothing is said while a schedule warms the learning rate up, and of optimizers from elsewhere, which may keep a copy in
 float32 or round at random.
@@ -49,6 +50,7 @@ _ENOUGH = 64
 """Elements that should have moved; of fewer a share says nothing."""
 _LOST = 0.5
 _KEPT = 0.1
+_FULL = 0.9
 
 
 def observe(run: Run) -> Seen:
@@ -58,30 +60,41 @@ def observe(run: Run) -> Seen:
     for rank, event in run.each(protocol.Rounded):
         site = made.get((rank, event.optimizer), event.site)
         places.setdefault(site.place, []).append((rank, event))
-    for steps in places.values():
+    for seen in places.values():
+        steps = _at_full_rate(seen)
+        should = sum(event.should for _, event in steps)
+        if should < _ENOUGH:
+            continue
         rank, last = steps[-1]
         site = made.get((rank, last.optimizer), last.site)
-        should = sum(event.should for _, event in steps)
-        if should < _ENOUGH or last.rate == 0 or _rises([event for _, event in steps]):
-            continue
         share = sum(event.still for _, event in steps) / should
-        if share > _LOST:
-            message = (
-                f"these weights are kept in {last.dtype}, and {share:.0%} of their updates are lost: at a learning "
-                f"rate of {last.rate:g} they are smaller than the distance to the next number; keep the weights in "
-                "float32 and compute in low precision"
-            )
+        stuck = min(event.stuck for _, event in steps)
+        if share > _LOST or stuck:
+            notes = (Note(last.site, "the step that leaves them as they were"),)
             ranks = tuple(sorted({rank for rank, _ in steps}))
-            yield Observation(
-                WARNING, site, message, (Note(last.site, "the step that leaves them as they were"),), ranks
-            )
+            yield Observation(WARNING, site, _told(last, share, stuck), notes, ranks)
         elif share < _KEPT:
             yield Well(site)
         else:
             yield Unclear(site)
 
 
-def _rises(steps: list[protocol.Rounded]) -> bool:
-    """Whether the learning rate has yet to come to what it will be, by a schedule or by the script's own hand."""
-    by_number = sorted(steps, key=lambda event: (event.optimizer, event.count))
-    return steps[-1].rising or by_number[-1].rate > by_number[0].rate
+def _told(last: protocol.Rounded, share: float, stuck: int) -> str:
+    if share > _LOST:
+        lost = f"and {share:.0%} of their updates are lost"
+    else:
+        lost = f"and {stuck} of {last.tensors} parameters do not move at all, though they have a gradient"
+    return (
+        f"these weights are kept in {last.dtype}, {lost}: at a learning rate of {last.rate:g} updates are smaller than "
+        "the distance to the next number; keep the weights in float32 and compute in low precision"
+    )
+
+
+def _at_full_rate(steps: list[tuple[int, protocol.Rounded]]) -> list[tuple[int, protocol.Rounded]]:
+    """The steps at the learning rate that is the highest; none where that may still grow, by a schedule or by hand."""
+    highest = max(event.rate for _, event in steps)
+    first, last = min(event.count for _, event in steps), max(event.count for _, event in steps)
+    before = [event.rate for _, event in steps if event.count < last or first == last]
+    if not highest or max(before) < highest:
+        return []
+    return [(rank, event) for rank, event in steps if event.rate >= highest * _FULL and not event.rising]

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
     from ..session import Session
 
-_STEPS, _TENSORS, _ELEMENTS = 4, 64, 1024
-"""What is looked at: of each optimizer so many steps, in each so many tensors, and of each tensor so many elements."""
+_STEPS = frozenset({1, 2, 3, 4, 8, 16, 32})
+"""Steps of each optimizer that are looked at: some are behind a short warm-up."""
+_TENSORS, _ELEMENTS = 64, 1024
+"""In each so many tensors, and of each tensor so many elements."""
+_ENOUGH = 8
+"""Elements that should have moved; of fewer it says nothing that all stand still."""
 
 
 class _Part(NamedTuple):
@@ -42,7 +46,7 @@ def install(session: Session) -> None:
 
 
 class _Rounding:
-    """The first steps of each optimizer of this process."""
+    """The optimizers of this process."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -53,7 +57,7 @@ class _Rounding:
     def before(self, optimizer: Optimizer) -> None:
         number = self.session.optimizers.of(optimizer)
         self.counts[number] = self.counts.get(number, 0) + 1
-        if self.counts[number] > _STEPS or not type(optimizer).__module__.startswith("torch.optim."):
+        if self.counts[number] not in _STEPS or not type(optimizer).__module__.startswith("torch.optim."):
             return
         held = [each for group in optimizer.param_groups for each in group["params"] if each.dtype in self.low]
         parts = [part for each in held[:_TENSORS] if (part := _part(each)) is not None]
@@ -65,15 +69,17 @@ class _Rounding:
         parts = self.parts.pop(number, None)
         if parts is None:
             return
-        should = sum(int(each.driven.sum()) for each in parts)
-        still = sum(int((each.driven & (_first(each.weight) == each.before)).sum()) for each in parts)
+        should = [int(each.driven.sum()) for each in parts]
+        still = [int((each.driven & (_first(each.weight) == each.before)).sum()) for each in parts]
+        stuck = sum(left == moved >= _ENOUGH for left, moved in zip(still, should, strict=True))
         groups = optimizer.param_groups
         rates = [float(group["lr"]) for group in groups if "lr" in group]
-        self.session.emit(protocol.Rounded(
+        told = protocol.Rounded(
             optimizer=number, count=self.counts[number], dtype=str(parts[0].weight.dtype).removeprefix("torch."),
-            should=should, still=still, rate=max(rates, default=0.0), rising=any(map(_rises, groups)),
-            site=self.session.here(),
-        ))  # fmt: skip
+            should=sum(should), still=sum(still), tensors=len(parts), stuck=stuck, rate=max(rates, default=0.0),
+            rising=any(map(_rises, groups)), site=self.session.here(),
+        )  # fmt: skip
+        self.session.emit(told)
 
 
 def _part(weight: Tensor) -> _Part | None:

@@ -139,14 +139,17 @@ class Average(Event):
 
 class Rounded(Event):
     """An optimizer of torch has stepped on weights in low precision. should, still: of these, elements that have a
-    gradient, and those of them that the step left as they were. rate: the largest of its learning rates. rising:
-    whether a schedule has yet to come to the rate that it was made for. count: the number of the step, from 1."""
+    gradient, and those of them that the step left as they were. tensors, stuck: how many were looked at, and of how
+    many no such element has moved. rate: the largest of its learning rates. rising: whether a schedule has yet to come
+    to the rate that it was made for. count: the number of the step, from 1."""
 
     optimizer: Count
     count: Count
     dtype: Text
     should: Count
     still: Count
+    tensors: Count
+    stuck: Count
     rate: Float
     rising: Flag
     site: CallSite
