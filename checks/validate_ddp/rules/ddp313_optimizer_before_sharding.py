@@ -1,8 +1,8 @@
-"""The optimizer was built before FSDP sharded the model, and steps on parameters that are no longer the model's.
+"""The optimizer was built before the model was sharded, and steps on parameters that are no longer the model's.
 
 ## What it does
-Looks, at each optimizer step of a rehearsal, whether the optimizer holds parameters that `fully_shard` or
-`FullyShardedDataParallel` has replaced by sharded ones since it was built.
+Looks, at each optimizer step of a rehearsal, whether the optimizer holds parameters that `fully_shard`,
+`FullyShardedDataParallel` or `parallelize_module` has replaced by sharded ones since it was built.
 
 The same of an optimizer that was built after a first forward of the sharded model, which leaves the parameters of its
 root unsharded until the next backward.

@@ -1,4 +1,4 @@
-"""Sharding by FSDP: parameters that are no longer the model's, and optimizers that go on with them."""
+"""Sharding by FSDP and tensor parallelism: parameters that are no longer the model's, and optimizers that keep them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ def install(session: Session) -> None:
     if session.torch.distributed.is_available():
         # A second of import that most scripts do not pay for.
         when_complete("torch.distributed.fsdp", lambda fsdp: guarded(session.fault, "sharding", observer.watch, fsdp))
+        when_complete(
+            "torch.distributed.tensor.parallel",
+            lambda parallel: guarded(session.fault, "sharding", observer.watch_parts, parallel),
+        )
 
 
 class _Sharding:
@@ -60,6 +64,27 @@ class _Sharding:
             everywhere({id(original): fsdp.fully_shard})
         around(fsdp.FullyShardedDataParallel, "__init__", fault, self.wrapping, self.sharded)
 
+    def watch_parts(self, parallel: ModuleType) -> None:
+        original = getattr(parallel, "parallelize_module", None)
+        if original is not None:
+            around(parallel, "parallelize_module", self.session.fault, self.parting, self.parted)
+            everywhere({id(original): parallel.parallelize_module})
+
+    def parting(self, args: Args, kwargs: Kwargs) -> _Taking:
+        modules = [args[0] if args else kwargs.get("module")]
+        return "parallelize_module", modules, _parameters(modules)
+
+    def parted(self, token: _Taking | None, result: object) -> None:
+        if token is not None:
+            self.replaced(*token, self.session.here())
+
+    def replaced(self, kind: str, modules: list[Module], before: dict[int, Tensor], site: protocol.Site) -> None:
+        """Note which of the parameters that modules had are no longer theirs."""
+        left = _parameters(modules)
+        for key, parameter in before.items():
+            if key not in left:
+                self.gone[key] = (weakref.ref(parameter), kind, site)
+
     def sharding(self, args: Args, kwargs: Kwargs) -> _Taking:
         modules = args[0] if args else kwargs.get("module")
         several = list(modules) if isinstance(modules, (list, tuple)) else [modules]
@@ -73,11 +98,8 @@ class _Sharding:
         if token is None:
             return
         kind, modules, before = token
-        left = _parameters(modules)
         site = self.session.here()
-        for key, parameter in before.items():
-            if key not in left:
-                self.gone[key] = (weakref.ref(parameter), kind, site)
+        self.replaced(kind, modules, before, site)
         if kind == "fully_shard":
             self.modules += [(weakref.ref(module), site) for module in modules]
         ranks = guarded(self.session.fault, "sharding", _reducing, self.session, modules[0], kind) or []
