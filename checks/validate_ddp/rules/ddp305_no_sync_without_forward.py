@@ -2,7 +2,8 @@
 
 ## What it does
 Looks for a backward under `no_sync()` whose forward ran outside of it, and for a program whose every training forward
-of a DistributedDataParallel model is under `no_sync()`.
+of a DistributedDataParallel model is under `no_sync()`. Of a model that is sharded in place, a rehearsal looks for a
+step for which no parameter has a gradient, though a backward went before it and at other steps they have one.
 
 ## Why is this bad?
 DistributedDataParallel decides in its `forward` whether the backward that follows reduces gradients. `no_sync()` that
@@ -38,8 +39,17 @@ from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import bare
 from validate_ddp.record.run import Run
-from validate_ddp.record.updates import agree, averaged_by_hand, differing, wrapped_steps
+from validate_ddp.record.updates import (
+    Update,
+    agree,
+    averaged_by_hand,
+    differing,
+    parameters,
+    updates,
+    wrapped_steps,
+)
 from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Backward
@@ -201,6 +211,7 @@ def _without_effect(
 def observe(run: Run) -> Seen:
     """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway. Local
     SGD has them differ, and averages the parameters now and then."""
+    yield from _idle(run)
     for number, count, update in wrapped_steps(run):
         training = [event for event in update.forwards if event.grad]
         if not training or not update.backwards:
@@ -220,3 +231,31 @@ def observe(run: Run) -> Seen:
                 else "every forward before it ran with synchronisation off, so no backward reduces them"
             )
             yield Observation(ERROR, training[-1].site, message, (), tuple(run.ranks))
+
+
+def _idle(run: Run) -> Seen:
+    """Steps of sharded parameters that have no gradient: FSDP2 gives them one when it reduces, and not before."""
+    if len(run.ranks) < run.world_size:
+        return
+    for number, held in parameters(run, run.ranks[0]).items():
+        if not held.mesh:
+            continue
+        by_rank = [[each for each in updates(run, rank).get(number, []) if each.backwards] for rank in run.ranks]
+        idle = [[_has_none(each, held) for each in steps] for steps in by_rank]
+        together = [all(row) for row in zip(*idle, strict=False)]
+        if all(together):
+            continue  # DDP320's
+        if any(together):
+            step = by_rank[0][together.index(True)].step
+            message = (
+                f"at step {step.count} none of the {len(held.shapes)} parameters has a gradient: synchronisation was "
+                "off in the backwards before it, whose gradients go into the next step"
+            )
+            alone = len({event.optimizer for event in run.of(run.ranks[0], protocol.Step)}) == 1
+            yield Observation(ERROR if alone else WARNING, step.site, message, (), tuple(run.ranks))
+        else:
+            yield Well()
+
+
+def _has_none(update: Update, held: protocol.Parameters) -> bool:
+    return not update.dropped and (update.step.without or 0) == len(held.shapes)
