@@ -75,14 +75,11 @@ def _by_command(machine: Machine, symbol: Symbol, call: Call) -> Value:
 
 def _writes_no_file(command: Any) -> bool:
     """Whether what is fetched goes to standard output: ``wget -O -``, and ``curl`` that is told no file."""
-    parts = (
-        [part for item in command.fields.values() for part in bare(item)]
-        if isinstance(command, Sequence)
-        else [command]
-    )
+    held = command.fields.values() if isinstance(command, Sequence) else [(command,)]
+    parts = [part for item in held for part in bare(item)]
+    words = [word for part in parts if isinstance(part, Const) for word in str(part.value).split()]
     if not all(isinstance(part, Const) for part in parts):
         return False
-    words = [word for part in parts for word in str(part.value).split()]
     if words[0] == "curl":
         return not any(re.match(r"-[a-zA-Z]*[oO]|--output|--remote-name|>", word) for word in words)
     return words[0] == "wget" and re.search(r"(^| )-[a-zA-Z]*O ?-( |$)", " ".join(words)) is not None

@@ -2,7 +2,8 @@
 
 ## What it does
 Looks for a `DistributedSampler` over all ranks in a program that splits a model's layers over ranks: by
-`parallelize_module` with `ColwiseParallel`, `RowwiseParallel` or `SequenceParallel`.
+`parallelize_module` with `ColwiseParallel`, `RowwiseParallel` or `SequenceParallel`. A rehearsal compares what the
+ranks of such a group call the model with.
 
 ## Why is this bad?
 The ranks of a tensor parallel group compute one forward together, each with a part of every matrix. What comes out is
@@ -38,11 +39,14 @@ from validate_ddp.interpreter.objects import Batch, Sequence, contents
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import Mesh
 from validate_ddp.interpreter.values import Opaque, Rank, Symbol, Value, WorldSize, bare, constant, reaching
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Note, Observation, Seen, Unclear, Well
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Partition
 SEVERITIES = (ERROR, WARNING)
-EVIDENCE = "S"
+EVIDENCE = "SR"
 FIX = "-"
 
 HEAD = """
@@ -179,3 +183,34 @@ def _has_several(fact: facts.Partition) -> bool:
 def _all_above_one(shape: Value) -> bool:
     sizes = [constant(part) for atom in bare(shape) if isinstance(atom, Sequence) for part in atom.fields.values()]
     return bool(sizes) and all(isinstance(size, int) and size > 1 for size in sizes)
+
+
+def observe(run: Run) -> Seen:
+    """Of each group of ranks that hold parts of the same layers, whether its first batches were the same on all."""
+    parted = {
+        tuple(event.ranks): event for _, event in run.each(protocol.Parted) if not _OF_LAYERS.isdisjoint(event.by)
+    }
+    for group, event in parted.items():
+        given = [_batches(run, rank) for rank in group if rank in run.ranks]
+        rows = list(zip(*given, strict=False)) if 1 < len(given) == len(group) else []
+        differing = [len({tuple(batch.inputs) for batch in row}) > 1 for row in rows]
+        if rows and all(differing):
+            site = rows[0][0].site or event.site
+            message = (
+                f"ranks {', '.join(map(str, group))} hold parts of the same layers, and call the model with different "
+                "data: give each of them the batch of its rank in the data parallel dimension"
+            )
+            yield Observation(WARNING, site, message, (Note(event.site, "the layers are split here"),), group)
+        elif rows and not any(differing):
+            yield Well()
+        else:
+            yield Unclear()
+
+
+def _batches(run: Run, rank: int) -> list[protocol.Called]:
+    """The first calls of models in training, of which all inputs are known."""
+    return [
+        event
+        for event in run.of(rank, protocol.Called)
+        if event.training and event.grad and event.inputs and None not in event.inputs
+    ]

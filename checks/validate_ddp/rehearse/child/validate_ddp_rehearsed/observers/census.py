@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .. import protocol
 from ..patching import Original, guarded, patch
 from .lines import Lines
-from .reads import Reading, inputs_of
+from .reads import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +165,7 @@ class _Census:
                 )
         if not asked and known.count > _FOLLOWED:
             return None
-        return Reading(session, number, (training, grad), asked, inputs_of(torch, given))
+        return Reading(session, number, (training, grad), asked, given)
 
     def called(self, module: Module, reading: Reading, result: object) -> None:
         """After a call that was looked at."""
@@ -174,7 +174,7 @@ class _Census:
             self.talking.update((id(each), weakref.ref(each)) for each in module.parameters())
         told = protocol.Called(
             model=reading.model, training=reading.mode[0], grad=reading.mode[1], reads=reading.found(result),
-            rows=reading.rows, talks=talks,
+            rows=reading.rows, talks=talks, inputs=reading.inputs, site=self.session.here(),
         )  # fmt: skip
         self.session.emit(told)
 

@@ -21,13 +21,14 @@ _DEPTH = 4
 
 class Reading:
     """A call that is looked at, to be entered like a context. asked: tensors, by place. rows: the lengths of its
-    inputs."""
+    inputs. inputs: digests of them."""
 
     def __init__(
-        self, session: Session, model: int, mode: tuple[bool, bool], asked: Mapping[int, Tensor], rows: list[int]
+        self, session: Session, model: int, mode: tuple[bool, bool], asked: Mapping[int, Tensor], given: object
     ) -> None:
         self.torch, self.fault, self.sent = session.torch, session.fault, session.calls.sent
-        self.model, self.mode, self.rows = model, mode, rows
+        self.model, self.mode = model, mode
+        self.rows, self.inputs = inputs_of(session.torch, given), digests_of(session, given)
         self.flows: dict[int, frozenset[int]] = {}
         """By address of a storage, which of the tensors asked for have flowed into it."""
         for at, each in asked.items():
@@ -77,6 +78,15 @@ class Reading:
 def inputs_of(torch: ModuleType, given: object) -> list[int]:
     """How many rows the tensors have that a module is called with."""
     return sorted({int(each.shape[0]) for each in _within(torch, given) if each.dim()})
+
+
+def digests_of(session: Session, given: object) -> list[int | None]:
+    """A digest of each tensor that a module is called with; None for what is no plain one."""
+    return session.digests(list(_within(session.torch, given))[:_GIVEN])
+
+
+_GIVEN = 16
+"""Tensors of one call that are looked at."""
 
 
 def _of_batch_norm(function: Handed, name: str, args: object, given: list[Tensor]) -> Iterator[Tensor]:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from ..session import Session
 
     _Taking = tuple[str, list[Module], dict[int, Tensor]]
+    _Parting = tuple[_Taking, list[int], list[str]]
 
 
 def install(session: Session) -> None:
-    """Local. Events ``sharded`` and ``stale``."""
+    """Local. Events ``sharded``, ``parted`` and ``stale``."""
     observer = _Sharding(session)
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the name
     around(
@@ -70,13 +71,19 @@ class _Sharding:
             around(parallel, "parallelize_module", self.session.fault, self.parting, self.parted)
             everywhere({id(original): parallel.parallelize_module})
 
-    def parting(self, args: Args, kwargs: Kwargs) -> _Taking:
-        modules = [args[0] if args else kwargs.get("module")]
-        return "parallelize_module", modules, _parameters(modules)
+    def parting(self, args: Args, kwargs: Kwargs) -> _Parting:
+        given = dict(zip(("module", "device_mesh", "parallelize_plan"), args, strict=False)) | kwargs
+        modules, plan, mesh = [given["module"]], given.get("parallelize_plan"), given.get("device_mesh")
+        styles = {type(each).__name__ for each in (plan.values() if isinstance(plan, dict) else [plan])}
+        ranks = [int(each) for each in mesh.mesh.reshape(-1).tolist()] if mesh is not None else []
+        return ("parallelize_module", modules, _parameters(modules)), ranks, sorted(styles)
 
-    def parted(self, token: _Taking | None, result: object) -> None:
+    def parted(self, token: _Parting | None, result: object) -> None:
         if token is not None:
-            self.replaced(*token, self.session.here())
+            taking, ranks, by = token
+            site = self.session.here()
+            self.replaced(*taking, site)
+            self.session.emit(protocol.Parted(ranks=ranks, by=by, site=site))
 
     def replaced(self, kind: str, modules: list[Module], before: dict[int, Tensor], site: protocol.Site) -> None:
         """Note which of the parameters that modules had are no longer theirs."""

@@ -163,6 +163,14 @@ class Sharded(Event):
     ranks: Ranks = ()
 
 
+class Parted(Event):
+    """Layers of a model were split. ranks: among which. by: by classes of these names."""
+
+    ranks: Ranks
+    by: Texts
+    site: CallSite
+
+
 class Model(Event):
     """A module that the script calls, not as part of another; again where it is made of something else. model: a new
     number each time. names, shapes: of parameters, then of buffers. Places among them: trained: what requires
@@ -200,7 +208,8 @@ class State(Event):
 
 class Called(Event):
     """A model was called. reads: places of what its result depends on, among what has changed and is not trained.
-    rows: how many its inputs have. talks: whether it sends something to other ranks."""
+    rows: how many its inputs have. talks: whether it sends something to other ranks. inputs: digests of
+    what it is called with. site: of the call."""
 
     model: Count
     training: Flag
@@ -208,6 +217,8 @@ class Called(Event):
     reads: Counts
     rows: Counts
     talks: Flag
+    inputs: Digests = ()
+    site: CallSite | None = None
 
 
 class Changed(Event):
