@@ -247,15 +247,15 @@ def status(words: list[str]) -> int:
     options = parser.parse_args(words)
     from .monitor.terminal import show
 
-    return OK if show(options.runs, as_json=options.format == "json") else FAILED
+    return OK if show(options.runs, json=options.format == "json") else FAILED
 
 
 def serve(words: list[str]) -> int:
-    """A page on which a run can be watched, and its status for tools, read-only; until Ctrl-C. There is no password:
+    """A page on which runs can be watched, and their status for tools, read-only; until Ctrl-C. There is no password:
     another --host than this machine alone needs --allow-host. From afar a tunnel is better, ssh -L
     8765:127.0.0.1:8765 MACHINE."""
     parser = _parser(serve)
-    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     parser.add_argument("--port", type=int, default=8765, help="0 takes one that is free (default: 8765)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
     parser.add_argument(
@@ -268,12 +268,12 @@ def serve(words: list[str]) -> int:
         told = "lets others look, without a password; say under which names they may: --allow-host NAME"
         raise UsageError(f"--host {options.host} {told}, or leave --host out")
     try:
-        server = MonitorServer(options.run, host=options.host, port=options.port, allow_hosts=options.allow_host)
+        server = MonitorServer(*options.runs, host=options.host, port=options.port, allow_hosts=options.allow_host)
     except (OSError, OverflowError) as error:
         told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
         raise UsageError(f"{options.host}:{options.port} {told}") from error
     with server:
-        print(f"{options.run} is shown at {server.url} until Ctrl-C", flush=True)
+        print(f"{', '.join(map(str, options.runs))} is shown at {server.url} until Ctrl-C", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -92,9 +92,6 @@ class ProfileConfig(Section):
 class DataConfig(Section):
     """The data and its loader."""
 
-    path: str = ""
-    """A file of your own in place of scikit-learn's digits: .npz, .safetensors or .pt with arrays "image", (n, 8, 8) or
-    (n, 64) in [0, 1] or bytes, and "digit", (n,) in 0..9."""
     train_samples: Count = 1000  # Digits (of 1797) to train on.
     validation_samples: Number = 200  # Digits for choosing settings; what is left is for the report.
     workers: Number = 0  # Loader processes a rank. The digits lie in memory: none is fastest.
@@ -193,10 +190,7 @@ class DisentangleConfig(Section):
 class DistillationConfig(Section):
     """A small classifier that learns from the labels and from a large one, the teacher."""
 
-    data: Literal["digits", "prompts"] = "digits"
-    """What both read: images, or prompts such as "a turned seven, drawn in white", as hashed trigrams."""
     hidden: tuple[Count, ...] = (32,)  # Widths of the student's hidden layers; the last one's output is matched.
-    student: str = ""  # A YAML file that describes the student, in place of the above: `hidden`, a list of widths.
     teacher: str = ""
     """Weights of the teacher: a run, a checkpoint, or a file of any program, .safetensors or .pt. By default it is
     trained when the run begins, on the same samples, and saved in the run directory."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from .core.step import StepResult
 
 
-@dataclasses.dataclass(frozen=True)
-class Means:
+class Means(NamedTuple):
     """What an interval comes to; equal on all ranks but for ``seconds``."""
 
     metrics: dict[str, float]
@@ -69,15 +68,11 @@ class Interval:
         taken = None if results[0].taken is None else torch.stack([each.taken for each in results])
         sums = {name: _sum([each.sums[name] for each in results], taken) for name in sorted(results[0].sums)}
         values = [{**each.values, "grad_norm": each.grad_norm} for each in results]  # those of all ranks already
-        names = sorted({name for each in values for name in each})
+        names = sorted(values[0])
         if both := sorted(set(sums) & set(names)):
             raise ValueError(f"{both}: both a sum over samples and a value; rename one")
-        beside = []
-        for name in names:
-            having = [place for place, each in enumerate(values) if name in each]
-            mask = None if taken is None else taken[having]
-            steps = len(having) if mask is None else mask.sum()
-            beside.append(_sum([values[place][name] for place in having], mask) / steps)
+        steps = len(results) if taken is None else taken.sum()
+        beside = [_sum([each[name] for each in values], taken) / steps for name in names]
         packed = torch.stack(list(sums.values()))
         reduce_sum = sum_reducer(self.world.group)
         packed = packed if reduce_sum is None else reduce_sum(packed)
@@ -91,8 +86,8 @@ class Interval:
 
 
 def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
-    """The sum of scalars in float64, or float32 where the device has no float64; of the steps that were taken."""
-    stacked = torch.stack(values).to(torch.float32 if values[0].device.type == "mps" else torch.float64)
+    """The sum of scalars in float64, of the steps that were taken."""
+    stacked = torch.stack(values).double()
     # Not a product: what was not taken may be NaN.
     return (stacked if taken is None else torch.where(taken, stacked, 0.0)).sum()
 
@@ -114,9 +109,10 @@ class RunLog:
         places = gather_objects(place(world), world.group)
         # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
         started = broadcast_object(round(time.time(), 3), world.group)
-        every = {"evaluating": config.eval_every, "saving": config.checkpoint.save_every}
-        of = {"total": plan.optimizer_steps, "step": step, "every": every}
-        log = cls(folder, plan, world, Heartbeat(folder, world, config.log.heartbeat, started=started, **of), step)
+        heartbeat = Heartbeat(
+            folder, world, config.log.heartbeat, started=started, total=plan.optimizer_steps, step=step
+        )
+        log = cls(folder, plan, world, heartbeat, step)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
@@ -125,7 +121,7 @@ class RunLog:
             log.show(told_places(places))
         log.show(table(plan))
         if len(names := sorted({each["device_name"] for each in places})) > 1:
-            log.warning(f"ranks have different devices, {' and '.join(names)}: each step waits for the slowest")
+            log.tell("warning", f"ranks have different devices, {' and '.join(names)}: each step waits for the slowest")
         return log
 
     def doing(self, what: str) -> AbstractContextManager[None]:
@@ -164,22 +160,14 @@ class RunLog:
         return f"step {step:>{len(str(self.total))}}/{self.total}"
 
     def tell(self, event: str, line: str) -> None:
-        """Prints a line on rank zero, and writes it as an event. Local; every rank."""
+        """Prints a line on rank zero, and writes it as an event: "warning", "note". Local; every rank."""
         self.event(event, message=line)
         self.show(line)
-
-    def warning(self, line: str) -> None:
-        """The same, of what is not as it should be. Local; every rank."""
-        self.tell("warning", line)
-
-    def note(self, line: str) -> None:
-        """The same, of what is as it should be. Local; every rank."""
-        self.tell("note", line)
 
     def stopped(self, line: str) -> None:
         """A warning, and that the run ends before the end of its plan. Local; every rank."""
         self._stopped = line
-        self.warning(line)
+        self.tell("warning", line)
 
     def show(self, text: str) -> None:
         """Prints on rank zero. Local."""

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -102,9 +103,9 @@ class Trainer:
                 RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
                 ProfileWindow(config.profile, folder / "profile", world, tell=log.show, done=state.step) as window,
             ):
-                self.gate.tell, self.tell = log.warning, log.note
+                self.gate.tell, self.tell = partial(log.tell, "warning"), partial(log.tell, "note")
                 if caution := self.precision.caution(world.device):
-                    log.warning(caution)
+                    log.tell("warning", caution)
                 if resumed and self.due(config.eval_every) and state.evaluated < state.step:
                     self.validate(log, checkpoints)  # it was cut short
                 for result in self.steps():

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,45 +26,29 @@ _MOST_OFTEN = 0.5  # Seconds from one write to the next: evaluations and interva
 
 
 class Eta:
-    """Seconds to the end of ``total`` steps: by an exponentially weighted mean of their times, and by the mean time of
-    what comes between them, ``every`` so many steps and at the end. Times are in seconds of one clock. Local.
+    """Seconds to the end of ``total`` steps, by the mean time of a step since the first, which starts up, with the
+    evaluations and saves between them. Times are in seconds of one clock. Local."""
 
-    Without the first step, which waits for workers, kernels and caches.
-    """
+    def __init__(self, total: int, step: int = 0) -> None:
+        self.total, self.step = total, step
+        self._first: tuple[int, float] | None = None
+        self._last = 0.0
 
-    def __init__(self, total: int, *, step: int = 0, every: Mapping[str, int] | None = None) -> None:
-        self.total, self.step, self._every = total, step, every or {}
-        self._since: float | None = None
-        self._sum = self._of = 0.0
-        self._between: dict[str, tuple[int, float]] = {}
-
-    def advance(self, now: float, weight: float = 0.02) -> None:
-        if self._since is not None:
-            self._sum += weight * (now - self._since - self._sum)
-            self._of += weight * (1.0 - self._of)  # at first the plain mean
-        self.step, self._since = self.step + 1, now
-
-    def between(self, what: str, seconds: float) -> None:
-        """An evaluation or a save is no part of the step that is under way."""
-        self._since = None if self._since is None else self._since + seconds
-        times, total = self._between.get(what, (0, 0.0))
-        self._between[what] = (times + 1, total + seconds)
+    def advance(self, now: float) -> None:
+        self.step, self._last = self.step + 1, now
+        self._first = self._first or (self.step, now)
 
     @property
     def step_seconds(self) -> float | None:
-        """Of a step, smoothed; None before the second."""
-        return self._sum / self._of if self._of else None
+        """None before the second step."""
+        step, since = self._first or (self.step, 0.0)
+        return (self._last - since) / (self.step - step) if self.step > step else None
 
     def remaining(self, now: float) -> float | None:
-        """Seconds from now to the end; None before the second step. What has not been seen yet is not counted."""
-        each, since = self.step_seconds, self._since
-        if each is None or since is None:
+        """Seconds from now to the end; None before the second step."""
+        if (each := self.step_seconds) is None:
             return None
-        left = (self.total - self.step) * each - min(max(now - since, 0.0), each)
-        for what, (times, seconds) in self._between.items():
-            if every := self._every.get(what, 0):
-                left += (-(-self.total // every) - self.step // every) * seconds / times
-        return max(0.0, left)
+        return max(0.0, (self.total - self.step) * each - min(max(now - self._last, 0.0), each))
 
 
 def usage(process: psutil.Process, device: torch.device) -> dict[str, float | int | None]:
@@ -90,13 +74,15 @@ def status_path(folder: Path, rank: int) -> Path:
 
 
 class Heartbeat:
-    """The heartbeats of this rank. interval: seconds; 0: the first and the last alone. ``of``: see `Eta`. Local."""
+    """The heartbeats of this rank. interval: seconds; 0: the first and the last alone. Local."""
 
-    def __init__(self, folder: Path, world: World, interval: float, *, started: float, **of: Any) -> None:
+    def __init__(
+        self, folder: Path, world: World, interval: float, *, started: float, total: int, step: int = 0
+    ) -> None:
         import psutil  # here, for those who only read
 
         self.path, self.interval, self._device = status_path(folder, world.rank), interval, world.device
-        self._eta, self._process = Eta(**of), psutil.Process()
+        self._eta, self._process = Eta(total, step), psutil.Process()
         self._process.cpu_percent()  # later calls count from here
         self._head = {
             "version": 1, "rank": world.rank, "world_size": world.size, "host": socket.gethostname(),
@@ -134,10 +120,9 @@ class Heartbeat:
     @contextmanager
     def doing(self, state: str) -> Iterator[None]:
         """Something between steps: "evaluating", "saving". After an exception it stays what it was doing."""
-        before, began = self.said["state"], time.monotonic()
+        before = self.said["state"]
         self.say(state=state)
         yield
-        self._eta.between(state, time.monotonic() - began)
         self.say(state=before)
 
     def end(self, state: str, message: str = "") -> None:
@@ -162,14 +147,11 @@ class Heartbeat:
         now, said = time.monotonic(), self.said
         eta = None if said["state"] in ENDED else self._eta.remaining(now)
         times = {"time": round(time.time(), 3), "elapsed": round(now - self._began, 3), "eta": eta}
-        steps = {
-            "step": self._eta.step,
-            "step_seconds": self._eta.step_seconds,
-            "usage": usage(self._process, self._device),
-        }
+        steps = {"step": self._eta.step, "step_seconds": self._eta.step_seconds}
         beside = self.path.with_name(f".{self.path.name}")
         try:
-            beside.write_bytes(as_json({**self._head, **said, **times, **steps}))
+            used = usage(self._process, self._device)
+            beside.write_bytes(as_json({**self._head, **said, **times, **steps, "usage": used}))
             os.replace(beside, self.path)
         except OSError as error:  # the run is worth more than its status: it goes on, and looks stale
             if not self._told:

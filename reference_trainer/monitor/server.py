@@ -1,4 +1,4 @@
-"""The status API and the page of one run, read-only: three addresses, GET and HEAD, nothing else. Torch-free.
+"""The page and the status of runs, read-only: three addresses, GET and HEAD, nothing else. Torch-free.
 
 The Host header must name this machine as the server was told (DNS rebinding); no address is a file name.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -17,31 +15,27 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..records import Curves, as_json
+from ..records import as_json
 from .reading import MonitorError, read_run
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-PATIENCE = 10.0  # Seconds that a client has from its connection to the last byte of its answer.
-_PLACES = 128  # Connections that are taken at once, a thread each; the others wait in the kernel.
 
 
 class MonitorServer(ThreadingHTTPServer):
-    """Serves the run in ``folder`` until ``shutdown``; a context. port 0: a free one. ``MonitorError``, ``OSError``."""
+    """Serves runs until ``shutdown``; a context. port 0: a free one. ``MonitorError``, ``OSError``."""
 
     request_queue_size, daemon_threads = 1024, True
 
-    def __init__(
-        self, folder: Path, *, host: str = "127.0.0.1", port: int = 0, allow_hosts: Sequence[str] = ()
-    ) -> None:
-        read_run(folder)
-        page, curves = resources.files(__package__).joinpath("page.html").read_bytes(), Curves(folder)
+    def __init__(self, *folders: Path, host: str = "127.0.0.1", port: int = 0, allow_hosts: Sequence[str] = ()) -> None:
+        page = resources.files(__package__).joinpath("page.html").read_bytes()
+        read_all = lambda: [read_run(folder) for folder in folders]  # noqa: E731
+        read_all()
         self.answers: dict[str, Callable[[], bytes]] = {
             "/": lambda: page,
-            "/api/training/status": lambda: as_json(read_run(folder)),
-            "/api/training/metrics": lambda: as_json(curves.read()),
+            "/api/training/status": lambda: as_json(read_run(folders[0])),
+            "/api/training/runs": lambda: as_json(read_all()),
         }
         self.names = {*LOOPBACK, *map(host_name, allow_hosts)}
-        self._places, self._since = threading.Semaphore(_PLACES), dict[socket.socket, float]()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), Handler)
 
@@ -50,26 +44,6 @@ class MonitorServer(ThreadingHTTPServer):
         host, port = self.server_address[:2]
         shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        while not self._places.acquire(timeout=0.1):
-            self.service_actions()
-        self._since[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._since.pop(request)
-            self._places.release()
-
-    def service_actions(self) -> None:
-        """Called again and again: who sends or reads a byte now and then has a thread no longer than anybody else."""
-        for request, since in list(self._since.items()):
-            if time.monotonic() - since > PATIENCE:
-                with suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)  # its thread finds the end of the connection
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a client that went away is nobody's error."""
@@ -80,6 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: MonitorServer
     default_request_version = "HTTP/1.0"
+    timeout = 10.0  # seconds without a byte of the client
 
     def do_GET(self) -> None:
         hosts = self.headers.get_all("Host", [])

@@ -18,11 +18,7 @@ from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.objectives import classifier  # noqa: E402
 from reference_trainer.objectives.classifier import Classifier  # noqa: E402
 from reference_trainer.objectives.distillation import (  # noqa: E402
-    Prompts,
     build,
-    hashed,
-    prompt,
-    read_student,
     softened_divergence,
 )
 from reference_trainer.trainer import Trainer  # noqa: E402
@@ -164,54 +160,6 @@ def test_a_run_goes_on_with_the_teacher_that_it_has_trained(tmp_path, monkeypatc
 def test_the_teacher_is_the_same_in_each_run_and_another_with_another_seed(objective):
     again, other = build(CONFIG, World()), build(replace(CONFIG, seed=5), World())
     assert again.teacher_digest == objective.teacher_digest != other.teacher_digest
-
-
-def test_a_file_describes_the_student(tmp_path):
-    path = tmp_path / "student.yaml"
-    path.write_text("hidden: [9, 7]\n")
-    section = replace(CONFIG.distillation, student=str(path))
-    student = build(replace(CONFIG, distillation=section), World()).module.student
-    assert [each[0].out_features for each in student.layers] == [9, 7]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("hidden: []", "a list of widths above 0"),
-        ("hidden: [8, -1]", "a list of widths above 0"),
-        ("hidden: [true]", "a list of widths above 0"),
-        ("hidden: 8", "not {'hidden': 8}"),
-        ("- 8", "must have hidden"),
-        ("hidden: [8]\nwidth: 3", "must have hidden alone"),
-        ("hidden: [8", "is no YAML"),
-    ],
-)
-def test_a_file_that_describes_no_student_is_refused_in_one_line(tmp_path, text, said):
-    path = tmp_path / "student.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as refused:
-        read_student(path)
-    assert said in str(refused.value) and str(path) in str(refused.value) and "\n" not in str(refused.value)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_student(tmp_path / "none.yaml")
-
-
-def test_prompts_say_what_is_shown_and_their_wording_belongs_to_the_sample():
-    assert prompt(7, 2, 0) == "a tiny turned seven, drawn in white"
-    assert prompt(0, 1, 15) == "a huge zero, printed in black"
-    texts = {
-        prompt(digit, rendering, wording) for digit in range(10) for rendering in range(4) for wording in range(16)
-    }
-    assert len(texts) == 640
-    data = {name: torch.zeros(64, dtype=torch.int64) for name in ("digit", "rendering")}
-    batch = Batch(torch.arange(64), 0, 0, data | {"image": torch.zeros(64, 64, dtype=torch.float64)})
-    found = Prompts(seed=1)(batch)
-    assert found.dtype == torch.float64
-    possible = torch.stack([hashed(prompt(0, 0, wording)) for wording in range(16)]).double()
-    used = {next(at for at, each in enumerate(possible) if torch.equal(each, row)) for row in found}
-    assert len(used) > 8
-    part = rows_of(batch, slice(20, 30))
-    assert torch.equal(Prompts(seed=1)(part), found[20:30]) and not torch.equal(Prompts(seed=2)(batch), found)
 
 
 def rows_of(batch, part):

@@ -93,7 +93,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "flow_matching.width": (FLOW | {"flow_matching.width": 12}, WEIGHTS),
     "flow_matching.depth": (FLOW | {"flow_matching.depth": 2}, WEIGHTS),
     "flow_matching.heads": (FLOW | {"flow_matching.heads": 1}, WEIGHTS),
-    "distillation.data": (DISTILL | {"distillation.data": "prompts"}, WEIGHTS),
     "distillation.hidden": (DISTILL | {"distillation.hidden": (6,)}, WEIGHTS),
     "distillation.teacher_hidden": (DISTILL | {"distillation.teacher_hidden": (9, 6)}, WEIGHTS),
     "distillation.teacher_steps": (DISTILL | {"distillation.teacher_steps": 3}, WEIGHTS),
@@ -120,7 +119,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 ELSEWHERE = {
     "nonfinite": "test_finite.py: what is skipped under one value stops the run under the other",
     "flow_matching.sampling_steps": "test_flow_matching.py::test_more_sampling_steps_draw_something_else",
-    "distillation.student": "test_distillation.py::test_a_file_describes_the_student",
     "distillation.teacher": "test_distillation.py::test_a_teacher_is_loaded_from_whatever_holds_it",
     "lens.backbone": "test_lens.py::test_a_backbone_is_loaded",
     "run_dir": "test_trainer.py",
@@ -131,7 +129,6 @@ ELSEWHERE = {
     "dist.strategy": "test_strategy.py, test_sharding.py",
     "half": "test_lora.py::test_what_is_frozen_or_all_is_held_in_bfloat16",
     "checkpoint.adapter_only": "test_lora.py::test_an_adapter_is_saved_alone_and_its_base_by_path_and_hash",
-    "data.path": "test_tensor_file.py",
     "data.source": "test_own.py",
     "own": "test_own.py: another width is another run",
     "own_data": "test_own.py",

@@ -98,13 +98,6 @@ def test_adding_a_step_runs_no_operator():
     assert counted.count == 0
 
 
-def test_a_value_that_some_steps_lack_is_averaged_over_those_that_have_it():
-    interval = Interval(World())
-    for step in range(4):
-        interval.add(result({"loss": torch.tensor(1.0)}, 1, {"bound": float(step)} if step % 2 else {}))
-    assert interval.close().metrics["bound"] == 2.0
-
-
 def test_an_interval_without_a_step_and_a_name_that_is_used_twice_are_refused():
     interval = Interval(World())
     with pytest.raises(ValueError, match="without a step"):

@@ -71,7 +71,7 @@ def test_a_run_that_broke_off_is_exit_code_1(run, capsys, changes, code, told):
         (["status", "nowhere"], "nowhere is not there; give a run directory"),
         (["status", "."], "holds no run"),
         (["status", "run", "nowhere"], "nowhere is not there"),
-        (["serve"], "the following arguments are required: run"),
+        (["serve"], "the following arguments are required: runs"),
         (["serve", "nowhere"], "nowhere is not there"),
         (["serve", "run", "--port", "70000"], "give another --port"),
         (["serve", "run", "--host", "0.0.0.0"], "--allow-host NAME"),
@@ -118,12 +118,12 @@ def test_several_runs_are_compared_by_samples_a_second(tmp_path, monkeypatch, ca
 
 def test_the_rate_is_that_of_the_last_start(tmp_path):
     logged(tmp_path, [1.0] * 3, world_size=1, rate=1000.0)
-    logged(tmp_path, [1.0], world_size=2, rate=500.0)
+    logged(tmp_path, [1.0] * 2, world_size=2, rate=500.0)
     found = rate(tmp_path)
-    assert (found.world_size, found.with_start, found.samples_per_second) == (2, True, 50.0)
+    assert (found["world_size"], found["steps"], found["samples_per_second"]) == (2, 10, 500.0)
 
 
-@pytest.mark.parametrize(("text", "told"), [("", "has no interval yet"), ("[1]\n", "has no interval yet")])
+@pytest.mark.parametrize(("text", "told"), [(each, "has no second interval yet") for each in ("", "[1]\n")])
 def test_a_run_without_a_rate_is_refused(tmp_path, monkeypatch, capsys, text, told):
     monkeypatch.chdir(tmp_path)
     logged(tmp_path / "good", [1.0] * 3)

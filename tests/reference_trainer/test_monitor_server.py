@@ -15,11 +15,10 @@ import pytest
 
 from reference_trainer.monitor.reading import MonitorError, read_run
 from reference_trainer.monitor.server import MonitorServer
-from reference_trainer.records import log_path, read_log
 
 from .monitored import heartbeat, logged, write
 
-ADDRESSES = ("/", "/api/training/status", "/api/training/metrics")
+ADDRESSES = ("/", "/api/training/status", "/api/training/runs")
 
 
 @pytest.fixture
@@ -35,8 +34,8 @@ def serve():
     """serve(folder, **options) -> a server under way."""
     with ExitStack() as stack:
 
-        def start(folder, **options):
-            server = stack.enter_context(MonitorServer(folder, **options))
+        def start(*folders, **options):
+            server = stack.enter_context(MonitorServer(*folders, **options))
             thread = threading.Thread(target=server.serve_forever, args=(0.02,))
             thread.start()
             stack.callback(thread.join)
@@ -74,13 +73,10 @@ def test_the_status_is_what_is_read(serve, folder):
     assert [each["host"] for each in found["ranks"]] == ["node1", "node1"]
 
 
-def test_the_metrics_are_those_in_the_log(serve, folder):
-    _, _, body = ask(serve(folder), "/api/training/metrics?since=0")
-    logs = [each for each in read_log(log_path(folder, 0)) if each["kind"] == "interval"]
-    intervals = json.loads(body)["intervals"]
-    assert intervals["step"] == [each["step"] for each in logs]
-    assert intervals["samples_per_second"] == [each["samples_per_second"] for each in logs]
-    assert intervals["metrics"]["loss"] == [each["metrics"]["loss"] for each in logs]
+def test_several_runs_are_on_one_page(serve, folder, tmp_path):
+    other = write(logged(tmp_path / "other", [1.0]), heartbeat(state="finished"), heartbeat(1, state="finished"))
+    _, _, body = ask(serve(folder, other), "/api/training/runs")
+    assert [(each["name"], each["state"]) for each in json.loads(body)] == [("run", "running"), ("other", "finished")]
 
 
 @pytest.mark.parametrize(
@@ -162,9 +158,9 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_threads(serve, folder):
+def test_a_thousand_requests_at_once_are_all_answered(serve, folder):
     server = serve(folder)
-    room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 400  # the server takes 128 of them
+    room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 - 100  # the server has the other end of each
     count = min(1000, room)
     request = b"GET /api/training/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with ExitStack() as stack:
@@ -174,10 +170,8 @@ def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_thr
         ]
         for each in asked:
             each.sendall(request)
-        at_once = []
 
         def answer(connection):
-            at_once.append(sum("process_request" in each.name for each in threading.enumerate()))
             found = b""
             while part := connection.recv(65536):
                 found += part
@@ -187,12 +181,11 @@ def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_thr
         with ThreadPoolExecutor(16) as pool:
             answers = Counter(pool.map(answer, asked))
     assert answers == {(b"HTTP/1.0 200 OK", 50): count}
-    assert count >= 500 and 0 < max(at_once) <= 128
+    assert count >= 100
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.0\r\n"])
-def test_clients_that_are_silent_or_slow_hold_nobody_up_for_long(serve, folder, monkeypatch, said):
-    monkeypatch.setattr("reference_trainer.monitor.server.PATIENCE", 0.4)
+def test_clients_that_are_silent_or_slow_hold_nobody_up_for_long(serve, folder, said):
     server, ended = serve(folder), threading.Event()
     with ExitStack() as stack:
         stack.callback(ended.set)
