@@ -80,8 +80,7 @@ class Trainer:
         seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch(), self.precision)
         self.state = build_state(objective, config, self.plan)
-        precise = {"scaler": self.state.scaler, "precision": self.precision}
-        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite, **precise)
+        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite, scaler=self.state.scaler)
         self.stop = Stop(World(), timeout=0)  # Whoever is asked about stopping; nobody outside of ``run``.
         self.tell: Callable[[str], None] = lambda line: None  # Where a note goes; nowhere outside of ``run``.
         self.stopped: signal.Signals | None = None
