@@ -1,4 +1,4 @@
-"""Which rank this process is, whatever started it: torchrun (Accelerate too), SLURM, or nobody. Torch-free at import."""
+"""Which rank this process is, whatever started it: torchrun (accelerate too), SLURM, or nobody. Torch-free here."""
 
 from __future__ import annotations
 
