@@ -193,7 +193,7 @@ class DistillationConfig(Section):
     hidden: tuple[Count, ...] = (32,)  # Widths of the student's hidden layers; the last one's output is matched.
     teacher: str = ""
     """Weights of the teacher: a run, a checkpoint, or a file of any program, .safetensors or .pt. By default it is
-    trained when the run begins, on the same samples, and saved in the run directory."""
+    trained when the run begins, on the same samples, and saved with the rest."""
     teacher_hidden: tuple[Count, ...] = (256, 128)  # Widths of the teacher's hidden layers.
     teacher_steps: Count = 150  # Steps of training the teacher, on all samples at once.
     hard: NotNegative = 1.0  # Weight of the cross entropy with the labels.
@@ -241,8 +241,6 @@ class LensConfig(Section):
     """The parts that are trained; the others are frozen, as the backbone always is."""
     encoder_lr: Positive = 1.0  # The encoder's learning rate, as a factor of the run's.
     decoder_lr: Positive = 1.0  # The decoder's learning rate, as a factor of the run's.
-    encoder_weight_decay: NotNegative | None = None  # The encoder's weight decay; by default the run's.
-    decoder_weight_decay: NotNegative | None = None  # The decoder's weight decay; by default the run's.
 
     def check(self) -> None:
         layers = len(self.backbone_hidden)

@@ -1,24 +1,20 @@
 """Distillation: a small classifier learns from the labels and from a frozen teacher's answers (arXiv:1503.02531) and
-features, through a projection (arXiv:1412.6550) within the wrapped module. A checkpoint has the teacher's hash alone.
+features, through a projection (arXiv:1412.6550) within the wrapped module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checkpoint.directory import CheckpointError
-from ..checkpoint.weights import fingerprint
 from ..config import Config, DistillationConfig
 from ..core.objective import Batch, Forward, Loss, Objective
 from ..launch import World
 from ..sources import build_data
-from .classifier import Classifier, Read, Recipe
+from .classifier import Classifier, Read, fit, frozen
 
 
 def build(config: Config, world: World) -> Distillation:
@@ -28,15 +24,13 @@ def build(config: Config, world: World) -> Distillation:
     if not (section.soft or section.feature):
         return Distillation(section, student, None)
 
-    def samples() -> tuple[Tensor, Tensor]:
+    def train(model: Classifier) -> None:
         source = build_data(config).train
-        index = torch.arange(len(source))
-        found = source.fetch(index, 0)
-        return found["image"], found["digit"]
+        data = source.fetch(torch.arange(len(source)), 0)
+        fit(model, data["image"], data["digit"], steps=section.teacher_steps)
 
-    recipe = Recipe("teacher", section.teacher, section.teacher_hidden, section.teacher_steps)
-    teacher = recipe.frozen(config, world, samples)
-    return Distillation(section, student, teacher, keep=lambda to: recipe.leave(teacher, to))
+    teacher = frozen("teacher", section.teacher, section.teacher_hidden, train, config, world)
+    return Distillation(section, student, teacher)
 
 
 class Outputs(NamedTuple):
@@ -64,19 +58,11 @@ class Student(nn.Module):
 class Distillation(Objective):
     """Cross entropy with the labels, divergence from the teacher's softened answers, distance from its features.
 
-    teacher: frozen, or None. keep: writes the teacher to a run directory.
+    teacher: frozen, or None.
     """
 
-    def __init__(
-        self,
-        config: DistillationConfig,
-        student: Student,
-        teacher: Classifier | None,
-        *,
-        keep: Callable[[Path], None] = lambda folder: None,
-    ) -> None:
-        self.config, self.module, self.teacher, self.keep = config, student, teacher, keep
-        self.teacher_digest = None if teacher is None else fingerprint(teacher.state_dict())
+    def __init__(self, config: DistillationConfig, student: Student, teacher: Classifier | None) -> None:
+        self.config, self.module, self.teacher = config, student, teacher
 
     def loss(self, forward: Forward, batch: Batch) -> Loss:
         losses, hits, _ = self.compared(forward, batch)
@@ -112,17 +98,13 @@ class Distillation(Objective):
     def blocks(self) -> list[nn.Module]:
         return list(self.module.student.layers)
 
-    def begin(self, folder: Path) -> None:
-        self.keep(folder)
-
     def state_dict(self) -> dict[str, Any]:
-        return {"teacher_sha256": self.teacher_digest}
+        """A teacher that was trained here; one that was loaded is loaded again."""
+        return {} if self.teacher is None or self.config.teacher else {"teacher": self.teacher.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes in nothing: refuses to go on with another teacher."""
-        if state["teacher_sha256"] != self.teacher_digest:
-            hint = "give the old one as distillation.teacher, or begin anew in another run_dir"
-            raise CheckpointError(f"the teacher is not the one that this run began with: another hash; {hint}")
+        if self.teacher is not None and "teacher" in state:
+            self.teacher.load_state_dict(state["teacher"])
 
 
 def softened_divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:

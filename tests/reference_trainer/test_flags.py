@@ -109,8 +109,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "lens.train": (LENS | {"lens.train": ("encoder",)}, WEIGHTS),
     "lens.encoder_lr": (LENS | {"lens.encoder_lr": 0.1}, WEIGHTS),
     "lens.decoder_lr": (LENS | {"lens.decoder_lr": 0.1}, WEIGHTS),
-    "lens.encoder_weight_decay": (LENS | {"lens.encoder_weight_decay": 0.5}, WEIGHTS),
-    "lens.decoder_weight_decay": (LENS | {"lens.decoder_weight_decay": 0.5}, WEIGHTS),
     "disentangle.hidden": ({"disentangle.hidden": (32,)}, WEIGHTS),
     "disentangle.features": ({"disentangle.features": 8}, WEIGHTS),
     "disentangle.noise": ({"disentangle.noise": 0.1}, WEIGHTS),
