@@ -161,14 +161,12 @@ class ClubConfig(Section):
     update_every: Count = 1  # Optimizer steps from one fit of q to the next. A q that lags behind reads too low.
     inner_steps: Count = 5  # Gradient steps of q in a fit: the original's.
     lr: Positive = 1e-3  # Learning rate of q: the original's.
-    betas: tuple[Fraction, Fraction] = (0.9, 0.999)  # Adam's averages for q: torch's.
     hidden: tuple[Count, ...] = (64,)  # Widths of q's hidden layers. A q that is too small misses information.
-    clip: Positive | None = None  # Largest norm of q's gradient; none by default, Adam bounds its steps.
     warmup_steps: Number = 0  # Steps in which `weight` grows from zero: a q without knowledge pushes at random.
     accumulation: Literal["union", "micro"] = "union"
     """Of several micro-steps: "union" is CLUB of one big batch, for a second forward pass; "micro" their mean."""
     path: Literal["covariance", "gather"] = "covariance"  # What is sent: a few means; or all features, to compare with.
-    check_every: Number = 100  # Steps between checks that q is the same on all ranks and in good health; 0 never.
+    check_every: Number = 100  # Steps between checks that q is the same on all ranks; 0 never.
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,6 @@ from .variational import Estimator
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-AT_FLOOR = 0.01
-"""Nats a dimension above its floor at which q's NLL counts as being there: a residual of 7 % of q's least spread."""
-STALE = -0.1  # Nats a dimension below which CLUB counts as strongly negative: chance gives about -1 / sqrt(N d).
-
 
 @dataclass(frozen=True)
 class Rung:
@@ -66,7 +62,6 @@ class CLUBLoss:
         self._union: Moments | None = None
         self._values: list[Tensor] = []
         self._before_fit: Tensor | None = None
-        self._nll: Tensor | None = None
 
     def set_accelerator(self, accelerator: Any) -> None:
         """For somebody else's Accelerate loop, before training. Local; every rank.
@@ -81,8 +76,6 @@ class CLUBLoss:
             )
         if self._rung is not None and self._rung.name != "accelerator":
             raise ClubError(f"set_accelerator came too late: CLUB runs on {self._rung}; call it before the first use")
-        if self.group != WORLD:
-            raise ClubError("set_accelerator cannot replace the `group` that CLUBLoss was made with; give one of them")
         kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
         if kind != "NO" and not kind.startswith("MULTI_"):
             told = "CLUB knows only how DDP averages gradients (MULTI_GPU, MULTI_CPU)"
@@ -145,8 +138,7 @@ class CLUBLoss:
     def fit(self, x: Tensor, y: Tensor) -> None:
         """Fits q to the features, which get no gradient. Collective: every rank, one without samples too."""
         x, y = self._features(x.detach(), y.detach())
-        before = self.estimator.fit(x, y, self.reduce_sum)
-        pairs, self._nll = (before.mu, before.logvar, y), before.nll
+        pairs = (*self.estimator.fit(x, y, self.reduce_sum), y)
         moments = moments_gaussian([pairs], self.reduce_sum)
         self._before_fit = self._mean(covariance_sum_gaussian(*pairs, moments), moments)
 
@@ -267,23 +259,10 @@ class CLUBLoss:
         self._placed = True
 
     def check(self) -> None:
-        """Raises ``ClubError`` on every rank if q differs between ranks; says what ails q. Collective: every rank."""
+        """Raises ``ClubError`` on every rank if q differs between ranks. Collective: every rank."""
         if not torch.equal(*extremes(self.estimator.checksum(), self.rung.group)):
             told = "every rank must call CLUBLoss in every step, and nothing else may change q"
             raise ClubError(f"the estimator of CLUB differs between ranks after step {self.step}; {told}")
-        for message in self.diagnose():
-            self._say_once(message, message.partition(":")[0])
-
-    def diagnose(self) -> list[str]:
-        """What is wrong with q, or with the features as q sees them, in the last step; a line each. Local."""
-        found, floor = [], self.estimator.floor
-        if self._nll is not None and float(self._nll) < floor + AT_FLOOR * self.dims[1]:
-            told = "the features have collapsed to a constant, or are a copy of the others"
-            found.append(f"NLL at its floor: {float(self._nll):.4g} of at least {floor:.4g}; {told}")
-        if self._values and float(self.value) < STALE * min(self.dims):
-            told = "the estimator is stale: raise inner_steps or lr, or lower update_every or the encoders' lr"
-            found.append(f"value strongly negative: {float(self.value):.4g} nats; {told}")
-        return found
 
     def _say_once(self, message: str, about: str) -> None:
         """On rank zero."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,25 +28,15 @@ class GaussianQ(nn.Module):
         return self.mu(x), None if self.logvar is None else self.logvar(x)
 
 
-class Fit(NamedTuple):
-    """What the first inner step of a fit saw, before any update. Detached."""
-
-    mu: Tensor
-    logvar: Tensor | None
-    nll: Tensor  # Negative log-likelihood a sample, over all ranks, without its constant d/2 log 2 pi; a scalar.
-
-
 class Estimator:
     """q and its optimizer: replicas on all ranks that stay equal because they are given equal gradients."""
 
     def __init__(self, x_dim: int, y_dim: int, config: ClubConfig) -> None:
-        self.config, self.y_dim = config, y_dim
+        self.config = config
         self.q = GaussianQ(x_dim, y_dim, config.hidden, config.variance)
         self.parameters = list(self.q.parameters())
         # Fused: it can leave a step out without being waited for, see `fit`.
-        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, betas=config.betas, fused=True)
-        self.floor = -0.5 * y_dim if config.variance == "bounded" else 0.0
-        """The least ``Fit.nll`` that can be: every y predicted exactly, at the smallest variance."""
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=True)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -66,30 +56,27 @@ class Estimator:
         order = torch.arange(len(bits), device=bits.device) * 2 + 1
         return (bits * order).sum() & (2**62 - 1)  # overflow wraps; what is left has a negative
 
-    def fit(self, x: Tensor, y: Tensor, reduce_sum: ReduceSum | None) -> Fit:
-        """``inner_steps`` steps towards the maximum likelihood of x (n_r, dx), y (n_r, dy). Collective: every rank."""
+    def fit(self, x: Tensor, y: Tensor, reduce_sum: ReduceSum | None) -> tuple[Tensor, Tensor | None]:
+        """``inner_steps`` steps towards the maximum likelihood of x (n_r, dx), y (n_r, dy); returns mu and logvar of
+        before. Collective: every rank."""
         count = y.new_full((1,), len(y))
         count = count if reduce_sum is None else reduce_sum(count)
-        sizes, first = [each.numel() for each in self.parameters], None
+        before = self.frozen(x)
         with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
             for _ in range(self.config.inner_steps):
                 mu, logvar = self.q(x)
-                nll = nll_sum(mu, logvar, y) / count
-                gradients = torch.autograd.grad(nll.sum(), self.parameters)
-                packed = torch.cat([nll.detach(), *(each.flatten() for each in gradients)])
+                gradients = torch.autograd.grad((nll_sum(mu, logvar, y) / count).sum(), self.parameters)
+                packed = torch.cat([each.flatten() for each in gradients])
                 packed = packed if reduce_sum is None else reduce_sum(packed)
-                for parameter, part in zip(self.parameters, packed[1:].split(sizes), strict=True):
+                sizes = [each.numel() for each in self.parameters]
+                for parameter, part in zip(self.parameters, packed.split(sizes), strict=True):
                     parameter.grad = part.view_as(parameter)
-                if self.config.clip is not None:
-                    nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
                 # One sample that is not finite would end q for good, on all ranks. As a GradScaler tells an optimizer.
                 self.optimizer.grad_scale = None
-                self.optimizer.found_inf = (~torch.isfinite(packed[1:].sum())).float()
+                self.optimizer.found_inf = (~torch.isfinite(packed.sum())).float()
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
-                first = first or Fit(mu.detach(), None if logvar is None else logvar.detach(), packed[0])
-        assert first is not None  # inner_steps is above 0
-        return first
+        return before
 
     def frozen(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """mu and logvar with a gradient to x and none to q: the main loss must not train q to fail. Local."""

@@ -60,8 +60,7 @@ def frozen(
 ) -> Classifier:
     """A frozen classifier on this rank's device, in evaluation mode: of a file, or trained by ``train``. Collective.
 
-    name: its setting in the objective's section. Rank zero loads or trains, and sends the weights to all: other machines
-    would train other last bits.
+    name: its setting. Rank zero loads or trains, and sends the weights to all: other machines would train other bits.
     """
     with torch.random.fork_rng([]):
         torch.manual_seed(seed_of(config.seed, name))

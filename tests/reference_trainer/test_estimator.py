@@ -73,9 +73,7 @@ def trained(config, parts, size=1, steps=3, union=False, group=None, wrap=lambda
 CONFIGS = {
     "defaults": ClubConfig(weight=0.7),
     "gathered": ClubConfig(weight=0.7, path="gather"),
-    "unit, clipped, warmed up, seldom fitted": ClubConfig(
-        weight=0.7, variance="unit", clip=0.01, warmup_steps=3, update_every=2
-    ),
+    "unit, warmed up, seldom fitted": ClubConfig(weight=0.7, variance="unit", warmup_steps=3, update_every=2),
 }
 
 
