@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import sys
 import time
 import traceback
@@ -83,17 +82,15 @@ def run() -> NoReturn:
         code = main()
         if sys.stdout is not None:  # closed, as a daemon's
             sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads: `train --help | head -5`
+        code = FAILED
     except Exception as error:  # noqa: BLE001 - it is told, and the process ends
-        poll = select.poll()
-        poll.register(1, 0)  # what has gone wrong is told without being asked for
-        nobody = any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
-        if not (isinstance(error, BrokenPipeError) and nobody):  # nobody reads: `train --help | head -5`
-            several = os.environ.get("WORLD_SIZE", os.environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1"
-            if several and isinstance(error, RuntimeError) and LOST.search(str(error)):
-                told = f"a peer has gone: {' '.join(str(error).split())}"
-                tell(RuntimeError(f"{told}; the rank that failed first tells why, or was killed"))
-            else:
-                traceback.print_exc()
+        several = os.environ.get("WORLD_SIZE", os.environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1"
+        if several and isinstance(error, RuntimeError) and LOST.search(str(error)):
+            told = f"a peer has gone: {' '.join(str(error).split())}"
+            tell(RuntimeError(f"{told}; the rank that failed first tells why, or was killed"))
+        else:
+            traceback.print_exc()
         code = FAILED
     if code != OK:
         sys.stderr.flush()
@@ -103,9 +100,7 @@ def run() -> NoReturn:
 
 def without_local_rank(words: list[str]) -> list[str]:
     """The words without `--local-rank=0`, which `python -m torch.distributed.launch` adds and the environment tells."""
-    names = ("--local-rank", "--local_rank")
-    values = {place + 1 for place, word in enumerate(words) if word in names}
-    return [w for place, w in enumerate(words) if place not in values and w.partition("=")[0] not in names]
+    return [word for word in words if not word.startswith(("--local-rank=", "--local_rank="))]
 
 
 def needs(*packages: str) -> None:
@@ -114,12 +109,12 @@ def needs(*packages: str) -> None:
         raise UsageError(f"{', '.join(missing)} missing: pip install 'validate-ddp[trainer]'")
 
 
-def read_config(words: Sequence[str], environ: Mapping[str, str] | None = None) -> Config:
+def read_config(words: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The configuration that words describe, or ``ConfigError``; rank zero tells older names. Local; every rank."""
     if {"-h", "--help"} & set(words):
         print("usage: reference-trainer train [OPTIONS]\n")
         show_help(Config, _SOURCES)
-    return config_of(parsed(words, types_of(Config)), os.environ if environ is None else environ)
+    return config_of(parsed(words, types_of(Config)), environ)
 
 
 def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
@@ -131,14 +126,9 @@ def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
     for setting, section in (("objective", "own"), ("data.source", "own_data")):
         if ":" in named.get(setting, ""):
             kinds |= own_types(named[setting], setting, section)
-    # Of two that follow from each other, one is given: a later one takes the place of an earlier one.
-    rivals = {"steps": "epochs", "epochs": "steps", "global_batch": "batch_size", "batch_size": "global_batch"}
     for place, layer in layers:
         found, told = in_new_form(layer, place, launched=launch.launcher != "single")
         renamed += told
-        for name in set(rivals) & set(found):
-            if rivals[name] not in found and found[name] != "null":
-                values.pop(rivals[name], None)
         values |= typed(found, kinds, place)
     if renamed and launch.rank == 0:
         print(f"reference-trainer: older names in their new form: {', '.join(renamed)}", file=sys.stderr)
@@ -147,7 +137,7 @@ def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
 
 def train(words: list[str]) -> int:
     """Trains; returns the exit code. Collective under a launcher: every rank."""
-    config = with_accelerate(read_config(words), os.environ)
+    config = with_accelerate(read_config(words, os.environ), os.environ)
     if warning := alone_by_mistake(os.environ):
         print(f"reference-trainer: warning: {warning}", file=sys.stderr)
     needs("torch", "numpy", "safetensors", "psutil", "PIL")

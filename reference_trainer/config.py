@@ -10,12 +10,6 @@ from .core import ConfigError as ConfigError
 from .core.plan import Plan
 from .settings import Count, Fraction, NotNegative, Number, Positive, Section, require
 
-_ELSEWHERE = {
-    ("fsdp", "fsdp1", "hsdp", "zero"): "--dist.strategy fsdp2, torchtitan, or Accelerate's own loop",
-    ("deepspeed",): "the deepspeed launcher, or Accelerate's own loop (accelerate launch --use_deepspeed)",
-    ("tp", "pp", "tensor_parallel", "pipeline_parallel", "model_parallel", "megatron"): "torchtitan, or Megatron-LM",
-}
-
 
 @dataclass(frozen=True)
 class OptimConfig(Section):
@@ -106,19 +100,11 @@ class DistConfig(Section):
     """The process group."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"  # "auto": nccl where each rank has a GPU, else gloo.
-    strategy: str = "ddp"
+    strategy: Literal["ddp", "fsdp2", "dp"] = "ddp"
     """"ddp": a process for each GPU, with the whole model in each. "fsdp2": with a shard of it in each (fully_shard):
-    models too large for one. "dp": one process for all GPUs of the machine (nn.DataParallel), slower. "single":
-    refuses to be launched as several ranks."""
+    models too large for one. "dp": one process for all GPUs of the machine (nn.DataParallel), slower."""
     start_timeout: Positive = 1800.0  # Seconds to wait for all ranks, and for the first step.
     train_timeout: Positive = 600.0  # Seconds for a collective after the first step: a hang is told soon.
-
-    def check(self) -> None:
-        where = next((where for names, where in _ELSEWHERE.items() if self.strategy.lower() in names), "")
-        told = "splits the model in a way that this trainer does not: use"
-        require(not where, f"dist.strategy is {self.strategy}, which {told} {where}")
-        known = self.strategy in ("ddp", "fsdp2", "dp", "single")
-        require(known, f"dist.strategy is {self.strategy!r}; it is ddp, fsdp2, dp or single")
 
 
 @dataclass(frozen=True)

@@ -72,19 +72,15 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
     yes = ("1", "true")
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
         if environ.get(f"ACCELERATE_USE_{name}", "").lower() in yes:
-            hint = "this trainer knows replicas (DDP) only: use torchtitan, or Accelerate's own loop"
-            raise ConfigError(f"accelerate launch asks for {name}; {hint}, for models that are larger than a GPU")
+            raise ConfigError(f"accelerate launch asks for {name}, which this trainer leaves to Accelerate's own loop")
     precision = environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("", "no", "bf16", "fp16"):
         raise ConfigError(f"accelerate launch asks for mixed precision {precision}; this trainer knows bf16 and fp16")
-    steps = environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
     told: dict[str, tuple[Any, Any, str]] = {}  # the setting: its value, what silence is, what accelerate was told
     if precision in ("bf16", "fp16"):
         told["precision"] = precision, "float32", precision
     if environ.get("ACCELERATE_USE_CPU", "").lower() in yes:
         told["device"] = "cpu", "auto", "--cpu"
-    if steps.isdecimal() and int(steps) > 1:  # "auto" leaves it to us
-        told["accumulation"] = int(steps), 1, steps
     for name, (value, silent, shown) in told.items():
         mine = getattr(config, name)
         if mine not in (silent, value):
@@ -94,9 +90,9 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
 
 def refuse_strategy(strategy: str, *, world_size: int, gpus: int | None = None) -> None:
     """Raises ``ConfigError`` where `dist.strategy` is not for what was launched. gpus: None if not known yet. Local."""
-    if strategy in ("dp", "single") and world_size > 1:
+    if strategy == "dp" and world_size > 1:
         told = f"which is one process, but {world_size} ranks were launched; start it with python, or train with"
-        raise ConfigError(f"dist.strategy is {strategy}, {told} --dist.strategy ddp")
+        raise ConfigError(f"dist.strategy is dp, {told} --dist.strategy ddp")
     if strategy == "dp" and gpus is not None and gpus < 2:
         # torch.nn.DataParallel would say nothing, and train on what there is.
         told = f"which is for two or more GPUs in one process, and this one has {gpus}; leave it out"

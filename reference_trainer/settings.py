@@ -19,6 +19,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import yaml
+
 from .core import ConfigError
 
 Positive = Annotated[float, "be above 0"]
@@ -179,10 +181,6 @@ def parsed(words: Sequence[str], kinds: Mapping[str, Any]) -> Layer:
 
 def read_layers(path: Path, chain: tuple[Path, ...] = ()) -> Iterator[tuple[str, Layer]]:
     """The settings of a file and of those it is composed of, each with its place; later ones win. Local."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise ConfigError("PyYAML missing: pip install 'validate-ddp[trainer]'") from error
     if path.resolve() in [each.resolve() for each in chain]:
         raise ConfigError(f"{chain[-1]}: its defaults go round: {' -> '.join(map(str, (*chain, path)))}")
     asked = f"{chain[-1]}: its defaults name " if chain else ""

@@ -152,16 +152,6 @@ def test_a_node_list_that_is_none_is_refused(nodes: str) -> None:
         first_host(nodes)
 
 
-def test_accelerates_accumulation_counts_where_the_configuration_is_silent() -> None:
-    told = {**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}
-    assert with_accelerate(Config(), told).accumulation == 4
-    assert with_accelerate(Config(accumulation=4), told).accumulation == 4
-    assert with_accelerate(Config(accumulation=2), ACCELERATE).accumulation == 2
-    assert with_accelerate(Config(), {**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "auto"}) == Config()
-    with pytest.raises(ConfigError, match="accumulation is 2, but accelerate launch was told 4"):
-        with_accelerate(Config(accumulation=2), told)
-
-
 @pytest.mark.parametrize("told", ["bf16", "fp16"])
 def test_accelerates_mixed_precision_counts_where_the_configuration_is_silent(told: str) -> None:
     environ = {**ACCELERATE, "ACCELERATE_MIXED_PRECISION": told}
