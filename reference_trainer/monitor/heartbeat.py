@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 STATES = ("starting", "running", "evaluating", "saving", "stopped", "finished", "failed")
 ENDED = STATES[4:]  # After these no heartbeat is to be expected.
-_MOST_OFTEN = 0.5  # Seconds from one write to the next: evaluations and intervals may be shorter than that.
 
 
 class Eta:
@@ -95,8 +94,7 @@ class Heartbeat:
         }  # fmt: skip
         """Replaced as a whole, never changed: the thread reads it at any moment."""
         self._began = time.monotonic()
-        self._wake, self._ending = threading.Event(), threading.Event()
-        self._writing, self._told = threading.Lock(), False
+        self._ending, self._writing, self._told = threading.Event(), threading.Lock(), False
 
     def start(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +110,6 @@ class Heartbeat:
 
     def say(self, **fields: Any) -> None:
         self.said = {**self.said, **fields}
-        self._wake.set()
 
     def evaluated(self, data: str, step: int, metrics: dict[str, float]) -> None:
         self.say(evaluations={**self.said["evaluations"], data: {"step": step, "metrics": metrics}})
@@ -129,21 +126,16 @@ class Heartbeat:
         """The last heartbeat: "stopped", "finished" or "failed"."""
         self.say(state=state, message=message)
         self._ending.set()
-        self._write(last=True)
-
-    def _beat(self) -> None:
-        gap = min(_MOST_OFTEN, self.interval / 2)
-        while not self._ending.wait(gap):
-            self._wake.wait(self.interval - gap)
-            self._wake.clear()
+        with self._writing:
             self._write()
 
-    def _write(self, *, last: bool = False) -> None:
-        if not self._writing.acquire(timeout=2.0):  # another thread is stuck in it: the file system hangs
-            return
-        if self._ending.is_set() and not last:  # the process may end at any moment now, and leave half a file
-            self._writing.release()
-            return
+    def _beat(self) -> None:
+        while not self._ending.wait(self.interval):
+            with self._writing:
+                if not self._ending.is_set():  # else the process may end at any moment, and leave half a file
+                    self._write()
+
+    def _write(self) -> None:
         now, said = time.monotonic(), self.said
         eta = None if said["state"] in ENDED else self._eta.remaining(now)
         times = {"time": round(time.time(), 3), "elapsed": round(now - self._began, 3), "eta": eta}
@@ -157,5 +149,3 @@ class Heartbeat:
             if not self._told:
                 print(f"{self.path} cannot be written, so this rank looks stale: {error}", file=sys.stderr, flush=True)
             self._told = True
-        finally:
-            self._writing.release()
