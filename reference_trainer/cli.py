@@ -235,9 +235,9 @@ def status(words: list[str]) -> int:
     parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     _format(parser)
     options = parser.parse_args(words)
-    from .monitor.terminal import show
+    from .monitor.reading import show
 
-    return OK if show(options.runs, json=options.format == "json") else FAILED
+    return OK if show(options.runs, machine=options.format == "json") else FAILED
 
 
 def serve(words: list[str]) -> int:

@@ -152,7 +152,6 @@ class ClubConfig(Section):
     accumulation: Literal["union", "micro"] = "union"
     """Of several micro-steps: "union" is CLUB of one big batch, for a second forward pass; "micro" their mean."""
     path: Literal["covariance", "gather"] = "covariance"  # What is sent: a few means; or all features, to compare with.
-    check_every: Number = 100  # Steps between checks that q is the same on all ranks; 0 never.
 
 
 @dataclass(frozen=True)

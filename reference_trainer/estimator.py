@@ -9,20 +9,22 @@ With accumulation, exactly: ``begin_step``, ``begin`` with all micro-batches' fe
 
 from __future__ import annotations
 
+import copy
 import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from .config import ClubConfig
 from .core.club import ClubError, ClubResult, Moments, Pairs, ReduceSum, covariance_sum_gaussian, moments_gaussian
-from .core.collectives import WORLD, Group, all_gather_with_grad, broadcast_object, extremes, process_group, sum_reducer
-from .variational import Estimator
+from .core.collectives import WORLD, Group, all_gather_with_grad, broadcast_object, process_group, sum_reducer
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -150,9 +152,7 @@ class CLUBLoss:
     # Several micro-batches a step: sums, which the caller multiplies by W / N.
 
     def begin_step(self, total: float | Tensor | None = None) -> None:
-        """Counts an optimizer step. total: what sums will be divided by, if not the samples of the step. Collective."""
-        if self.config.check_every and self.step and self.step % self.config.check_every == 0:
-            self.check()
+        """Counts an optimizer step. total: what sums will be divided by, if not the samples of the step. Local."""
         self.step += 1
         self._total, self._union, self._values, self._before_fit = total, None, [], None
 
@@ -258,15 +258,99 @@ class CLUBLoss:
             self._load(torch.load(sent, map_location="cpu", weights_only=True))
         self._placed = True
 
-    def check(self) -> None:
-        """Raises ``ClubError`` on every rank if q differs between ranks. Collective: every rank."""
-        if not torch.equal(*extremes(self.estimator.checksum(), self.rung.group)):
-            told = "every rank must call CLUBLoss in every step, and nothing else may change q"
-            raise ClubError(f"the estimator of CLUB differs between ranks after step {self.step}; {told}")
-
     def _say_once(self, message: str, about: str) -> None:
         """On rank zero."""
         rank = 0 if self._rung is None else self._rung.rank
         if about not in self._said and rank == 0:
             print(f"CLUB: {message}", file=sys.stderr, flush=True)
         self._said.add(about)
+
+
+# The estimator: q(y|x), a Gaussian, its fit on local shards, its frozen use.
+
+
+class GaussianQ(nn.Module):
+    """Mean and log-variance of y given x, by one MLP each. No BatchNorm: it would mix the samples of a rank."""
+
+    def __init__(self, x_dim: int, y_dim: int, hidden: Sequence[int], variance: str) -> None:
+        super().__init__()
+        self.mu = mlp([x_dim, *hidden, y_dim])
+        self.logvar = nn.Sequential(mlp([x_dim, *hidden, y_dim]), nn.Tanh()) if variance == "bounded" else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """x (n, x_dim) -> mu and logvar, (n, y_dim) each; logvar is None for unit variance."""
+        return self.mu(x), None if self.logvar is None else self.logvar(x)
+
+
+class Estimator:
+    """q and its optimizer: replicas on all ranks that stay equal because they are given equal gradients."""
+
+    def __init__(self, x_dim: int, y_dim: int, config: ClubConfig) -> None:
+        self.config = config
+        self.q = GaussianQ(x_dim, y_dim, config.hidden, config.variance)
+        self.parameters = list(self.q.parameters())
+        # Fused: it can leave a step out without being waited for, see `fit`.
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=True)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        kind: torch.dtype = self.parameters[0].dtype
+        return kind
+
+    def place(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Moves q and its optimizer to the device, and to the wider of its own type and this one. Local."""
+        self.q.to(device, torch.promote_types(self.dtype, dtype))
+        # Loading is what moves an optimizer's state to its parameters' device and type.
+        self.optimizer.load_state_dict(self.optimizer.state_dict())
+
+    def fit(self, x: Tensor, y: Tensor, reduce_sum: ReduceSum | None) -> tuple[Tensor, Tensor | None]:
+        """``inner_steps`` steps towards the maximum likelihood of x (n_r, dx), y (n_r, dy); returns mu and logvar of
+        before. Collective: every rank."""
+        count = y.new_full((1,), len(y))
+        count = count if reduce_sum is None else reduce_sum(count)
+        before = self.frozen(x)
+        with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
+            for _ in range(self.config.inner_steps):
+                mu, logvar = self.q(x)
+                gradients = torch.autograd.grad((nll_sum(mu, logvar, y) / count).sum(), self.parameters)
+                packed = torch.cat([each.flatten() for each in gradients])
+                packed = packed if reduce_sum is None else reduce_sum(packed)
+                sizes = [each.numel() for each in self.parameters]
+                for parameter, part in zip(self.parameters, packed.split(sizes), strict=True):
+                    parameter.grad = part.view_as(parameter)
+                # One sample that is not finite would end q for good, on all ranks. As a GradScaler tells an optimizer.
+                self.optimizer.grad_scale = None
+                self.optimizer.found_inf = (~torch.isfinite(packed.sum())).float()
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+        return before
+
+    def frozen(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """mu and logvar with a gradient to x and none to q: the main loss must not train q to fail. Local."""
+        detached = {name: each.detach() for name, each in self.q.named_parameters()}
+        with torch.autocast(x.device.type, enabled=False):
+            found: tuple[Tensor, Tensor | None] = functional_call(self.q, detached, (x,))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """q and its optimizer. Local."""
+        return {"q": self.q.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes q's type from the state, so that nothing is rounded. Local."""
+        self.q.to(dtype=next(iter(state["q"].values())).dtype)
+        self.q.load_state_dict(state["q"])
+        # A copy: what is loaded as it is stays shared with the giver, and Adam writes into it.
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+
+
+def nll_sum(mu: Tensor, logvar: Tensor | None, y: Tensor) -> Tensor:
+    """Negative log-likelihood in nats, summed over samples and dimensions, without the constant. Local."""
+    squared = (y - mu).square()
+    return 0.5 * (squared if logvar is None else squared * torch.exp(-logvar) + logvar).sum()
+
+
+def mlp(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers of these widths with ReLU between them."""
+    layers = [each for inputs, outputs in pairwise(widths) for each in (nn.Linear(inputs, outputs), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])

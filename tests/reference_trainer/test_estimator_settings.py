@@ -11,8 +11,7 @@ from torch import nn  # noqa: E402
 
 from reference_trainer.config import ClubConfig, ConfigError  # noqa: E402
 from reference_trainer.core.club import ClubError, club_gaussian  # noqa: E402
-from reference_trainer.estimator import CLUBLoss  # noqa: E402
-from reference_trainer.variational import nll_sum  # noqa: E402
+from reference_trainer.estimator import CLUBLoss, nll_sum  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 
@@ -103,7 +102,6 @@ ELSEWHERE = {
     "enabled": "the objective makes no CLUBLoss",
     "accumulation": "test_estimator.py: the union and the mean of micro-batches train differently",
     "path": "test_estimator.py: the same result; below: what is sent",
-    "check_every": "test_estimator.py: the drift is found at that step",
 }
 
 
@@ -245,8 +243,7 @@ def test_q_has_no_batch_statistics():
         ("inner_steps", 0),
         ("lr", 0.0),
     ]
-    + [("hidden", (8, 0)), ("warmup_steps", -1), ("accumulation", "mean"), ("path", "x")]
-    + [("check_every", -1)],
+    + [("hidden", (8, 0)), ("warmup_steps", -1), ("accumulation", "mean"), ("path", "x")],
 )
 def test_a_setting_that_cannot_work_is_refused_by_its_name(name, value):
     with pytest.raises(ConfigError, match=f"^club.{name} "):

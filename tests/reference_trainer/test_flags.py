@@ -132,7 +132,6 @@ ELSEWHERE = {
     "dist.start_timeout": "test_launch_start.py::test_a_rank_that_does_not_come_is_told_after_the_timeout",
     "dist.train_timeout": "test_trainer.py::test_a_run_logs_the_same_means_on_every_rank_at_the_steps_asked_for",
     "club.path": "test_estimator.py: on several ranks what is sent differs, and nothing else",
-    "club.check_every": "test_estimator.py",
     "log.heartbeat": "test_monitor_heartbeat.py: how often a rank writes, and never at 0",
     "checkpoint.save_every": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",
     "checkpoint.keep": "test_resume_settings.py::test_checkpoints_come_as_often_as_is_asked",

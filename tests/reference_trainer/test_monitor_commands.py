@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("rich")
 from reference_trainer.cli import main
-from reference_trainer.monitor.terminal import rate
+from reference_trainer.monitor.reading import rate
 
 from .monitored import heartbeat, logged, write
 
