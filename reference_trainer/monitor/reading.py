@@ -140,7 +140,7 @@ def show(folders: Sequence[Path], *, machine: bool) -> bool:
         runs = scaling(folders)
         print(as_json({"runs": runs}).decode().rstrip() if machine else _compared(runs))
         return True
-    print(as_json(status).decode().rstrip() if machine else _shown(status))
+    print(as_json(status).decode().rstrip() if machine else shown(status))
     return status["state"] not in ("failed", "stale")
 
 
@@ -153,7 +153,7 @@ def _compared(runs: Sequence[dict[str, Any]]) -> str:
     return columns(rows, range(1, 8))
 
 
-def _shown(status: dict[str, Any]) -> str:
+def shown(status: dict[str, Any]) -> str:
     """Everything that is known of a run."""
     done = "" if status["percentage"] is None else f" ({status['percentage']:.1f} %)"
     facts = {

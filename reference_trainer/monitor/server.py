@@ -1,24 +1,27 @@
-"""The page and the status of runs, read-only: three addresses, GET and HEAD, nothing else. Torch-free.
+"""A page of runs as `status` shows them, and their status for tools, read-only: GET and HEAD, nothing else. Torch-free.
 
 The Host header must name this machine as the server was told (DNS rebinding); no address is a file name.
 """
 
 from __future__ import annotations
 
+import html
 import re
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..records import as_json
-from .reading import MonitorError, read_run
+from .reading import MonitorError, read_run, shown
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
+<meta name="color-scheme" content="light dark"><title>{}</title><main><pre>{}</pre></main></html>
+"""
 
 
 class MonitorServer(ThreadingHTTPServer):
@@ -27,13 +30,16 @@ class MonitorServer(ThreadingHTTPServer):
     request_queue_size, daemon_threads = 1024, True
 
     def __init__(self, *folders: Path, host: str = "127.0.0.1", port: int = 0, allow_hosts: Sequence[str] = ()) -> None:
-        page = resources.files(__package__).joinpath("page.html").read_bytes()
-        read_all = lambda: [read_run(folder) for folder in folders]  # noqa: E731
-        read_all()
+        def page() -> bytes:
+            runs = [read_run(folder) for folder in folders]
+            title = ", ".join(f"{each['name']} {each['state']}" for each in runs)
+            return _PAGE.format(html.escape(title), html.escape("\n\n\n".join(map(shown, runs)))).encode()
+
+        page()
         self.answers: dict[str, Callable[[], bytes]] = {
-            "/": lambda: page,
+            "/": page,
             "/api/training/status": lambda: as_json(read_run(folders[0])),
-            "/api/training/runs": lambda: as_json(read_all()),
+            "/api/training/runs": lambda: as_json([read_run(folder) for folder in folders]),
         }
         self.names = {*LOOPBACK, *map(host_name, allow_hosts)}
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -41,8 +47,8 @@ class MonitorServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        host, port = self.server_address[:2]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
+        host, port = str(self.server_address[0]), self.server_address[1]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -90,9 +96,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
-
-    def version_string(self) -> str:
-        return "reference-trainer"
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a page asks every few seconds."""

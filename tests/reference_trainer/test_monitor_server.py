@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import resource
@@ -13,7 +14,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from reference_trainer.monitor.reading import MonitorError, read_run
+from reference_trainer.monitor.reading import MonitorError, read_run, shown
 from reference_trainer.monitor.server import MonitorServer
 
 from .monitored import heartbeat, logged, write
@@ -79,6 +80,15 @@ def test_several_runs_are_on_one_page(serve, folder, tmp_path):
     assert [(each["name"], each["state"]) for each in json.loads(body)] == [("run", "running"), ("other", "finished")]
 
 
+def test_the_page_is_what_the_terminal_shows_as_text_whatever_is_in_it(serve, folder):
+    odd = folder.rename(folder.parent / "<i>run")
+    _, headers, body = ask(serve(odd, odd), "/")
+    page = body.decode()
+    assert headers["Content-Type"] == "text/html; charset=utf-8" and 'http-equiv="refresh"' in page
+    assert page.count("&lt;i&gt;run  running") == 2 and "<i>" not in page and "http:" not in page
+    assert html.escape(shown(read_run(odd)).splitlines()[1]) in page
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -140,7 +150,7 @@ def test_every_answer_keeps_browsers_from_doing_more(serve, folder, address):
     server = serve(folder)
     headers = ask(server, address)[1]
     assert headers["X-Content-Type-Options"] == "nosniff" and headers["Cache-Control"] == "no-store"
-    assert "Access-Control-Allow-Origin" not in headers and headers["Server"] == "reference-trainer"
+    assert "Access-Control-Allow-Origin" not in headers
 
 
 def test_a_run_that_goes_away_is_said_and_comes_back(serve, folder):
