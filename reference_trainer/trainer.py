@@ -33,7 +33,7 @@ from .launch import World, refuse_strategy, set_timeout, told_timeout
 from .lora import inject_lora
 from .metrics import RunLog, run_folder
 from .objectives import build_objective
-from .observe import ProfileWindow, draw, evaluate
+from .observe import draw, evaluate, profiled
 from .precision import Precision, recompute_blocks
 from .randomness import seed_generators, seed_of
 from .signals import Stop, in_loader_worker
@@ -100,7 +100,7 @@ class Trainer:
                 state.objective.begin(folder)
             with (
                 RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
-                ProfileWindow(config.profile, folder / "profile", world, tell=log.show, done=state.step) as window,
+                profiled(config.profile, folder / "profile", world, log.show) as profiled_step,
             ):
                 self.gate.tell, self.tell = partial(log.tell, "warning"), partial(log.tell, "note")
                 if caution := self.precision.caution(world.device):
@@ -108,7 +108,7 @@ class Trainer:
                 if resumed and self.due(config.eval_every) and state.evaluated < state.step:
                     self.validate(log, checkpoints)  # it was cut short
                 for result in self.steps():
-                    window.after(state.step)
+                    profiled_step()
                     log.add(result, lr=self.lr)
                     if self.due(config.log_every):
                         train = log.interval(state.step)
