@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -241,33 +242,23 @@ def status(words: list[str]) -> int:
 
 
 def serve(words: list[str]) -> int:
-    """A page on which runs can be watched, and their status for tools, read-only; until Ctrl-C. There is no password:
-    another --host than this machine alone needs --allow-host. From afar a tunnel is better, ssh -L
-    8765:127.0.0.1:8765 MACHINE."""
+    """A page on which runs can be watched, and their status for tools, read-only, on this machine alone; until Ctrl-C.
+    From afar: ssh -L 8765:127.0.0.1:8765 MACHINE."""
     parser = _parser(serve)
     parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     parser.add_argument("--port", type=int, default=8765, help="0 takes one that is free (default: 8765)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
-    parser.add_argument(
-        "--allow-host", action="append", default=[], help="a name under which browsers may ask for it, beside localhost"
-    )
     options = parser.parse_args(words)
-    from .monitor.server import LOOPBACK, MonitorServer
+    from .monitor.server import MonitorServer
 
-    if options.host not in LOOPBACK and not options.allow_host:
-        told = "lets others look, without a password; say under which names they may: --allow-host NAME"
-        raise UsageError(f"--host {options.host} {told}, or leave --host out")
     try:
-        server = MonitorServer(*options.runs, host=options.host, port=options.port, allow_hosts=options.allow_host)
+        server = MonitorServer(*options.runs, port=options.port)
     except (OSError, OverflowError) as error:
         told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
-        raise UsageError(f"{options.host}:{options.port} {told}") from error
+        raise UsageError(f"port {options.port} {told}") from error
     with server:
         print(f"{', '.join(map(str, options.runs))} is shown at {server.url} until Ctrl-C", flush=True)
-        try:
+        with suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            print()
     return OK
 
 

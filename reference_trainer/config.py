@@ -20,11 +20,9 @@ class OptimConfig(Section):
     weight_decay: NotNegative = 0.0  # Decoupled (AdamW).
     clip: Positive | None = None  # Largest norm of the averaged gradient; none by default.
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "step", "wsd"] = "constant"
-    """After the warm-up: "linear" and "cosine" end at zero; "one_cycle" rises over `rise` of the run and falls to
-    almost nothing; "step" is multiplied by `gamma` every `step_every` steps; "wsd" falls over the last `cooldown`."""
-    rise: Fraction = 0.3  # Of "one_cycle": the share of the run in which the learning rate rises.
+    """After the warm-up: "linear" and "cosine" end at zero; "one_cycle" rises over 0.3 of the run and falls to
+    almost nothing; "step" is a tenth after every `step_every` steps; "wsd" falls over the last `cooldown`."""
     step_every: Count = 1000  # Of "step": optimizer steps from one fall to the next.
-    gamma: Positive = 0.1  # Of "step": the factor of each fall.
     cooldown: Fraction = 0.1  # Of "wsd": the share of the run in which the learning rate falls.
     warmup_steps: Number = 0  # Optimizer steps of linear warm-up from zero.
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"  # How it grows with the effective batch, from `base_batch`.
@@ -37,9 +35,9 @@ class OptimConfig(Section):
         after, length = step - self.warmup_steps, max(1, total - self.warmup_steps)
         done = min(1.0, after / length)
         if self.schedule == "step":
-            return float(self.gamma ** (after // self.step_every))
+            return float(0.1 ** (after // self.step_every))
         if self.schedule == "one_cycle":  # as torch's OneCycleLR: the last step is the lowest
-            top = self.rise * length - 1
+            top = 0.3 * length - 1
             if after <= top:
                 return _cosine(1 / 25, 1.0, after / top if top > 0 else 1.0)
             return _cosine(1.0, 1 / 25 / 1e4, min(1.0, (after - top) / max(1e-9, length - 1 - top)))

@@ -7,11 +7,9 @@ import itertools
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -143,15 +141,11 @@ class Trainer:
         return checkpoints.is_best(self.state, metrics)
 
     def draw(self, log: RunLog) -> None:
-        """Has the objective draw what it has learned, unless the run was told to stop: on rank zero; where the model is
-        sharded all compute, and rank zero's picture counts."""
-        if (self.world.is_main or self.sharded) and not self.stopped:
-            apart: AbstractContextManager[Path | str] = (
-                nullcontext(log.folder) if self.world.is_main else TemporaryDirectory()
-            )
-            with apart as folder, self.precision.drawing(self.world.device):
-                line = draw(self.state.objective, self.state.ema, Path(folder), self.state.step, self.world.device)
-            if line and self.world.is_main:
+        """Has the objective draw what it has learned, on rank zero; not where the model is sharded, or told to stop."""
+        if self.world.is_main and not self.sharded and not self.stopped:
+            with self.precision.drawing(self.world.device):
+                line = draw(self.state.objective, self.state.ema, log.folder, self.state.step, self.world.device)
+            if line:
                 log.tell("picture", line)
 
     def steps(self) -> Iterator[StepResult]:

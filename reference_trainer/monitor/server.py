@@ -1,14 +1,13 @@
 """A page of runs as `status` shows them, and their status for tools, read-only: GET and HEAD, nothing else. Torch-free.
 
-The Host header must name this machine as the server was told (DNS rebinding); no address is a file name.
+For this machine alone: it listens at 127.0.0.1, and the Host header must name it (DNS rebinding). No address is a file.
 """
 
 from __future__ import annotations
 
 import html
 import re
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +17,7 @@ from typing import Any
 from ..records import as_json
 from .reading import MonitorError, read_run, shown
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <meta name="color-scheme" content="light dark"><title>{}</title><main><pre>{}</pre></main></html>
 """
@@ -29,7 +28,7 @@ class MonitorServer(ThreadingHTTPServer):
 
     request_queue_size, daemon_threads = 1024, True
 
-    def __init__(self, *folders: Path, host: str = "127.0.0.1", port: int = 0, allow_hosts: Sequence[str] = ()) -> None:
+    def __init__(self, *folders: Path, port: int = 0) -> None:
         def page() -> bytes:
             runs = [read_run(folder) for folder in folders]
             title = ", ".join(f"{each['name']} {each['state']}" for each in runs)
@@ -41,15 +40,11 @@ class MonitorServer(ThreadingHTTPServer):
             "/api/training/status": lambda: as_json(read_run(folders[0])),
             "/api/training/runs": lambda: as_json([read_run(folder) for folder in folders]),
         }
-        self.names = {*LOOPBACK, *map(host_name, allow_hosts)}
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), Handler)
+        super().__init__(("127.0.0.1", port), Handler)
 
     @property
     def url(self) -> str:
-        host, port = str(self.server_address[0]), self.server_address[1]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+        return f"http://127.0.0.1:{self.server_address[1]}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a client that went away is nobody's error."""
@@ -64,9 +59,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         hosts = self.headers.get_all("Host", [])
-        if len(hosts) != 1 or host_name(hosts[0]) not in self.server.names:  # its port may be that of a tunnel
-            told = "this server does not answer to that name; start it with --allow-host NAME to let it"
-            return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, told)
+        name = re.sub(r":\d*$", "", hosts[0]).lower() if len(hosts) == 1 else ""  # its port may be that of a tunnel
+        if name not in _NAMES:
+            return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, f"this server answers to {', '.join(_NAMES)}")
         found = self.server.answers.get(self.path.partition("?")[0])
         if found is None:
             return self.send_error(HTTPStatus.NOT_FOUND, f"there are {', '.join(self.server.answers)}")
@@ -99,8 +94,3 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a page asks every few seconds."""
-
-
-def host_name(given: str) -> str:
-    """The name in a Host header, without its port, as names are compared."""
-    return re.sub(r"(?<=[^:]):\d*$", "", given.strip()).strip("[]").lower()

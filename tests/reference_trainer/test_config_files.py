@@ -169,7 +169,8 @@ def test_the_plan_of_a_configuration_is_that_of_the_run(folder, capsys):
 
 def test_options_of_plan_win_over_the_configuration(folder, capsys):
     written(folder, run="epochs: 3\nbatch_size: 8\n")
-    found = plan(capsys, "--config", "run.yaml", "--steps", "5", "--global-batch", "20", "--samples", "40")
+    words = "--epochs null --steps 5 --batch-size null --global-batch 20 --samples 40"
+    found = plan(capsys, "--config", "run.yaml", *words.split())
     assert (found["effective_batch_size"], found["optimizer_steps"], found["optimizer_steps_per_epoch"]) == (20, 5, 2)
 
 

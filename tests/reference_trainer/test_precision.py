@@ -310,21 +310,6 @@ def test_a_resumed_run_in_fp16_is_the_uninterrupted_one_bit_by_bit(world, tmp_pa
 # What is said of devices.
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "told"),
-    [({"avx2": True, "avx512_bf16": True}, False), ({"avx2": True, "avx512_bf16": False}, True), ({}, False)],
-)
-def test_bf16_on_a_processor_that_emulates_it_is_told(monkeypatch, capabilities, told):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
-    device = torch.device("cpu")
-    line = Precision.of("bf16").caution(device)
-    assert bool(line) == told and "\n" not in line
-    assert not told or line == (
-        "precision is bf16, but this CPU has no bfloat16 of its own and emulates it, slowly; float32 is faster"
-    )
-    assert Precision.of("fp16").caution(device) == Precision.of("float32").caution(device) == ""
-
-
 @pytest.mark.parametrize(("capability", "told"), [((7, 5), True), ((8, 0), False), ((9, 0), False)])
 def test_bf16_on_a_gpu_before_ampere_is_told(monkeypatch, capability, told):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
