@@ -126,8 +126,7 @@ class CheckpointConfig(Section):
     best_mode: Literal["min", "max"] = "min"  # Whether the best value is the least or the greatest.
     resume: str = "auto"
     """"auto": go on from the latest whole checkpoint in `run_dir`, or begin where there is none. "none": begin, and
-    refuse a `run_dir` with checkpoints. A path: go on from this checkpoint; what this run saved after it is set aside;
-    one outside of `run_dir` counts while `run_dir` has none of its own."""
+    refuse a `run_dir` with checkpoints. A path: begin with this checkpoint while `run_dir` has none of its own."""
     init_from: str = ""
     """Weights to begin with, if there is nothing to resume: a run, a checkpoint, or a file of any program, .safetensors
     or .pt, also with keys that begin with "module." or "_orig_mod."."""

@@ -13,9 +13,8 @@ import copy
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -30,14 +29,13 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
-@dataclass(frozen=True)
-class Rung:
+class Rung(NamedTuple):
     """The ranks over which DDP averages. name: who says so."""
 
     name: str
-    rank: int = 0
-    size: int = 1
-    group: ProcessGroup | None = None
+    rank: int
+    size: int
+    group: ProcessGroup | None
 
     def __str__(self) -> str:
         alone = self.name == "local"

@@ -192,35 +192,27 @@ class Directory:
         for path in self.folder.glob(".*"):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
-    def set_aside(self, step: int) -> list[str]:
-        """Renames the checkpoints after ``step``, which the run will write anew; returns the new names. Rank zero."""
-        moved = []
+    def set_aside(self, step: int) -> None:
+        """Renames the checkpoints after ``step``, which were not whole: the run will write them anew. Rank zero only."""
         for path in self.all():
             if (step_of(path) or 0) > step:
-                taken = len(list(self.folder.glob(f"{path.name}.aside*")))
-                moved.append(f"{path.name}.aside{taken + 1}")
-                os.rename(path, self.folder / moved[-1])
-        return moved
+                os.rename(path, f"{path}.aside{len(list(self.folder.glob(f'{path.name}.aside*'))) + 1}")
 
     def candidates(self, resume: str) -> list[Path]:
-        """The checkpoints to try, in order, for a setting of `resume`; none: the run begins anew.
-
-        ``CheckpointError`` where "none" meets a run with checkpoints, or a path is no checkpoint.
-        """
-        found = self.all()
-        if resume == "none" and found:
-            hint = 'give a new run_dir, or resume "auto"'
-            raise CheckpointError(f'{self.folder} has checkpoints and checkpoint.resume is "none"; {hint}')
+        """The checkpoints to try, in order, for a setting of `resume`: this folder's own, else the one of a path; none:
+        the run begins anew. ``CheckpointError`` where "none" meets some, or a path is no checkpoint."""
+        found, path = self.all(), Path(resume)
         if resume in ("auto", "none"):
+            if found and resume == "none":
+                hint = 'give a new run_dir, or resume "auto"'
+                raise CheckpointError(f'{self.folder} has checkpoints and checkpoint.resume is "none"; {hint}')
             return found
-        path = Path(resume)
         path = path if (path / MANIFEST).exists() else latest(path) or path
         if step_of(path) is None or not path.is_dir():
             raise CheckpointError(f"checkpoint.resume is {resume}, which is no checkpoint and no run with one")
-        if path.parent.resolve() == self.folder.resolve() or not found:
-            return [path]
-        print(f"{self.folder} has checkpoints of its own, which come before {resume}", file=sys.stderr)
-        return found
+        if found:
+            print(f"{self.folder} has checkpoints of its own, which come before {resume}", file=sys.stderr)
+        return found or [path]
 
     def first_whole(self, resume: str, world: World, tell: Any) -> Path | None:
         """The first of the ``candidates`` that is whole; None where there are none. Collective: every rank."""

@@ -91,8 +91,7 @@ class RunCheckpoints:
         self._say(f"resumed from {path}, after step {state.step} of {self.plan.optimizer_steps}")
         with alike(self.world, CheckpointError), told(self.directory.folder, "cannot be tidied"):
             if self.world.is_main:
-                for name in self.directory.set_aside(state.step):
-                    self._say(f"{name} is what was saved after that; it is kept and no longer counts")
+                self.directory.set_aside(state.step)
         return path
 
     def save(self, state: TrainState, *, wait: bool = True) -> None:

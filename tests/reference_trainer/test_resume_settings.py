@@ -100,19 +100,13 @@ def test_to_begin_anew_among_checkpoints_is_refused(saved, tmp_path):
     assert begun(config, tmp_path / "new").step == 0
 
 
-def test_a_run_goes_back_to_a_checkpoint_and_sets_aside_what_it_saved_later(tmp_path):
+def test_a_run_goes_back_to_a_checkpoint_in_another_folder(tmp_path):
     config = replace(CONFIG, checkpoint=CheckpointConfig(keep=9))
     for until in (2, 4, 6):
-        trained(config, tmp_path, until)
-    folder = tmp_path / "checkpoints"
-    back = replace(config, checkpoint=CheckpointConfig(keep=9, resume=str(folder / "step-00000004")))
-    assert begun(back, tmp_path).step == 4
-    assert latest(tmp_path).name == "step-00000004"
-    assert sorted(path.name for path in folder.glob("step*")) == [
-        *("step-00000002", "step-00000004", "step-00000006.aside1")
-    ]
-    trained(config, tmp_path, 6)
-    assert latest(tmp_path).name == "step-00000006"
+        trained(config, tmp_path / "one", until)
+    earlier = tmp_path / "one" / "checkpoints" / "step-00000004"
+    back = replace(config, checkpoint=CheckpointConfig(keep=9, resume=str(earlier)))
+    assert begun(back, tmp_path / "other").step == 4 and begun(back, tmp_path / "one").step == 6
 
 
 def test_a_run_goes_on_elsewhere_and_then_from_its_own_checkpoints(saved, tmp_path, capsys):
