@@ -193,7 +193,7 @@ class Directory:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     def set_aside(self, step: int) -> None:
-        """Renames the checkpoints after ``step``, which were not whole: the run will write them anew. Rank zero only."""
+        """Renames the checkpoints after ``step``, which were not whole: the run writes them anew. Rank zero only."""
         for path in self.all():
             if (step_of(path) or 0) > step:
                 os.rename(path, f"{path}.aside{len(list(self.folder.glob(f'{path.name}.aside*'))) + 1}")

@@ -1,4 +1,4 @@
-"""A page of runs as `status` shows them, and their status for tools, read-only: GET and HEAD, nothing else. Torch-free.
+"""A page of runs as `status` shows them, and their status for tools, read-only: GET, nothing else. Torch-free.
 
 For this machine alone: it listens at 127.0.0.1, and the Host header must name it (DNS rebinding). No address is a file.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -60,37 +59,31 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hosts = self.headers.get_all("Host", [])
         name = re.sub(r":\d*$", "", hosts[0]).lower() if len(hosts) == 1 else ""  # its port may be that of a tunnel
-        if name not in _NAMES:
-            return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, f"this server answers to {', '.join(_NAMES)}")
         found = self.server.answers.get(self.path.partition("?")[0])
-        if found is None:
-            return self.send_error(HTTPStatus.NOT_FOUND, f"there are {', '.join(self.server.answers)}")
-        try:
-            kind = "application/json" if self.path.startswith("/api") else "text/html; charset=utf-8"
-            self._answer(HTTPStatus.OK, kind, found())
-        except MonitorError as error:
-            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        if name not in _NAMES:
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, f"this server answers to {', '.join(_NAMES)}")
+        elif found is None:
+            self.send_error(HTTPStatus.NOT_FOUND, f"there are {', '.join(self.server.answers)}")
+        else:
+            try:
+                self._answer(found())
+            except MonitorError as error:
+                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
-    do_HEAD = do_GET
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """A refusal in one line of plain text; a method that is not known here is like any other but GET and HEAD."""
-        code = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
-        text = "read-only: GET and HEAD" if code == HTTPStatus.METHOD_NOT_ALLOWED else message or code.phrase
-        self._answer(code, "text/plain; charset=utf-8", f"{code.value} {code.phrase}: {text}\n".encode())
-        length = getattr(self, "headers", {}).get("Content-Length", "0")
-        with suppress(OSError):  # else the answer may be lost with what was not read
-            self.rfile.read(min(int(length), 1 << 20) if length.isdecimal() else 0)
-
-    def _answer(self, code: HTTPStatus, kind: str, content: bytes) -> None:
-        self.send_response(code)
-        allow = {"Allow": "GET, HEAD"} if code == HTTPStatus.METHOD_NOT_ALLOWED else {}
+    def _answer(self, content: bytes) -> None:
+        kind = "application/json" if self.path.startswith("/api") else "text/html; charset=utf-8"
         own = {"Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store"}
-        for name, value in {**own, "X-Content-Type-Options": "nosniff", **allow}.items():
-            self.send_header(name, value)
+        self.send_response(HTTPStatus.OK)
+        for header, value in {**own, "X-Content-Type-Options": "nosniff"}.items():
+            self.send_header(header, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self.wfile.write(content)
+
+    def refuse(self) -> None:
+        """Any other method."""
+        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED, "read-only: GET")
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = refuse
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a page asks every few seconds."""
