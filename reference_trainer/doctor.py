@@ -7,9 +7,9 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +26,7 @@ SIZES = (3, 5, 0, 2, 7)
 """Rows of each rank: uneven, and none on some where there are three or more."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a check found; equal on all ranks."""
 
     check: str
@@ -43,7 +42,7 @@ def diagnose(world: World, check: str, folder: Path, timeout: float) -> list[Ver
         "gathering": check_gathering,
         "club": check_club,
         "data": check_data,
-        "checkpoint": lambda world: check_checkpoint(world, folder),
+        "checkpoint": partial(check_checkpoint, folder=folder),
     }
     verdicts: list[Verdict] = []
     for name in checks if check == "all" else [check]:

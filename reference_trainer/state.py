@@ -51,9 +51,6 @@ class TrainState:
         To load is to write into them; ``state_dict`` has what is left.
         """
         found = {f"model.{name}": each for name, each in self.objective.module.state_dict().items()}
-        if extra := [name for name, each in found.items() if not isinstance(each, Tensor)]:
-            told = f"{extra[0]} of the state_dict is a {type(found[extra[0]]).__name__}, and weights are tensors"
-            raise ConfigError(f"{told}; keep it in the objective's state_dict")
         found |= {f"ema.{name}": each for name, each in (self.ema.state_dict() if self.ema else {}).items()}
         for place, moments in self.optimizer.state_dict()["state"].items():
             found |= {f"optimizer.{place}.{name}": each for name, each in moments.items()}
