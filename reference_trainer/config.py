@@ -161,10 +161,6 @@ class DisentangleConfig(Section):
     reconstruction: NotNegative = 1.0
     """Weight of the squared error, summed over pixels. The decoder is what makes the encoders leak."""
 
-    def check(self) -> None:
-        require(bool(self.hidden), "disentangle.hidden is empty; give at least one width")
-        require(self.features > 1, f"disentangle.features is {self.features}; it must be above 1")
-
 
 @dataclass(frozen=True)
 class DistillationConfig(Section):
@@ -183,10 +179,6 @@ class DistillationConfig(Section):
     """Weight of the squared error between the student's features, projected, and the teacher's; 0 has no projection.
     With `soft` 0 as well there is no teacher."""
 
-    def check(self) -> None:
-        require(bool(self.hidden and self.teacher_hidden), "distillation.hidden and teacher_hidden: give a width each")
-        require(self.hard + self.soft > 0, "distillation.hard and distillation.soft are 0: nothing trains the answers")
-
 
 @dataclass(frozen=True)
 class FlowMatchingConfig(Section):
@@ -196,11 +188,6 @@ class FlowMatchingConfig(Section):
     depth: Count = 2  # Blocks of attention and feed-forward.
     heads: Count = 4  # Attention heads; they divide `width`.
     sampling_steps: Count = 40  # Euler steps from noise to a digit, for the pictures.
-
-    def check(self) -> None:
-        require(self.width % 2 == 0, f"flow_matching.width is {self.width}; it must be even")
-        heads = f"flow_matching.heads is {self.heads}; it must divide flow_matching.width, {self.width}"
-        require(self.width % self.heads == 0, heads)
 
 
 @dataclass(frozen=True)
@@ -221,11 +208,6 @@ class LensConfig(Section):
     """The parts that are trained; the others are frozen, as the backbone always is."""
     encoder_lr: Positive = 1.0  # The encoder's learning rate, as a factor of the run's.
     decoder_lr: Positive = 1.0  # The decoder's learning rate, as a factor of the run's.
-
-    def check(self) -> None:
-        layers = len(self.backbone_hidden)
-        require(0 < self.layer <= layers, f"lens.layer is {self.layer}; the backbone has 1 to {layers}")
-        require(bool(self.train), "lens.train is empty: nothing is trained; give encoder, decoder or both")
 
 
 @dataclass(frozen=True)
