@@ -144,7 +144,8 @@ class RunCheckpoints:
 
     def _compare(self, rest: Mapping[str, Any], path: Path) -> None:
         """Tells settings that have changed since; ``CheckpointError`` where the stream of samples has."""
-        before, now = rest["stream"], self._stream
+        now = self._stream
+        before = rest.get("stream", now)  # earlier ones did not tell it
         changed = [f"{name} was {before[name]} and is {now[name]}" for name in now if before[name] != now[name]]
         if changed:
             hint = "set it as it was, or begin anew in another run_dir (with these weights: checkpoint.init_from)"

@@ -75,6 +75,13 @@ def test_another_setting_may_change_and_it_is_told(saved, name, capsys):
     assert (f"{name} was" in capsys.readouterr().err) == (name in told)
 
 
+def test_a_checkpoint_of_before_streams_were_told_is_read(saved, monkeypatch):
+    rest_of = run.rest_of
+    without = lambda path: {name: each for name, each in rest_of(path).items() if name != "stream"}  # noqa: E731
+    monkeypatch.setattr(run, "rest_of", without)
+    assert begun(CONFIG, saved).step == 2
+
+
 # Where a run begins.
 
 
