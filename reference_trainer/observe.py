@@ -38,6 +38,8 @@ def evaluate(
     interrupted: asked after each batch; a rank that is leaves out the rest of its share. together: all ranks make as
     many forward passes, some on no samples.
     """
+    if not len(source):
+        raise ValueError("nothing to evaluate on: the source has no samples")
     module, was_training = objective.module, objective.module.training
     forward = precision.forward(module)
     module.eval()
