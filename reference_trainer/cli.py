@@ -18,7 +18,7 @@ from .config import Config, ConfigError, DistConfig
 from .core.plan import PlanError, rows_per_rank
 from .launch import LOST, World, alone_by_mistake, detect, with_accelerate
 from .progress import table
-from .settings import Layer, UsageError, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
+from .settings import Layer, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 STAND_BACK = 5.0
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(_HELP, end="")
             return OK if words else BAD_INPUT
         if words[0] not in commands:
-            raise UsageError(f"unknown command {words[0]!r}; there are {', '.join(commands)}")
+            raise ConfigError(f"unknown command {words[0]!r}; there are {', '.join(commands)}")
         return commands[words[0]](words[1:])
     except SystemExit:  # a parser has printed its help
         return OK
@@ -107,7 +107,7 @@ def without_local_rank(words: list[str]) -> list[str]:
 def needs(*packages: str) -> None:
     """Refuses, in one line, to begin without these packages; imports none of them. Local."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise UsageError(f"{', '.join(missing)} missing: pip install 'validate-ddp[trainer]'")
+        raise ConfigError(f"{', '.join(missing)} missing: pip install 'validate-ddp[trainer]'")
 
 
 def read_config(words: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -215,7 +215,7 @@ def doctor(words: list[str]) -> int:
     parser.add_argument("--dist.backend", choices=["auto", "gloo", "nccl"], default="auto", dest="backend")
     options = parser.parse_args(words)
     if not options.timeout > 0:
-        raise UsageError("--timeout must be above 0")
+        raise ConfigError("--timeout must be above 0")
     needs("torch", "numpy", "safetensors", "psutil")
     with World.from_env(dist=DistConfig(backend=options.backend), device=options.device) as world:
         from .doctor import diagnose, table
@@ -254,7 +254,7 @@ def serve(words: list[str]) -> int:
         server = MonitorServer(*options.runs, port=options.port)
     except (OSError, OverflowError) as error:
         told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
-        raise UsageError(f"port {options.port} {told}") from error
+        raise ConfigError(f"port {options.port} {told}") from error
     with server:
         print(f"{', '.join(map(str, options.runs))} is shown at {server.url} until Ctrl-C", flush=True)
         with suppress(KeyboardInterrupt):
@@ -284,7 +284,7 @@ class _Parser(argparse.ArgumentParser):
     """Options of a command; a mistake is one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help)")
+        raise ConfigError(f"{message} ({self.prog} --help)")
 
 
 def _parser(command: Callable[[list[str]], int]) -> _Parser:

@@ -125,8 +125,9 @@ class Gate(EachStep):
                 return f"on rank {rank} of {self.world.size} the loss is {value:g}"
         place = int((~torch.isfinite(whole(update.norms))).int().argmax())
         given = [each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None]
-        names = [name for name, each in self.objective.module.named_parameters() if each is given[place]]
-        return f"the averaged gradient of `{names[0]}` is not finite, though each rank's loss is"
+        named = self.objective.module.named_parameters()
+        name = next((name for name, each in named if each is given[place]), "a parameter that is not the module's")
+        return f"the averaged gradient of `{name}` is not finite, though each rank's loss is"
 
 
 def _on_its_way(verdict: Tensor) -> Callable[[], bool]:

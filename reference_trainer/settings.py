@@ -41,10 +41,6 @@ Layer = dict[str, Any]
 T = TypeVar("T")
 
 
-class UsageError(ConfigError):
-    """A command line that cannot be carried out; the message is one line."""
-
-
 def require(condition: bool, message: str) -> None:
     """Raises ``ConfigError`` with the message where the condition does not hold."""
     if not condition:
@@ -155,7 +151,7 @@ def parsed(words: Sequence[str], kinds: Mapping[str, Any]) -> Layer:
         name, equals, value = word.partition("=")
         if not word.startswith("--"):
             if not equals:
-                raise UsageError(f"{word} is no option; options begin with --, and a file is given as --config FILE")
+                raise ConfigError(f"{word} is no option; options begin with --, and a file is given as --config FILE")
             overrides[name] = value
             continue
         name = "data.source" if name == "--data" else name[2:].replace("-", "_")
@@ -167,7 +163,7 @@ def parsed(words: Sequence[str], kinds: Mapping[str, Any]) -> Layer:
         elif name not in kinds and kinds.get(off) is bool:
             name, value = off, "false"
         elif not rest or rest[0].startswith("--"):
-            raise UsageError(f"{word}: its value is missing")
+            raise ConfigError(f"{word}: its value is missing")
         else:
             value = rest.pop(0)
         found[name] = [*found.get(name, []), value] if name == "config" else value

@@ -21,12 +21,8 @@ Said = dict[str, Any]
 """What a rank has said, by the names of `heartbeat`; `age`: seconds since then."""
 
 
-class MonitorError(ConfigError):
-    """There is no run to look at; the message is one line: what, where, what to do."""
-
-
 def read_run(folder: Path, now: float | None = None) -> dict[str, Any]:
-    """The status of the run in ``folder``; None: not known (yet). ``MonitorError`` where there is none. Local.
+    """The status of the run in ``folder``; None: not known (yet). ``ConfigError`` where there is none. Local.
 
     What rank zero says of the run; `name`, `time` (of reading), `problems`, `percentage`; `ranks`, what each says. The
     state is also "stale", where a rank has not said so for too long, or "unknown", where there is no heartbeat.
@@ -34,10 +30,10 @@ def read_run(folder: Path, now: float | None = None) -> dict[str, Any]:
     now = time.time() if now is None else now
     if not folder.is_dir():
         there = "is a file" if folder.exists() else "is not there"
-        raise MonitorError(f"{folder} {there}; give a run directory, such as runs/20260101-120000")
+        raise ConfigError(f"{folder} {there}; give a run directory, such as runs/20260101-120000")
     if not any((folder / each).exists() for each in ("status", "metrics", "config.json")):
         told = "it has no status, no metrics and no config.json; give the directory that a run has written"
-        raise MonitorError(f"{folder} holds no run: {told}")
+        raise ConfigError(f"{folder} holds no run: {told}")
     said: dict[int, Said] = {}
     problems: list[str] = []
     for path in sorted((folder / "status").glob("rank*.json")):
@@ -102,7 +98,7 @@ def _named(ranks: Sequence[Said]) -> str:
 
 def scaling(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """How fast each run is, also against the one on the fewest ranks: `speedup`, of samples a second, and `efficiency`,
-    of samples a second and rank (1 is perfect). ``MonitorError`` where one cannot be read. Local."""
+    of samples a second and rank (1 is perfect). ``ConfigError`` where one cannot be read. Local."""
     rates = sorted((rate(folder) for folder in folders), key=lambda each: int(each["world_size"]))
     for each in rates:
         each["speedup"] = each["samples_per_second"] / rates[0]["samples_per_second"]
@@ -112,7 +108,7 @@ def scaling(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 def rate(folder: Path) -> dict[str, Any]:
     """How fast the run in ``folder`` was since its last start, without its first interval, in which it starts up:
-    ``MonitorError`` where there is no other. Local."""
+    ``ConfigError`` where there is no other. Local."""
     path, plan, intervals = log_path(folder, 0), dict[str, Any](), list[dict[str, Any]]()
     try:
         for record in read_log(path):
@@ -126,10 +122,10 @@ def rate(folder: Path) -> dict[str, Any]:
         found["global_batch"] = plan["batch_size"] * plan["accumulation"] * plan["world_size"]
         found["samples_per_second"] = samples / seconds
     except (OSError, KeyError, TypeError) as error:
-        raise MonitorError(f"{path} is no log of this trainer, or cannot be read: {error}") from error
+        raise ConfigError(f"{path} is no log of this trainer, or cannot be read: {error}") from error
     except ZeroDivisionError:
         told = "has no second interval yet: the first, in which a run starts up, says nothing about its rate"
-        raise MonitorError(f"{path} {told}") from None
+        raise ConfigError(f"{path} {told}") from None
     return found | {"steps": sum(each["steps"] for each in intervals[1:])}
 
 

@@ -13,8 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from ..core import ConfigError
 from ..records import as_json
-from .reading import MonitorError, read_run, shown
+from .reading import read_run, shown
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
@@ -23,7 +24,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv
 
 
 class MonitorServer(ThreadingHTTPServer):
-    """Serves runs until ``shutdown``; a context. port 0: a free one. ``MonitorError``, ``OSError``."""
+    """Serves runs until ``shutdown``; a context. port 0: a free one. ``ConfigError``, ``OSError``."""
 
     request_queue_size, daemon_threads = 1024, True
 
@@ -67,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             try:
                 self._answer(found())
-            except MonitorError as error:
+            except ConfigError as error:
                 self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
     def _answer(self, content: bytes) -> None:

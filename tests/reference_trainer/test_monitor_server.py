@@ -14,7 +14,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from reference_trainer.monitor.reading import MonitorError, read_run, shown
+from reference_trainer.core import ConfigError
+from reference_trainer.monitor.reading import read_run, shown
 from reference_trainer.monitor.server import MonitorServer
 
 from .monitored import heartbeat, logged, write
@@ -149,7 +150,7 @@ def test_a_run_that_goes_away_is_said_and_comes_back(serve, folder):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(MonitorError, match="holds no run"):
+    with pytest.raises(ConfigError, match="holds no run"):
         MonitorServer(tmp_path)
 
 
