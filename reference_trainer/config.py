@@ -259,7 +259,8 @@ class Config(Section):
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         known = ("disentangle", "flow_matching", "distillation", "lens")
         named = ":" in self.objective or self.objective in known
         require(named, f"objective is {self.objective!r}; it must be {', '.join(known)} or package.module:Class")

@@ -57,10 +57,6 @@ class Section:
         section = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__.removesuffix("Config")).lower()
         for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
             _named(f"{section}.{name}".lstrip("."), getattr(self, name), hint)
-        self.check()
-
-    def check(self) -> None:
-        """What is wrong beyond the types of fields: raises ``ConfigError``."""
 
 
 @functools.cache

@@ -49,30 +49,22 @@ def read_run(folder: Path, now: float | None = None) -> dict[str, Any]:
     if not said:
         nothing = dict.fromkeys([*_OF_THE_RUN, "eta"]) | {"metrics": {}, "evaluations": {}}
         return found | nothing | {"state": "unknown", "message": "it has written no heartbeat"}
-    return found | _together(said, now)
-
-
-def _together(said: dict[int, Said], now: float) -> dict[str, Any]:
-    """What all ranks say of the run, rank zero for all where it can be read. Files of an earlier start say nothing."""
+    # Rank zero speaks for all where it can be read.
     lead = said[0] if 0 in said else max(said.values(), key=lambda each: each["started"])
-    ranks = []
-    for rank in range(lead["world_size"]):
-        each = said.get(rank, {"started": None})
-        ranks.append(_rank(each, now) if each["started"] == lead["started"] else _unknown(rank))
+    ranks = [_rank(rank, said.get(rank), lead["started"], now) for rank in range(lead["world_size"])]
     state, message = _state(ranks)
     eta = lead["eta"] if state in STATES and state not in ENDED else None
     eta = 0.0 if state == "finished" else eta and max(0.0, eta - max(0.0, now - lead["time"]))
     done = 100 * lead["step"] / lead["total"] if lead["total"] else None
     own = {"state": state, "message": message, "percentage": done, "eta": eta, "ranks": ranks}
-    return {name: lead[name] for name in _OF_THE_RUN} | own
+    return found | {name: lead[name] for name in _OF_THE_RUN} | own
 
 
-def _unknown(rank: int) -> Said:
-    nothing = dict.fromkeys([*_OF_A_RANK, "age"]) | {"usage": {}}
-    return nothing | {"rank": rank, "state": "unknown", "message": "no heartbeat yet"}
-
-
-def _rank(said: Said, now: float) -> Said:
+def _rank(rank: int, said: Said | None, started: float, now: float) -> Said:
+    """What a rank says of itself. Files of an earlier start say nothing."""
+    if said is None or said["started"] != started:
+        nothing = dict.fromkeys([*_OF_A_RANK, "age"]) | {"usage": {}}
+        return nothing | {"rank": rank, "state": "unknown", "message": "no heartbeat yet"}
     found = {name: said[name] for name in _OF_A_RANK} | {"age": max(0.0, now - said["time"])}
     if found["state"] not in ENDED and found["age"] > STALE_AFTER * said["interval"] > 0:  # 0: none is to be expected
         found |= {"state": "stale", "message": f"no heartbeat for {found['age']:.0f} s, it was {said['state']}"}
