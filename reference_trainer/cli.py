@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -18,7 +18,7 @@ from .config import Config, ConfigError, DistConfig
 from .core.plan import PlanError, rows_per_rank
 from .launch import LOST, World, alone_by_mistake, detect, with_accelerate
 from .progress import table
-from .settings import Layer, UsageError, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
+from .settings import Layer, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 STAND_BACK = 5.0
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(_HELP, end="")
             return OK if words else BAD_INPUT
         if words[0] not in commands:
-            raise UsageError(f"unknown command {words[0]!r}; there are {', '.join(commands)}")
+            raise ConfigError(f"unknown command {words[0]!r}; there are {', '.join(commands)}")
         return commands[words[0]](words[1:])
     except SystemExit:  # a parser has printed its help
         return OK
@@ -83,17 +83,15 @@ def run() -> NoReturn:
         code = main()
         if sys.stdout is not None:  # closed, as a daemon's
             sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads: `train --help | head -5`
+        code = FAILED
     except Exception as error:  # noqa: BLE001 - it is told, and the process ends
-        poll = select.poll()
-        poll.register(1, 0)  # what has gone wrong is told without being asked for
-        nobody = any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
-        if not (isinstance(error, BrokenPipeError) and nobody):  # nobody reads: `train --help | head -5`
-            several = os.environ.get("WORLD_SIZE", os.environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1"
-            if several and isinstance(error, RuntimeError) and LOST.search(str(error)):
-                told = f"a peer has gone: {' '.join(str(error).split())}"
-                tell(RuntimeError(f"{told}; the rank that failed first tells why, or was killed"))
-            else:
-                traceback.print_exc()
+        several = os.environ.get("WORLD_SIZE", os.environ.get("SLURM_STEP_NUM_TASKS", "1")) != "1"
+        if several and isinstance(error, RuntimeError) and LOST.search(str(error)):
+            told = f"a peer has gone: {' '.join(str(error).split())}"
+            tell(RuntimeError(f"{told}; the rank that failed first tells why, or was killed"))
+        else:
+            traceback.print_exc()
         code = FAILED
     if code != OK:
         sys.stderr.flush()
@@ -103,23 +101,21 @@ def run() -> NoReturn:
 
 def without_local_rank(words: list[str]) -> list[str]:
     """The words without `--local-rank=0`, which `python -m torch.distributed.launch` adds and the environment tells."""
-    names = ("--local-rank", "--local_rank")
-    values = {place + 1 for place, word in enumerate(words) if word in names}
-    return [w for place, w in enumerate(words) if place not in values and w.partition("=")[0] not in names]
+    return [word for word in words if not word.startswith(("--local-rank=", "--local_rank="))]
 
 
 def needs(*packages: str) -> None:
     """Refuses, in one line, to begin without these packages; imports none of them. Local."""
     if missing := [name for name in packages if find_spec(name) is None]:
-        raise UsageError(f"{', '.join(missing)} missing: pip install 'validate-ddp[trainer]'")
+        raise ConfigError(f"{', '.join(missing)} missing: pip install 'validate-ddp[trainer]'")
 
 
-def read_config(words: Sequence[str], environ: Mapping[str, str] | None = None) -> Config:
+def read_config(words: Sequence[str], environ: Mapping[str, str]) -> Config:
     """The configuration that words describe, or ``ConfigError``; rank zero tells older names. Local; every rank."""
     if {"-h", "--help"} & set(words):
         print("usage: reference-trainer train [OPTIONS]\n")
         show_help(Config, _SOURCES)
-    return config_of(parsed(words, types_of(Config)), os.environ if environ is None else environ)
+    return config_of(parsed(words, types_of(Config)), environ)
 
 
 def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
@@ -131,14 +127,9 @@ def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
     for setting, section in (("objective", "own"), ("data.source", "own_data")):
         if ":" in named.get(setting, ""):
             kinds |= own_types(named[setting], setting, section)
-    # Of two that follow from each other, one is given: a later one takes the place of an earlier one.
-    rivals = {"steps": "epochs", "epochs": "steps", "global_batch": "batch_size", "batch_size": "global_batch"}
     for place, layer in layers:
         found, told = in_new_form(layer, place, launched=launch.launcher != "single")
         renamed += told
-        for name in set(rivals) & set(found):
-            if rivals[name] not in found and found[name] != "null":
-                values.pop(rivals[name], None)
         values |= typed(found, kinds, place)
     if renamed and launch.rank == 0:
         print(f"reference-trainer: older names in their new form: {', '.join(renamed)}", file=sys.stderr)
@@ -147,7 +138,7 @@ def config_of(given: Layer, environ: Mapping[str, str]) -> Config:
 
 def train(words: list[str]) -> int:
     """Trains; returns the exit code. Collective under a launcher: every rank."""
-    config = with_accelerate(read_config(words), os.environ)
+    config = with_accelerate(read_config(words, os.environ), os.environ)
     if warning := alone_by_mistake(os.environ):
         print(f"reference-trainer: warning: {warning}", file=sys.stderr)
     needs("torch", "numpy", "safetensors", "psutil", "PIL")
@@ -224,7 +215,7 @@ def doctor(words: list[str]) -> int:
     parser.add_argument("--dist.backend", choices=["auto", "gloo", "nccl"], default="auto", dest="backend")
     options = parser.parse_args(words)
     if not options.timeout > 0:
-        raise UsageError("--timeout must be above 0")
+        raise ConfigError("--timeout must be above 0")
     needs("torch", "numpy", "safetensors", "psutil")
     with World.from_env(dist=DistConfig(backend=options.backend), device=options.device) as world:
         from .doctor import diagnose, table
@@ -245,39 +236,29 @@ def status(words: list[str]) -> int:
     parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     _format(parser)
     options = parser.parse_args(words)
-    from .monitor.terminal import show
+    from .monitor.reading import show
 
-    return OK if show(options.runs, as_json=options.format == "json") else FAILED
+    return OK if show(options.runs, machine=options.format == "json") else FAILED
 
 
 def serve(words: list[str]) -> int:
-    """A page on which a run can be watched, and its status for tools, read-only; until Ctrl-C. There is no password:
-    another --host than this machine alone needs --allow-host. From afar a tunnel is better, ssh -L
-    8765:127.0.0.1:8765 MACHINE."""
+    """A page on which runs can be watched, and their status for tools, read-only, on this machine alone; until Ctrl-C.
+    From afar: ssh -L 8765:127.0.0.1:8765 MACHINE."""
     parser = _parser(serve)
-    parser.add_argument("run", type=Path, help="a run directory")
+    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     parser.add_argument("--port", type=int, default=8765, help="0 takes one that is free (default: 8765)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
-    parser.add_argument(
-        "--allow-host", action="append", default=[], help="a name under which browsers may ask for it, beside localhost"
-    )
     options = parser.parse_args(words)
-    from .monitor.server import LOOPBACK, MonitorServer
+    from .monitor.server import MonitorServer
 
-    if options.host not in LOOPBACK and not options.allow_host:
-        told = "lets others look, without a password; say under which names they may: --allow-host NAME"
-        raise UsageError(f"--host {options.host} {told}, or leave --host out")
     try:
-        server = MonitorServer(options.run, host=options.host, port=options.port, allow_hosts=options.allow_host)
+        server = MonitorServer(*options.runs, port=options.port)
     except (OSError, OverflowError) as error:
         told = f"cannot be listened at: {getattr(error, 'strerror', None) or error}; give another --port"
-        raise UsageError(f"{options.host}:{options.port} {told}") from error
+        raise ConfigError(f"port {options.port} {told}") from error
     with server:
-        print(f"{options.run} is shown at {server.url} until Ctrl-C", flush=True)
-        try:
+        print(f"{', '.join(map(str, options.runs))} is shown at {server.url} until Ctrl-C", flush=True)
+        with suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            print()
     return OK
 
 
@@ -303,7 +284,7 @@ class _Parser(argparse.ArgumentParser):
     """Options of a command; a mistake is one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help)")
+        raise ConfigError(f"{message} ({self.prog} --help)")
 
 
 def _parser(command: Callable[[list[str]], int]) -> _Parser:

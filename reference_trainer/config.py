@@ -10,12 +10,6 @@ from .core import ConfigError as ConfigError
 from .core.plan import Plan
 from .settings import Count, Fraction, NotNegative, Number, Positive, Section, require
 
-_ELSEWHERE = {
-    ("fsdp", "fsdp1", "hsdp", "zero"): "--dist.strategy fsdp2, torchtitan, or Accelerate's own loop",
-    ("deepspeed",): "the deepspeed launcher, or Accelerate's own loop (accelerate launch --use_deepspeed)",
-    ("tp", "pp", "tensor_parallel", "pipeline_parallel", "model_parallel", "megatron"): "torchtitan, or Megatron-LM",
-}
-
 
 @dataclass(frozen=True)
 class OptimConfig(Section):
@@ -26,11 +20,9 @@ class OptimConfig(Section):
     weight_decay: NotNegative = 0.0  # Decoupled (AdamW).
     clip: Positive | None = None  # Largest norm of the averaged gradient; none by default.
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "step", "wsd"] = "constant"
-    """After the warm-up: "linear" and "cosine" end at zero; "one_cycle" rises over `rise` of the run and falls to
-    almost nothing; "step" is multiplied by `gamma` every `step_every` steps; "wsd" falls over the last `cooldown`."""
-    rise: Fraction = 0.3  # Of "one_cycle": the share of the run in which the learning rate rises.
+    """After the warm-up: "linear" and "cosine" end at zero; "one_cycle" rises over 0.3 of the run and falls to
+    almost nothing; "step" is a tenth after every `step_every` steps; "wsd" falls over the last `cooldown`."""
     step_every: Count = 1000  # Of "step": optimizer steps from one fall to the next.
-    gamma: Positive = 0.1  # Of "step": the factor of each fall.
     cooldown: Fraction = 0.1  # Of "wsd": the share of the run in which the learning rate falls.
     warmup_steps: Number = 0  # Optimizer steps of linear warm-up from zero.
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"  # How it grows with the effective batch, from `base_batch`.
@@ -43,9 +35,9 @@ class OptimConfig(Section):
         after, length = step - self.warmup_steps, max(1, total - self.warmup_steps)
         done = min(1.0, after / length)
         if self.schedule == "step":
-            return float(self.gamma ** (after // self.step_every))
+            return float(0.1 ** (after // self.step_every))
         if self.schedule == "one_cycle":  # as torch's OneCycleLR: the last step is the lowest
-            top = self.rise * length - 1
+            top = 0.3 * length - 1
             if after <= top:
                 return _cosine(1 / 25, 1.0, after / top if top > 0 else 1.0)
             return _cosine(1.0, 1 / 25 / 1e4, min(1.0, (after - top) / max(1e-9, length - 1 - top)))
@@ -92,9 +84,6 @@ class ProfileConfig(Section):
 class DataConfig(Section):
     """The data and its loader."""
 
-    path: str = ""
-    """A file of your own in place of scikit-learn's digits: .npz, .safetensors or .pt with arrays "image", (n, 8, 8) or
-    (n, 64) in [0, 1] or bytes, and "digit", (n,) in 0..9."""
     train_samples: Count = 1000  # Digits (of 1797) to train on.
     validation_samples: Number = 200  # Digits for choosing settings; what is left is for the report.
     workers: Number = 0  # Loader processes a rank. The digits lie in memory: none is fastest.
@@ -109,19 +98,11 @@ class DistConfig(Section):
     """The process group."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"  # "auto": nccl where each rank has a GPU, else gloo.
-    strategy: str = "ddp"
+    strategy: Literal["ddp", "fsdp2", "dp"] = "ddp"
     """"ddp": a process for each GPU, with the whole model in each. "fsdp2": with a shard of it in each (fully_shard):
-    models too large for one. "dp": one process for all GPUs of the machine (nn.DataParallel), slower. "single":
-    refuses to be launched as several ranks."""
+    models too large for one. "dp": one process for all GPUs of the machine (nn.DataParallel), slower."""
     start_timeout: Positive = 1800.0  # Seconds to wait for all ranks, and for the first step.
     train_timeout: Positive = 600.0  # Seconds for a collective after the first step: a hang is told soon.
-
-    def check(self) -> None:
-        where = next((where for names, where in _ELSEWHERE.items() if self.strategy.lower() in names), "")
-        told = "splits the model in a way that this trainer does not: use"
-        require(not where, f"dist.strategy is {self.strategy}, which {told} {where}")
-        known = self.strategy in ("ddp", "fsdp2", "dp", "single")
-        require(known, f"dist.strategy is {self.strategy!r}; it is ddp, fsdp2, dp or single")
 
 
 @dataclass(frozen=True)
@@ -145,8 +126,7 @@ class CheckpointConfig(Section):
     best_mode: Literal["min", "max"] = "min"  # Whether the best value is the least or the greatest.
     resume: str = "auto"
     """"auto": go on from the latest whole checkpoint in `run_dir`, or begin where there is none. "none": begin, and
-    refuse a `run_dir` with checkpoints. A path: go on from this checkpoint; what this run saved after it is set aside;
-    one outside of `run_dir` counts while `run_dir` has none of its own."""
+    refuse a `run_dir` with checkpoints. A path: begin with this checkpoint while `run_dir` has none of its own."""
     init_from: str = ""
     """Weights to begin with, if there is nothing to resume: a run, a checkpoint, or a file of any program, .safetensors
     or .pt, also with keys that begin with "module." or "_orig_mod."."""
@@ -164,14 +144,11 @@ class ClubConfig(Section):
     update_every: Count = 1  # Optimizer steps from one fit of q to the next. A q that lags behind reads too low.
     inner_steps: Count = 5  # Gradient steps of q in a fit: the original's.
     lr: Positive = 1e-3  # Learning rate of q: the original's.
-    betas: tuple[Fraction, Fraction] = (0.9, 0.999)  # Adam's averages for q: torch's.
     hidden: tuple[Count, ...] = (64,)  # Widths of q's hidden layers. A q that is too small misses information.
-    clip: Positive | None = None  # Largest norm of q's gradient; none by default, Adam bounds its steps.
     warmup_steps: Number = 0  # Steps in which `weight` grows from zero: a q without knowledge pushes at random.
     accumulation: Literal["union", "micro"] = "union"
     """Of several micro-steps: "union" is CLUB of one big batch, for a second forward pass; "micro" their mean."""
     path: Literal["covariance", "gather"] = "covariance"  # What is sent: a few means; or all features, to compare with.
-    check_every: Number = 100  # Steps between checks that q is the same on all ranks and in good health; 0 never.
 
 
 @dataclass(frozen=True)
@@ -184,22 +161,15 @@ class DisentangleConfig(Section):
     reconstruction: NotNegative = 1.0
     """Weight of the squared error, summed over pixels. The decoder is what makes the encoders leak."""
 
-    def check(self) -> None:
-        require(bool(self.hidden), "disentangle.hidden is empty; give at least one width")
-        require(self.features > 1, f"disentangle.features is {self.features}; it must be above 1")
-
 
 @dataclass(frozen=True)
 class DistillationConfig(Section):
     """A small classifier that learns from the labels and from a large one, the teacher."""
 
-    data: Literal["digits", "prompts"] = "digits"
-    """What both read: images, or prompts such as "a turned seven, drawn in white", as hashed trigrams."""
     hidden: tuple[Count, ...] = (32,)  # Widths of the student's hidden layers; the last one's output is matched.
-    student: str = ""  # A YAML file that describes the student, in place of the above: `hidden`, a list of widths.
     teacher: str = ""
     """Weights of the teacher: a run, a checkpoint, or a file of any program, .safetensors or .pt. By default it is
-    trained when the run begins, on the same samples, and saved in the run directory."""
+    trained when the run begins, on the same samples, and saved with the rest."""
     teacher_hidden: tuple[Count, ...] = (256, 128)  # Widths of the teacher's hidden layers.
     teacher_steps: Count = 150  # Steps of training the teacher, on all samples at once.
     hard: NotNegative = 1.0  # Weight of the cross entropy with the labels.
@@ -208,10 +178,6 @@ class DistillationConfig(Section):
     feature: NotNegative = 0.1
     """Weight of the squared error between the student's features, projected, and the teacher's; 0 has no projection.
     With `soft` 0 as well there is no teacher."""
-
-    def check(self) -> None:
-        require(bool(self.hidden and self.teacher_hidden), "distillation.hidden and teacher_hidden: give a width each")
-        require(self.hard + self.soft > 0, "distillation.hard and distillation.soft are 0: nothing trains the answers")
 
 
 @dataclass(frozen=True)
@@ -222,11 +188,6 @@ class FlowMatchingConfig(Section):
     depth: Count = 2  # Blocks of attention and feed-forward.
     heads: Count = 4  # Attention heads; they divide `width`.
     sampling_steps: Count = 40  # Euler steps from noise to a digit, for the pictures.
-
-    def check(self) -> None:
-        require(self.width % 2 == 0, f"flow_matching.width is {self.width}; it must be even")
-        heads = f"flow_matching.heads is {self.heads}; it must divide flow_matching.width, {self.width}"
-        require(self.width % self.heads == 0, heads)
 
 
 @dataclass(frozen=True)
@@ -247,13 +208,6 @@ class LensConfig(Section):
     """The parts that are trained; the others are frozen, as the backbone always is."""
     encoder_lr: Positive = 1.0  # The encoder's learning rate, as a factor of the run's.
     decoder_lr: Positive = 1.0  # The decoder's learning rate, as a factor of the run's.
-    encoder_weight_decay: NotNegative | None = None  # The encoder's weight decay; by default the run's.
-    decoder_weight_decay: NotNegative | None = None  # The decoder's weight decay; by default the run's.
-
-    def check(self) -> None:
-        layers = len(self.backbone_hidden)
-        require(0 < self.layer <= layers, f"lens.layer is {self.layer}; the backbone has 1 to {layers}")
-        require(bool(self.train), "lens.train is empty: nothing is trained; give encoder, decoder or both")
 
 
 @dataclass(frozen=True)
@@ -305,7 +259,8 @@ class Config(Section):
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         known = ("disentangle", "flow_matching", "distillation", "lens")
         named = ":" in self.objective or self.objective in known
         require(named, f"objective is {self.objective!r}; it must be {', '.join(known)} or package.module:Class")

@@ -9,37 +9,33 @@ With accumulation, exactly: ``begin_step``, ``begin`` with all micro-batches' fe
 
 from __future__ import annotations
 
+import copy
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from .config import ClubConfig
 from .core.club import ClubError, ClubResult, Moments, Pairs, ReduceSum, covariance_sum_gaussian, moments_gaussian
-from .core.collectives import WORLD, Group, all_gather_with_grad, broadcast_object, extremes, process_group, sum_reducer
-from .variational import Estimator
+from .core.collectives import WORLD, Group, all_gather_with_grad, broadcast_object, process_group, sum_reducer
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-AT_FLOOR = 0.01
-"""Nats a dimension above its floor at which q's NLL counts as being there: a residual of 7 % of q's least spread."""
-STALE = -0.1  # Nats a dimension below which CLUB counts as strongly negative: chance gives about -1 / sqrt(N d).
 
-
-@dataclass(frozen=True)
-class Rung:
+class Rung(NamedTuple):
     """The ranks over which DDP averages. name: who says so."""
 
     name: str
-    rank: int = 0
-    size: int = 1
-    group: ProcessGroup | None = None
+    rank: int
+    size: int
+    group: ProcessGroup | None
 
     def __str__(self) -> str:
         alone = self.name == "local"
@@ -66,7 +62,6 @@ class CLUBLoss:
         self._union: Moments | None = None
         self._values: list[Tensor] = []
         self._before_fit: Tensor | None = None
-        self._nll: Tensor | None = None
 
     def set_accelerator(self, accelerator: Any) -> None:
         """For somebody else's Accelerate loop, before training. Local; every rank.
@@ -81,8 +76,6 @@ class CLUBLoss:
             )
         if self._rung is not None and self._rung.name != "accelerator":
             raise ClubError(f"set_accelerator came too late: CLUB runs on {self._rung}; call it before the first use")
-        if self.group != WORLD:
-            raise ClubError("set_accelerator cannot replace the `group` that CLUBLoss was made with; give one of them")
         kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
         if kind != "NO" and not kind.startswith("MULTI_"):
             told = "CLUB knows only how DDP averages gradients (MULTI_GPU, MULTI_CPU)"
@@ -145,8 +138,7 @@ class CLUBLoss:
     def fit(self, x: Tensor, y: Tensor) -> None:
         """Fits q to the features, which get no gradient. Collective: every rank, one without samples too."""
         x, y = self._features(x.detach(), y.detach())
-        before = self.estimator.fit(x, y, self.reduce_sum)
-        pairs, self._nll = (before.mu, before.logvar, y), before.nll
+        pairs = (*self.estimator.fit(x, y, self.reduce_sum), y)
         moments = moments_gaussian([pairs], self.reduce_sum)
         self._before_fit = self._mean(covariance_sum_gaussian(*pairs, moments), moments)
 
@@ -158,9 +150,7 @@ class CLUBLoss:
     # Several micro-batches a step: sums, which the caller multiplies by W / N.
 
     def begin_step(self, total: float | Tensor | None = None) -> None:
-        """Counts an optimizer step. total: what sums will be divided by, if not the samples of the step. Collective."""
-        if self.config.check_every and self.step and self.step % self.config.check_every == 0:
-            self.check()
+        """Counts an optimizer step. total: what sums will be divided by, if not the samples of the step. Local."""
         self.step += 1
         self._total, self._union, self._values, self._before_fit = total, None, [], None
 
@@ -266,28 +256,99 @@ class CLUBLoss:
             self._load(torch.load(sent, map_location="cpu", weights_only=True))
         self._placed = True
 
-    def check(self) -> None:
-        """Raises ``ClubError`` on every rank if q differs between ranks; says what ails q. Collective: every rank."""
-        if not torch.equal(*extremes(self.estimator.checksum(), self.rung.group)):
-            told = "every rank must call CLUBLoss in every step, and nothing else may change q"
-            raise ClubError(f"the estimator of CLUB differs between ranks after step {self.step}; {told}")
-        for message in self.diagnose():
-            self._say_once(message, message.partition(":")[0])
-
-    def diagnose(self) -> list[str]:
-        """What is wrong with q, or with the features as q sees them, in the last step; a line each. Local."""
-        found, floor = [], self.estimator.floor
-        if self._nll is not None and float(self._nll) < floor + AT_FLOOR * self.dims[1]:
-            told = "the features have collapsed to a constant, or are a copy of the others"
-            found.append(f"NLL at its floor: {float(self._nll):.4g} of at least {floor:.4g}; {told}")
-        if self._values and float(self.value) < STALE * min(self.dims):
-            told = "the estimator is stale: raise inner_steps or lr, or lower update_every or the encoders' lr"
-            found.append(f"value strongly negative: {float(self.value):.4g} nats; {told}")
-        return found
-
     def _say_once(self, message: str, about: str) -> None:
         """On rank zero."""
         rank = 0 if self._rung is None else self._rung.rank
         if about not in self._said and rank == 0:
             print(f"CLUB: {message}", file=sys.stderr, flush=True)
         self._said.add(about)
+
+
+# The estimator: q(y|x), a Gaussian, its fit on local shards, its frozen use.
+
+
+class GaussianQ(nn.Module):
+    """Mean and log-variance of y given x, by one MLP each. No BatchNorm: it would mix the samples of a rank."""
+
+    def __init__(self, x_dim: int, y_dim: int, hidden: Sequence[int], variance: str) -> None:
+        super().__init__()
+        self.mu = mlp([x_dim, *hidden, y_dim])
+        self.logvar = nn.Sequential(mlp([x_dim, *hidden, y_dim]), nn.Tanh()) if variance == "bounded" else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """x (n, x_dim) -> mu and logvar, (n, y_dim) each; logvar is None for unit variance."""
+        return self.mu(x), None if self.logvar is None else self.logvar(x)
+
+
+class Estimator:
+    """q and its optimizer: replicas on all ranks that stay equal because they are given equal gradients."""
+
+    def __init__(self, x_dim: int, y_dim: int, config: ClubConfig) -> None:
+        self.config = config
+        self.q = GaussianQ(x_dim, y_dim, config.hidden, config.variance)
+        self.parameters = list(self.q.parameters())
+        # Fused: it can leave a step out without being waited for, see `fit`.
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr, fused=True)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        kind: torch.dtype = self.parameters[0].dtype
+        return kind
+
+    def place(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Moves q and its optimizer to the device, and to the wider of its own type and this one. Local."""
+        self.q.to(device, torch.promote_types(self.dtype, dtype))
+        # Loading is what moves an optimizer's state to its parameters' device and type.
+        self.optimizer.load_state_dict(self.optimizer.state_dict())
+
+    def fit(self, x: Tensor, y: Tensor, reduce_sum: ReduceSum | None) -> tuple[Tensor, Tensor | None]:
+        """``inner_steps`` steps towards the maximum likelihood of x (n_r, dx), y (n_r, dy); returns mu and logvar of
+        before. Collective: every rank."""
+        count = y.new_full((1,), len(y))
+        count = count if reduce_sum is None else reduce_sum(count)
+        before = self.frozen(x)
+        with torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
+            for _ in range(self.config.inner_steps):
+                mu, logvar = self.q(x)
+                gradients = torch.autograd.grad((nll_sum(mu, logvar, y) / count).sum(), self.parameters)
+                packed = torch.cat([each.flatten() for each in gradients])
+                packed = packed if reduce_sum is None else reduce_sum(packed)
+                sizes = [each.numel() for each in self.parameters]
+                for parameter, part in zip(self.parameters, packed.split(sizes), strict=True):
+                    parameter.grad = part.view_as(parameter)
+                # One sample that is not finite would end q for good, on all ranks. As a GradScaler tells an optimizer.
+                self.optimizer.grad_scale = None
+                self.optimizer.found_inf = (~torch.isfinite(packed.sum())).float()
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+        return before
+
+    def frozen(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """mu and logvar with a gradient to x and none to q: the main loss must not train q to fail. Local."""
+        detached = {name: each.detach() for name, each in self.q.named_parameters()}
+        with torch.autocast(x.device.type, enabled=False):
+            found: tuple[Tensor, Tensor | None] = functional_call(self.q, detached, (x,))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """q and its optimizer. Local."""
+        return {"q": self.q.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes q's type from the state, so that nothing is rounded. Local."""
+        self.q.to(dtype=next(iter(state["q"].values())).dtype)
+        self.q.load_state_dict(state["q"])
+        # A copy: what is loaded as it is stays shared with the giver, and Adam writes into it.
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+
+
+def nll_sum(mu: Tensor, logvar: Tensor | None, y: Tensor) -> Tensor:
+    """Negative log-likelihood in nats, summed over samples and dimensions, without the constant. Local."""
+    squared = (y - mu).square()
+    return 0.5 * (squared if logvar is None else squared * torch.exp(-logvar) + logvar).sum()
+
+
+def mlp(widths: Sequence[int]) -> nn.Sequential:
+    """Linear layers of these widths with ReLU between them."""
+    layers = [each for inputs, outputs in pairwise(widths) for each in (nn.Linear(inputs, outputs), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])

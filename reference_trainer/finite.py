@@ -6,22 +6,20 @@ optimizer reads it on the device, as with a GradScaler, and the host one step la
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.amp import GradScaler
 from torch.distributed.tensor import DTensor
-from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 
 from .core.collectives import gather_objects
 from .core.launch import World
 from .core.objective import Objective
 from .core.step import EachStep, Update
-from .precision import FLOAT32, UNSCALED, Precision
+from .precision import UNSCALED
 from .state import whole
 
 MOST_IN_A_ROW = 20
@@ -29,7 +27,7 @@ MOST_IN_A_ROW = 20
 
 
 class NonFiniteError(ArithmeticError):
-    """A loss or a gradient is not finite; one line: what, on which rank, at which step, in which parameter."""
+    """A loss or a gradient is not finite; one line: at which step, on which rank or in which parameter."""
 
 
 class Gate(EachStep):
@@ -49,18 +47,13 @@ class Gate(EachStep):
         tell: Callable[[str], None] = print,
         lagging: bool | None = None,
         scaler: GradScaler = UNSCALED,
-        precision: Precision = FLOAT32,
     ) -> None:
         super().__init__(optimizer)
         self.objective, self.world, self.policy, self.tell = objective, world, policy, tell
-        self.scaler, self.precision = scaler, precision
-        withholds = bool(getattr(optimizer, "_step_supports_amp_scaling", False))
-        if lagging and not withholds:
-            raise ValueError(
-                f"this {type(optimizer).__name__} cannot withhold a step on the device; make it fused=True"
-            )
-        replicas = withholds and not any(isinstance(each, DTensor) for each in objective.module.parameters())
-        self.lagging = replicas and world.device.type != "cpu" if lagging is None else lagging
+        self.scaler = scaler
+        withholds = bool(getattr(optimizer, "_step_supports_amp_scaling", False))  # fused ones do
+        sharded = any(isinstance(each, DTensor) for each in objective.module.parameters())
+        self.lagging = withholds and not sharded and world.device.type != "cpu" if lagging is None else lagging
         self.skipped = self.overflows = self.in_a_row = 0
         """Steps that were left out: for what is wrong, for a loss that was scaled too much, and of both the last."""
         self._pending: tuple[Update, Callable[[], bool]] | None = None
@@ -126,43 +119,15 @@ class Gate(EachStep):
         self.tell(f"{line}; skipped")
 
     def _culprit(self, update: Update, losses: list[float]) -> str:
-        """Which rank, and which parameter's own gradient, by the step once more. Collective: every rank."""
-        objective, forward = self.objective, self.precision.forward(self.objective.module)
-        names = {id(module): f"{name}." * bool(name) for name, module in objective.module.named_modules()}
-        used: dict[str, Tensor] = {}
-
-        def note(module: nn.Module, *_: Any) -> None:
-            """The parameters as the module used them: where it is sharded, whole and for this pass alone."""
-            for name, each in module.named_parameters():
-                if each.requires_grad and id(module) in names and not isinstance(each, DTensor):
-                    used[names[id(module)] + name] = each
-
-        # Scaled as it was: the scaler has gone down since.
-        scale = self.scaler.get_scale() / self.scaler.get_backoff_factor() if self.scaler.is_enabled() else 1.0
-        # Objective and generators are put back; the weights are those of the step, because it was not taken.
-        kept, wrong = copy.deepcopy(objective.state_dict()), set[str]()
-        with torch.random.fork_rng([update.loss.device] if update.loss.device.type == "cuda" else []):
-            objective.prepare(forward, update.batches, update.total)
-            for batch in update.batches:
-                used.clear()
-                with register_module_forward_hook(note):
-                    loss = objective.loss(forward, batch).sum * (scale / update.total)
-                # Not `backward`: DDP, and what shards, would hear of it.
-                found = torch.autograd.grad(loss, list(used.values()), allow_unused=True)
-                bad = [each is not None and not each.isfinite().all() for each in found]
-                wrong |= {name for name, each in zip(used, bad, strict=True) if each}
-        objective.load_state_dict(kept)
-        trained = [name for name, each in objective.module.named_parameters() if each.requires_grad]
-        first = next((name for name in trained if name in wrong), "")
-        for rank, (value, name) in enumerate(zip(losses, gather_objects(first, self.world.group), strict=True)):
-            if name or not abs(value) < float("inf"):
-                gradient = f", the gradient of `{name}` is not finite" if name else ""
-                return f"on rank {rank} of {self.world.size} the loss is {value:g}{gradient}"
+        """Which rank, by its loss; else which parameter, by its averaged gradient. Collective where it is sharded."""
+        for rank, value in enumerate(losses):
+            if not abs(value) < float("inf"):
+                return f"on rank {rank} of {self.world.size} the loss is {value:g}"
         place = int((~torch.isfinite(whole(update.norms))).int().argmax())
         given = [each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None]
-        known = {id(each): name for name, each in objective.module.named_parameters()}
-        name = known.get(id(given[place]), "a parameter that is not the module's")
-        return f"the averaged gradient of `{name}` is not finite, though each rank's own is"
+        named = self.objective.module.named_parameters()
+        name = next((name for name, each in named if each is given[place]), "a parameter that is not the module's")
+        return f"the averaged gradient of `{name}` is not finite, though each rank's loss is"
 
 
 def _on_its_way(verdict: Tensor) -> Callable[[], bool]:

@@ -1,4 +1,4 @@
-"""Which rank this process is, whatever started it: torchrun, SLURM, Accelerate, or nobody. Torch-free at import."""
+"""Which rank this process is, whatever started it: torchrun (accelerate too), SLURM, or nobody. Torch-free here."""
 
 from __future__ import annotations
 
@@ -13,13 +13,6 @@ from .core import launch as core
 from .core.launch import set_timeout as set_timeout
 
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_MPI = {
-    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"),
-    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
-    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
-    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
-}
-"""What mpirun gives to a process; `accelerate launch` starts ranks by it on CPUs."""
 _SLURM = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")
 """Inside a step only: a shell in `salloc`, or a batch script itself, is no task of one."""
 LOST = re.compile(
@@ -42,7 +35,7 @@ class Launch:
     local_rank: int = 0  # Rank on its machine.
     world_size: int = 1
     local_world_size: int = 1  # Ranks on this machine.
-    launcher: str = "single"  # "single", "torchrun", "slurm" or "accelerate".
+    launcher: str = "single"  # "single", "torchrun" or "slurm".
     master_addr: str | None = None
     master_port: int | None = None
     store_hosted: bool = False
@@ -51,18 +44,11 @@ class Launch:
 
 
 def detect(environ: Mapping[str, str]) -> Launch:
-    """The launch that ``environ`` describes: torchrun, else a SLURM step, else Accelerate, else one process. Local."""
-    complete, accelerate = all(name in environ for name in _TORCHRUN), "ACCELERATE_MIXED_PRECISION" in environ
-    if complete and not accelerate:
-        return _by_variables(environ, "torchrun")
-    if all(name in environ for name in _SLURM) and not complete:
+    """The launch that ``environ`` describes: torchrun (which Accelerate calls), else a SLURM step, else one process."""
+    if all(name in environ for name in _TORCHRUN):
+        return _by_variables(environ)
+    if all(name in environ for name in _SLURM):
         return _by_slurm(environ)
-    if accelerate:
-        mpi = {name: next((environ[each] for each in others if each in environ), None) for name, others in _MPI.items()}
-        found = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-        found |= {name: value for name, value in mpi.items() if value is not None} | dict(environ)
-        if "RANK" in found:
-            return _by_variables(found, "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "accelerate")
     if {"RANK", "LOCAL_RANK"} & set(environ) or environ.get("WORLD_SIZE", "1") != "1":
         missing = ", ".join(name for name in _TORCHRUN if name not in environ)
         told = ", ".join(name for name in _TORCHRUN if name in environ)
@@ -86,19 +72,15 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
     yes = ("1", "true")
     for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
         if environ.get(f"ACCELERATE_USE_{name}", "").lower() in yes:
-            hint = "this trainer knows replicas (DDP) only: use torchtitan, or Accelerate's own loop"
-            raise ConfigError(f"accelerate launch asks for {name}; {hint}, for models that are larger than a GPU")
+            raise ConfigError(f"accelerate launch asks for {name}, which this trainer leaves to Accelerate's own loop")
     precision = environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if precision not in ("", "no", "bf16", "fp16"):
         raise ConfigError(f"accelerate launch asks for mixed precision {precision}; this trainer knows bf16 and fp16")
-    steps = environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
     told: dict[str, tuple[Any, Any, str]] = {}  # the setting: its value, what silence is, what accelerate was told
     if precision in ("bf16", "fp16"):
         told["precision"] = precision, "float32", precision
     if environ.get("ACCELERATE_USE_CPU", "").lower() in yes:
         told["device"] = "cpu", "auto", "--cpu"
-    if steps.isdecimal() and int(steps) > 1:  # "auto" leaves it to us
-        told["accumulation"] = int(steps), 1, steps
     for name, (value, silent, shown) in told.items():
         mine = getattr(config, name)
         if mine not in (silent, value):
@@ -108,18 +90,16 @@ def with_accelerate(config: Config, environ: Mapping[str, str]) -> Config:
 
 def refuse_strategy(strategy: str, *, world_size: int, gpus: int | None = None) -> None:
     """Raises ``ConfigError`` where `dist.strategy` is not for what was launched. gpus: None if not known yet. Local."""
-    if strategy in ("dp", "single") and world_size > 1:
+    if strategy == "dp" and world_size > 1:
         told = f"which is one process, but {world_size} ranks were launched; start it with python, or train with"
-        raise ConfigError(f"dist.strategy is {strategy}, {told} --dist.strategy ddp")
+        raise ConfigError(f"dist.strategy is dp, {told} --dist.strategy ddp")
     if strategy == "dp" and gpus is not None and gpus < 2:
         # torch.nn.DataParallel would say nothing, and train on what there is.
         told = f"which is for two or more GPUs in one process, and this one has {gpus}; leave it out"
         raise ConfigError(f"dist.strategy is dp, {told}")
 
 
-def _by_variables(environ: Mapping[str, str], launcher: str) -> Launch:
-    if missing := [name for name in _TORCHRUN if name not in environ]:
-        raise LaunchError(f"half a launch by {launcher}: {', '.join(missing)} not set; start all ranks the same way")
+def _by_variables(environ: Mapping[str, str]) -> Launch:
     rank, local_rank, size, port = (
         _number(environ, name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
     )
@@ -130,7 +110,7 @@ def _by_variables(environ: Mapping[str, str], launcher: str) -> Launch:
     local_size = _number(environ, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environ else local_rank + 1
     hosted = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     attempt = f"{environ.get('TORCHELASTIC_RUN_ID', '')}/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    return Launch(rank, local_rank, size, local_size, launcher, environ["MASTER_ADDR"], port, hosted, attempt)
+    return Launch(rank, local_rank, size, local_size, "torchrun", environ["MASTER_ADDR"], port, hosted, attempt)
 
 
 def _by_slurm(environ: Mapping[str, str]) -> Launch:

@@ -8,13 +8,13 @@ import math
 import os
 import platform
 import resource
+import secrets
 import socket
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from .core.step import StepResult
 
 
-@dataclasses.dataclass(frozen=True)
-class Means:
+class Means(NamedTuple):
     """What an interval comes to; equal on all ranks but for ``seconds``."""
 
     metrics: dict[str, float]
@@ -62,47 +61,37 @@ class Interval:
         self.results.append(result)
 
     def close(self) -> Means:
-        """The means since the last call. Collective: every rank, after the same steps."""
+        """The means since the last call, which was before a step. Collective: every rank, after the same steps."""
         results, self.results = self.results, []
-        if not results:
-            raise ValueError("an interval without a step has no means; add() steps before close()")
-        taken = None if results[0].taken is None else torch.stack([each.taken for each in results])
-        sums = {name: _sum([each.sums[name] for each in results], taken) for name in sorted(results[0].sums)}
         values = [{**each.values, "grad_norm": each.grad_norm} for each in results]  # those of all ranks already
-        names = sorted({name for each in values for name in each})
-        if both := sorted(set(sums) & set(names)):
-            raise ValueError(f"{both}: both a sum over samples and a value; rename one")
-        beside = []
-        for name in names:
-            having = [place for place, each in enumerate(values) if name in each]
-            mask = None if taken is None else taken[having]
-            steps = len(having) if mask is None else mask.sum()
-            beside.append(_sum([values[place][name] for place in having], mask) / steps)
-        packed = torch.stack(list(sums.values()))
-        reduce_sum = sum_reducer(self.world.group)
+        taken = None if results[0].taken is None else torch.stack([each.taken for each in results])
+        steps = len(results) if taken is None else taken.sum()
+        sums = {name: _sum([each.sums[name] for each in results], taken) for name in sorted(results[0].sums)}
+        means = {name: _sum([each[name] for each in values], taken) / steps for name in sorted(values[0])}
+        packed, reduce_sum = torch.stack(list(sums.values())), sum_reducer(self.world.group)
         packed = packed if reduce_sum is None else reduce_sum(packed)
-        device = packed.device
-        count = _sum([torch.as_tensor(each.total, device=device) for each in results], taken).to(packed.dtype)
-        *found, samples = torch.cat([packed / count, torch.stack([*beside, count])]).tolist()
-        metrics = dict(zip([*sums, *names], found, strict=True)) if samples else {}
-        means = Means(metrics, len(results), samples, time.perf_counter() - self._since)
+        count = _sum([torch.as_tensor(each.total, device=packed.device) for each in results], taken)
+        *found, samples = torch.cat([packed / count, torch.stack([*means.values(), count])]).tolist()
+        metrics = dict(zip([*sums, *means], found, strict=True)) if samples else {}
+        closed = Means(metrics, len(results), samples, time.perf_counter() - self._since)
         self.restart_clock()
-        return means
+        return closed
 
 
 def _sum(values: list[Tensor], taken: Tensor | None) -> Tensor:
-    """The sum of scalars in float64, or float32 where the device has no float64; of the steps that were taken."""
-    stacked = torch.stack(values).to(torch.float32 if values[0].device.type == "mps" else torch.float64)
+    """The sum of scalars in float64, of the steps that were taken."""
+    stacked = torch.stack(values).double()
     # Not a product: what was not taken may be NaN.
     return (stacked if taken is None else torch.where(taken, stacked, 0.0)).sum()
 
 
 class RunLog:
-    """All that a run writes beside its weights; used as a context. ``folder`` is the run directory."""
+    """All that a run writes beside its weights, each rank into files of its own; used as a context. Local but for
+    ``start`` and ``interval``. doing: something between steps, for those who watch: "evaluating", "saving"."""
 
     def __init__(self, folder: Path, plan: Plan, world: World, heartbeat: Heartbeat, step: int = 0) -> None:
         self.folder, self.world, self.total = folder, world, plan.optimizer_steps
-        self._lines, self._heartbeat = RankLog(folder, world.rank), heartbeat
+        self._lines, self._heartbeat, self.doing = RankLog(folder, world.rank), heartbeat, heartbeat.doing
         self._interval, self._lr, self._step, self._stopped = Interval(world), math.nan, step, ""
         self.event("start", pid=os.getpid(), launcher=world.launcher, **place(world))
         self.event("plan", **dataclasses.asdict(plan))
@@ -114,9 +103,8 @@ class RunLog:
         places = gather_objects(place(world), world.group)
         # By rank zero's clock: it tells the ranks of this start from files that an earlier one has left.
         started = broadcast_object(round(time.time(), 3), world.group)
-        every = {"evaluating": config.eval_every, "saving": config.checkpoint.save_every}
-        of = {"total": plan.optimizer_steps, "step": step, "every": every}
-        log = cls(folder, plan, world, Heartbeat(folder, world, config.log.heartbeat, started=started, **of), step)
+        of: dict[str, Any] = {"started": started, "total": plan.optimizer_steps, "step": step}
+        log = cls(folder, plan, world, Heartbeat(folder, world, config.log.heartbeat, **of), step)
         if world.is_main:
             written = json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False)
             (folder / "config.json").write_text(written + "\n", encoding="utf-8")
@@ -125,15 +113,11 @@ class RunLog:
             log.show(told_places(places))
         log.show(table(plan))
         if len(names := sorted({each["device_name"] for each in places})) > 1:
-            log.warning(f"ranks have different devices, {' and '.join(names)}: each step waits for the slowest")
+            log.tell("warning", f"ranks have different devices, {' and '.join(names)}: each step waits for the slowest")
         return log
 
-    def doing(self, what: str) -> AbstractContextManager[None]:
-        """Something between steps, for those who watch: "evaluating", "saving". Local."""
-        return self._heartbeat.doing(what)
-
     def add(self, result: StepResult, *, lr: float) -> None:
-        """Takes in a step. lr: the learning rate that it was made with. Local."""
+        """Takes in a step. lr: the learning rate that it was made with."""
         self._interval.add(result)
         self._heartbeat.advance()
         self._lr = lr
@@ -152,7 +136,7 @@ class RunLog:
         return means.metrics
 
     def evaluation(self, step: int, data: str, metrics: dict[str, float]) -> None:
-        """Writes the means of an evaluation. Local."""
+        """Writes the means of an evaluation."""
         self._step = step
         self._lines.write("evaluation", step, data=data, metrics=metrics)
         self._heartbeat.evaluated(data, step, metrics)
@@ -163,38 +147,30 @@ class RunLog:
     def _at(self, step: int) -> str:
         return f"step {step:>{len(str(self.total))}}/{self.total}"
 
-    def tell(self, event: str, line: str) -> None:
-        """Prints a line on rank zero, and writes it as an event. Local; every rank."""
-        self.event(event, message=line)
-        self.show(line)
-
-    def warning(self, line: str) -> None:
-        """The same, of what is not as it should be. Local; every rank."""
-        self.tell("warning", line)
-
-    def note(self, line: str) -> None:
-        """The same, of what is as it should be. Local; every rank."""
-        self.tell("note", line)
-
-    def stopped(self, line: str) -> None:
-        """A warning, and that the run ends before the end of its plan. Local; every rank."""
-        self._stopped = line
-        self.warning(line)
-
     def show(self, text: str) -> None:
-        """Prints on rank zero. Local."""
+        """Prints on rank zero."""
         if self.world.is_main:
             print(text, file=sys.stderr, flush=True)
 
+    def event(self, event: str, **fields: Any) -> None:
+        """Writes something that happened."""
+        self._lines.write("event", self._step, event=event, **fields)
+
+    def tell(self, event: str, line: str) -> None:
+        """Prints a line on rank zero, and writes it as an event: "warning", "note"."""
+        self.event(event, message=line)
+        self.show(line)
+
+    def stopped(self, line: str) -> None:
+        """A warning, and that the run ends before the end of its plan."""
+        self._stopped = line
+        self.tell("warning", line)
+
     def weights(self, step: int, sha256: str) -> None:
-        """Writes what this rank's weights have come to after a step: equal where they are, bit by bit. Local."""
+        """Writes what this rank's weights have come to after a step: equal where they are, bit by bit."""
         self._step = step
         self.event("weights", sha256=sha256)
         self.show(f"weights after step {step}: sha256 {sha256}")
-
-    def event(self, event: str, **fields: Any) -> None:
-        """Writes something that happened. Local."""
-        self._lines.write("event", self._step, event=event, **fields)
 
     def __enter__(self) -> RunLog:
         self._heartbeat.start()
@@ -243,15 +219,11 @@ def run_folder(config: Config, world: World) -> Path:
     """
 
     def make() -> Path:
-        stem, number = config.run_dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}", 1
-        folder = Path(stem)
-        if config.run_dir and config.checkpoint.resume == "none" and (folder / "metrics").exists():
+        folder = Path(config.run_dir or f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")
+        if config.checkpoint.resume == "none" and (folder / "metrics").exists():
             raise ConfigError(f'run_dir {folder} holds a run already and checkpoint.resume is "none"; give another one')
-        while not config.run_dir and folder.exists():  # another run of this second
-            number += 1
-            folder = Path(f"{stem}-{number}")
         try:
-            folder.mkdir(parents=True, exist_ok=bool(config.run_dir))
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             told = f"the run directory {error.filename or folder} cannot be made: {error.strerror or error}"
             raise ConfigError(f"{told}; give another one as run_dir") from error

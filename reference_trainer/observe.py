@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.profiler import profile
+from torch.profiler import profile, schedule
 
 from .config import ProfileConfig
 from .core.collectives import reduce_sum_count
@@ -30,8 +30,6 @@ def evaluate(
     world: World,
     batch_size: int,
     precision: Precision = FLOAT32,
-    epoch: int = 0,
-    step: int = 0,
     interrupted: Callable[[], bool] = lambda: False,
     together: bool = False,
 ) -> dict[str, float]:
@@ -52,7 +50,7 @@ def evaluate(
         # A batch each at least: one of no samples gives the names of the metrics.
         for start in range(0, max(1, -(-len(source) // world.size) if together else len(mine)), batch_size):
             index = mine[start : start + batch_size]
-            batch = Batch(index, epoch, step, source.fetch(index, epoch)).to(world.device, precision.weights)
+            batch = Batch(index, 0, 0, source.fetch(index, 0)).to(world.device, precision.weights)
             for name, value in objective.evaluate(forward, batch).items():
                 sums[name] = sums[name] + value if name in sums else value
             seen += len(index)
@@ -98,42 +96,25 @@ def write_png(image: Tensor, path: Path) -> Path:
     return path
 
 
-class ProfileWindow:
-    """Profiles steps ``start`` to ``start + steps`` of a run, to FOLDER/rank00000.json (ui.perfetto.dev). Local.
+@contextmanager
+def profiled(
+    config: ProfileConfig, folder: Path, world: World, tell: Callable[[str], None]
+) -> Iterator[Callable[[], None]]:
+    """Within, with a call after each step: profiles the window of ``config``, from here on, to FOLDER/rank00000.json
+    (ui.perfetto.dev). tell: gets the table, on rank zero. Local."""
+    if not config.steps:
+        yield lambda: None
+        return
 
-    tell: gets the table, on rank zero. done: optimizer steps that the run has behind it when it begins here.
-    """
+    def write(found: profile) -> None:
+        path = folder / f"rank{world.rank:05}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found.export_chrome_trace(str(path))
+        if world.is_main:
+            dearest = found.key_averages().table(sort_by=f"self_{world.device.type}_time_total", row_limit=10)
+            tell(f"profile of rank 0, all of it in {path}:\n{dearest}")
 
-    def __init__(
-        self, config: ProfileConfig, folder: Path, world: World, *, tell: Callable[[str], None], done: int = 0
-    ) -> None:
-        self.window = range(config.start, config.start + config.steps)
-        self.path, self.world, self.tell, self.done = folder / f"rank{world.rank:05}.json", world, tell, done
-        self._profile: profile | None = None
-
-    def __enter__(self) -> ProfileWindow:
-        self.after(self.done)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if kind is None:  # a run that ends within the window has a trace all the same, if it ends well
-            self.after(self.window.stop)
-
-    def after(self, step: int) -> None:
-        """To be told how many optimizer steps are done, after each. Local."""
-        if self._profile is None and step in self.window:
-            self._profile = profile()  # of the GPU too, where there is one
-            self._profile.start()
-        elif self._profile is not None and step not in self.window:
-            self._close(self._profile)
-
-    def _close(self, running: profile) -> None:
-        self._profile, device = None, self.world.device.type
-        if device == "cuda":
-            torch.cuda.synchronize(self.world.device)  # what was queued within the window belongs to it
-        running.stop()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        running.export_chrome_trace(str(self.path))
-        if self.world.is_main:
-            dearest = running.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=10)
-            self.tell(f"profile of rank 0, all of it in {self.path}:\n{dearest}")
+    warmup = min(1, config.start)
+    window = schedule(wait=config.start - warmup, warmup=warmup, active=config.steps, repeat=1)
+    with profile(schedule=window, on_trace_ready=write) as running:  # of the GPU too, where there is one
+        yield running.step

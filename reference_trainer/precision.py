@@ -60,25 +60,19 @@ class Precision:
         return GradScaler(device.type) if self.autocast == torch.float16 else UNSCALED
 
     def caution(self, device: torch.device) -> str:
-        """One line if this device computes in that type without being made for it, else nothing. Local."""
-        if self.autocast != torch.bfloat16 or _native_bfloat16(device) is not False:
+        """One line if this GPU emulates that type, else nothing. Local."""
+        if (
+            self.autocast != torch.bfloat16
+            or device.type != "cuda"
+            or torch.cuda.get_device_capability(device) >= (8, 0)
+        ):
             return ""
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "this CPU"
-        other = "fp16 or float32" if device.type == "cuda" else "float32"
-        return f"precision is bf16, but {name} has no bfloat16 of its own and emulates it, slowly; {other} is faster"
+        told = "has no bfloat16 of its own and emulates it, slowly; fp16 or float32 is faster"
+        return f"precision is bf16, but {torch.cuda.get_device_name(device)} {told}"
 
 
 FLOAT32 = Precision()
 UNSCALED = GradScaler("cpu", enabled=False)  # A scaler that does nothing, and has no state.
-
-
-def _native_bfloat16(device: torch.device) -> bool | None:
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    if "avx2" not in capabilities:  # another architecture, or a torch that does not tell
-        return None
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "avx10_2"))
 
 
 def _in_float32(value: Any) -> Any:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,15 +50,11 @@ class RankLog:
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a rank's file; a line that is none (the rank was killed in it) is left out. Local."""
     with open(path, "rb") as file:
-        yield from _records(file)
-
-
-def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        with suppress(ValueError):
-            record = numbers(json.loads(line))
-            if line.endswith(b"\n") and isinstance(record, dict):
-                yield record
+        for line in file:
+            with suppress(ValueError):
+                record = numbers(json.loads(line))
+                if line.endswith(b"\n") and isinstance(record, dict):
+                    yield record
 
 
 def as_json(value: Any) -> bytes:
@@ -83,43 +78,3 @@ def numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [numbers(each) for each in value]
     return float(value) if value in ("nan", "inf", "-inf") else value
-
-
-class Curves:
-    """What rank zero has logged, as columns; each look reads what has been written since the last one. Any thread."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path, self._lock = log_path(folder, 0), threading.Lock()
-        self._at, self._points = 0, {"": list[dict[str, Any]]()}
-
-    def read(self, most: int = 2000) -> dict[str, Any]:
-        """`intervals`, and `evaluations` by data; about ``most`` values a column."""
-        with self._lock:
-            for record in _records(self._new().splitlines(keepends=True)):
-                if record.get("kind") in ("interval", "evaluation"):
-                    some = self._points.setdefault(record.get("data", ""), [])
-                    while some and some[-1]["step"] >= record["step"]:  # a run that went on from a checkpoint before
-                        some.pop()
-                    some.append(record)
-            intervals, *evaluations = (_columns(some, most) for some in self._points.values())
-            named = dict(zip(list(self._points)[1:], evaluations, strict=True))
-        return {"version": 1, "intervals": intervals, "evaluations": named}
-
-    def _new(self) -> bytes:
-        if not self._path.exists():
-            return b""
-        with open(self._path, "rb") as file:
-            if file.seek(0, os.SEEK_END) < self._at:  # another file
-                self._at, self._points = 0, {"": []}
-            file.seek(self._at)
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        self._at += len(whole)
-        return whole
-
-
-def _columns(points: list[dict[str, Any]], most: int) -> dict[str, Any]:
-    points = points[:: len(points) // most + 1] + points[-1:] * (len(points) > most)
-    names = sorted({name for each in points for name in each["metrics"]}, key=lambda name: (name != "loss", name))
-    found = {name: [each.get(name) for each in points] for name in ("step", "time", "lr", "samples_per_second")}
-    return found | {"metrics": {name: [each["metrics"].get(name) for each in points] for name in names}}

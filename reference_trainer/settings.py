@@ -15,9 +15,12 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+
+import yaml
 
 from .core import ConfigError
 
@@ -38,10 +41,6 @@ Layer = dict[str, Any]
 T = TypeVar("T")
 
 
-class UsageError(ConfigError):
-    """A command line that cannot be carried out; the message is one line."""
-
-
 def require(condition: bool, message: str) -> None:
     """Raises ``ConfigError`` with the message where the condition does not hold."""
     if not condition:
@@ -58,10 +57,6 @@ class Section:
         section = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__.removesuffix("Config")).lower()
         for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
             _named(f"{section}.{name}".lstrip("."), getattr(self, name), hint)
-        self.check()
-
-    def check(self) -> None:
-        """What is wrong beyond the types of fields: raises ``ConfigError``."""
 
 
 @functools.cache
@@ -97,24 +92,16 @@ def read_as(value: Any, hint: Any) -> Any:
         if str(value) not in map(str, options):
             raise ValueError(f"be {', '.join(map(str, options[:-1]))} or {options[-1]}")
         return next(each for each in options if str(each) == str(value))
-    return _scalar(value, hint) if hint in _KINDS else value  # else a section, or the user's own
-
-
-def _scalar(value: Any, kind: type) -> Any:
-    """Whole numbers may be written as 1e3."""
-    if isinstance(value, kind) or (kind is float and isinstance(value, int)):
-        return value
-    with_text = isinstance(value, str) and kind is not str
-    if with_text and kind is bool and value.lower() in _BOOLS:
-        return _BOOLS[value.lower()]
-    try:
-        if with_text and kind is not bool:
-            number = int(value) if kind is int and value.lstrip("+-").isdecimal() else float(value)
-            if kind is float or number == number // 1 < float("inf"):
-                return kind(number)
-    except ValueError:
-        pass
-    raise ValueError(f"be {_KINDS[kind]}")
+    if hint not in _KINDS or isinstance(value, hint) or (hint is float and isinstance(value, int)):
+        return value  # a section, the user's own, or of that type already
+    with suppress(KeyError, ValueError, OverflowError):
+        if isinstance(value, str) and hint is bool:
+            return _BOOLS[value.lower()]
+        if isinstance(value, str) and (hint is float or value.lstrip("+-").isdecimal()):
+            return hint(value)
+        if isinstance(value, str) and float(value).is_integer():
+            return int(float(value))  # such as 1e3
+    raise ValueError(f"be {_KINDS[hint]}")
 
 
 def types_of(kind: type, prefix: str = "") -> dict[str, Any]:
@@ -160,18 +147,20 @@ def parsed(words: Sequence[str], kinds: Mapping[str, Any]) -> Layer:
         name, equals, value = word.partition("=")
         if not word.startswith("--"):
             if not equals:
-                raise UsageError(f"{word} is no option; options begin with --, and a file is given as --config FILE")
+                raise ConfigError(f"{word} is no option; options begin with --, and a file is given as --config FILE")
             overrides[name] = value
             continue
         name = "data.source" if name == "--data" else name[2:].replace("-", "_")
         off = name.replace("no_", "", 1)
-        if not equals and (kinds.get(name) is bool or name in SWITCHES):
+        if equals:
+            pass
+        elif kinds.get(name) is bool or name in SWITCHES:
             value = rest.pop(0) if rest and rest[0] in _BOOLS else "true"
-        elif not equals and name not in kinds and kinds.get(off) is bool:
+        elif name not in kinds and kinds.get(off) is bool:
             name, value = off, "false"
-        elif not equals:
-            if not rest or rest[0].startswith("--"):
-                raise UsageError(f"{word}: its value is missing")
+        elif not rest or rest[0].startswith("--"):
+            raise ConfigError(f"{word}: its value is missing")
+        else:
             value = rest.pop(0)
         found[name] = [*found.get(name, []), value] if name == "config" else value
     return overrides | found
@@ -179,10 +168,6 @@ def parsed(words: Sequence[str], kinds: Mapping[str, Any]) -> Layer:
 
 def read_layers(path: Path, chain: tuple[Path, ...] = ()) -> Iterator[tuple[str, Layer]]:
     """The settings of a file and of those it is composed of, each with its place; later ones win. Local."""
-    try:
-        import yaml
-    except ImportError as error:
-        raise ConfigError("PyYAML missing: pip install 'validate-ddp[trainer]'") from error
     if path.resolve() in [each.resolve() for each in chain]:
         raise ConfigError(f"{chain[-1]}: its defaults go round: {' -> '.join(map(str, (*chain, path)))}")
     asked = f"{chain[-1]}: its defaults name " if chain else ""
@@ -268,21 +253,21 @@ def reasons(kind: type) -> dict[str, str]:
 def show_help(kind: type, *before: str) -> typing.NoReturn:
     """Prints the settings of a dataclass, lines before them, and ends as a parser does. Local."""
     width = min(120, shutil.get_terminal_size((120, 24)).columns)
-    for line in (" ".join((kind.__doc__ or "").split()), *before, *_described(kind)):
+    for line in (*before, *_described(kind)):
         print(textwrap.fill(line, width, subsequent_indent=" " * (6 if line.startswith("  ") else 0)))
     raise SystemExit(0)
 
 
 def _described(kind: type, section: str = "") -> Iterator[str]:
     told, hints = reasons(kind), _hints(kind)
+    yield " ".join((kind.__doc__ or "").split())
     for field in dataclasses.fields(kind):
         if not dataclasses.is_dataclass(hints[field.name]):
             default = "" if field.default in (dataclasses.MISSING, "", None) else f" (default: {field.default})"
             yield f"  --{section}{field.name.replace('_', '-')}  {told[field.name]}{default}"
     for name, hint in hints.items():
         if dataclasses.is_dataclass(hint):
-            yield f"\n{section}{name}: {hint.__doc__}"
-            yield from _described(typing.cast(type, hint), f"{section}{name}.")
+            yield from ("", f"{section}{name}:", *_described(typing.cast(type, hint), f"{section}{name}."))
 
 
 # A model and data of one's own, "package.module:Class": the arguments of what is named are its settings, typed by its
@@ -296,17 +281,17 @@ def _found(name: str, setting: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        value = pkgutil.resolve_name(name)
+        value: Callable[..., Any] = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{setting} is {name}: {error}; it must be package.module:name") from error
     require(callable(value), f"{setting} is {name}, which is no class and no function")
-    return typing.cast("Callable[..., Any]", value)
+    return value
 
 
 def own_types(name: str, setting: str, section: str) -> dict[str, Any]:
     """The types of the arguments of what is named, by dotted names; a text where nothing is annotated. Local."""
-    made = _found(name, setting)
-    hints, kinds = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made), {}
+    made, kinds = _found(name, setting), {}
+    hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) else made)
     for each in inspect.signature(made).parameters.values():
         if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and each.name not in RUN:
             guess = type(each.default) if type(each.default) in _KINDS else str

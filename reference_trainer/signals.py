@@ -5,11 +5,8 @@ The handler notes the signal, no more; each step begins an all-reduce of it on t
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
 import os
 import signal
-import sys
 import threading
 import types
 from dataclasses import replace
@@ -22,7 +19,6 @@ from torch import Tensor
 from .launch import World, set_timeout
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-_PR_SET_PDEATHSIG = 1
 
 
 class Stop:
@@ -95,12 +91,5 @@ def ignore() -> None:
 
 
 def in_loader_worker(_: int) -> None:
-    """First call in each loader worker: it outlives the signals (a launcher signals all processes of a job), and not
-    its rank: where that was killed, the kernel ends it (Linux). Local.
-    """
+    """First call in each loader worker: it outlives the signals, which a launcher sends to all processes. Local."""
     ignore()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        rank = multiprocessing.parent_process()
-        if rank is not None and rank.pid != os.getppid():  # it died before the kernel was asked
-            os._exit(1)

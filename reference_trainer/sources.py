@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import csv
 import gzip
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,12 @@ from torch.utils.data import default_collate
 
 from .config import Config, ConfigError, DataConfig
 from .core.data import Source
-from .core.save import load as read_pickle
 from .randomness import keyed_order, keyed_uniform
 from .settings import call
 
 SIDE, CLASSES, RENDERINGS = 8, 10, 4
 PIXELS = SIDE * SIDE
 FILE = Path("datasets", "data", "digits.csv.gz")  # Of scikit-learn: a row an image, 64 values of 0 to 16, the digit.
-NAMES = {"image": ("image", "x"), "digit": ("digit", "label", "y")}  # Of the arrays, the first that is there counts.
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Digits:
     @classmethod
     def split(cls, config: DataConfig, *, seed: int) -> tuple[Digits, Digits, Digits]:
         """Train, validation and test part; disjoint, the split and each rendering keyed by (seed, sample). Local."""
-        images, digits = load() if not config.path else read_images(Path(config.path), side=SIDE, classes=CLASSES)
+        images, digits = load()
         used = config.train_samples + config.validation_samples
         if used >= len(images):
             told = f"{used}, but there are {len(images)} digits and some must be left to report on"
@@ -109,47 +107,6 @@ def render(images: Tensor, renderings: Tensor) -> Tensor:
     return torch.where(inverted[:, None, None], 1.0 - images, images).reshape(len(images), -1)
 
 
-def read_images(path: Path, *, side: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Images (n, side, side) in [0, 1] and labels (n,) of a .npz, .safetensors or .pt. ``ConfigError``. Local."""
-    arrays, shown = _arrays(path), f"data.path {path}"
-    given = {what: [arrays[name] for name in names if name in arrays] for what, names in NAMES.items()}
-    if not all(each and isinstance(each[0], Tensor) and each[0].numel() for each in given.values()):
-        wanted = ", and ".join(" or ".join(names) for names in NAMES.values())
-        raise ConfigError(f"{shown} has no array named {wanted}, or it is empty; it has {', '.join(map(str, arrays))}")
-    images, labels = given["image"][0], given["digit"][0]
-    images = images.float() / 255 if images.dtype == torch.uint8 else images.float()
-    whole = not labels.is_floating_point() and labels.dtype != torch.bool
-    if images.dim() < 2 or images[0].numel() != side * side or labels.shape != images.shape[:1] or not whole:
-        told = f"images are {tuple(images.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
-        raise ConfigError(f"{shown}: {told}; expected (n, {side}, {side}) or (n, {side * side}), and n whole numbers")
-    (least, most), (first, last) = images.aminmax(), labels.aminmax()
-    if not (least >= 0 and most <= 1 and first >= 0 and last < classes):  # false for NaN
-        told = f"images are from {least:.4g} to {most:.4g}, labels from {first} to {last}"
-        raise ConfigError(f"{shown}: {told}; expected 0 to 1, or bytes, and 0 to {classes - 1}")
-    return images.reshape(-1, side, side), labels.long()
-
-
-def _arrays(path: Path) -> Mapping[str, Any]:
-    """The arrays by name, as tensors. Those of numpy's that are pickled, which would run code, are refused."""
-    if not path.is_file() or path.suffix not in (".npz", ".safetensors", ".pt", ".pth"):
-        raise ConfigError(f"data.path {path} is no file whose name ends in .npz, .safetensors or .pt")
-    if path.suffix == ".safetensors":
-        from .checkpoint.weights import read_file
-
-        return read_file(path)
-    if path.suffix != ".npz":
-        found = read_pickle(path)
-        if not isinstance(found, Mapping):
-            raise ConfigError(f"data.path {path} holds a {type(found).__name__}; expected tensors by name")
-        return found
-    try:
-        with numpy.load(path, allow_pickle=False) as file:
-            wanted = [name for name in file.files if name in NAMES["image"] + NAMES["digit"]]
-            return {name: torch.from_numpy(file[name]) for name in wanted} or dict.fromkeys(file.files)
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"data.path {path} cannot be read: {error}") from error
-
-
 class Part:
     """Some samples of a collection, as a ``Source``. An item is a dict, a tuple (x, y, 2, ...) or a tensor (x)."""
 
@@ -177,12 +134,11 @@ def _by_name(item: Any) -> dict[str, Any]:
     return {("x", "y")[place] if place < 2 else str(place): each for place, each in enumerate(items)}
 
 
-@dataclass(frozen=True)
 class _Each:
     """Items that are made when they are asked for."""
 
-    items: list[Any]
-    make: Callable[[Any], Any]
+    def __init__(self, items: Sequence[Any], make: Callable[[Any], Any]) -> None:
+        self.items, self.make = items, make
 
     def __len__(self) -> int:
         return len(self.items)
@@ -227,7 +183,7 @@ def metadata(path: str) -> Any:
         return [_bytes(each, 256) for each in texts]
 
     columns = {name: column([row[name] for row in rows]) for name in rows[0]} if rows else {}
-    return _Each(list(range(len(rows))), lambda at: {name: values[at] for name, values in columns.items()})
+    return _Each(range(len(rows)), lambda at: {name: values[at] for name, values in columns.items()})
 
 
 def text_lines(path: str, length: int = 256) -> Any:
@@ -237,12 +193,10 @@ def text_lines(path: str, length: int = 256) -> Any:
 
 
 def hugging_face(name: str, split: str = "train") -> Any:
-    """A data set of the `datasets` package, by name, its numbers as tensors. Local."""
-    try:
-        from datasets import load_dataset  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        raise ConfigError("own_data needs the package datasets: pip install datasets") from None
-    return load_dataset(name, split=split).with_format("torch")
+    """A data set of the package `datasets`, by name, its numbers as tensors. Local."""
+    if find_spec("datasets") is None:
+        raise ConfigError("own_data needs the package datasets: pip install datasets")
+    return import_module("datasets").load_dataset(name, split=split).with_format("torch")
 
 
 def _bytes(text: str, length: int) -> Tensor:

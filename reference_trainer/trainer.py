@@ -7,10 +7,9 @@ import itertools
 import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ from .launch import World, refuse_strategy, set_timeout, told_timeout
 from .lora import inject_lora
 from .metrics import RunLog, run_folder
 from .objectives import build_objective
-from .observe import ProfileWindow, draw, evaluate
+from .observe import draw, evaluate, profiled
 from .precision import Precision, recompute_blocks
 from .randomness import seed_generators, seed_of
 from .signals import Stop, in_loader_worker
@@ -79,8 +78,7 @@ class Trainer:
         seed_generators(seed_of(config.seed, "rank", world.rank))
         settle_buckets(self.model, objective, self.first_batch(), self.precision)
         self.state = build_state(objective, config, self.plan)
-        precise = {"scaler": self.state.scaler, "precision": self.precision}
-        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite, **precise)
+        self.gate = Gate(objective, self.state.optimizer, world, policy=config.nonfinite, scaler=self.state.scaler)
         self.stop = Stop(World(), timeout=0)  # Whoever is asked about stopping; nobody outside of ``run``.
         self.tell: Callable[[str], None] = lambda line: None  # Where a note goes; nowhere outside of ``run``.
         self.stopped: signal.Signals | None = None
@@ -100,15 +98,15 @@ class Trainer:
                 state.objective.begin(folder)
             with (
                 RunLog.start(config, self.plan, world, folder=folder, step=state.step) as log,
-                ProfileWindow(config.profile, folder / "profile", world, tell=log.show, done=state.step) as window,
+                profiled(config.profile, folder / "profile", world, log.show) as profiled_step,
             ):
-                self.gate.tell, self.tell = log.warning, log.note
+                self.gate.tell, self.tell = partial(log.tell, "warning"), partial(log.tell, "note")
                 if caution := self.precision.caution(world.device):
-                    log.warning(caution)
+                    log.tell("warning", caution)
                 if resumed and self.due(config.eval_every) and state.evaluated < state.step:
                     self.validate(log, checkpoints)  # it was cut short
                 for result in self.steps():
-                    window.after(state.step)
+                    profiled_step()
                     log.add(result, lr=self.lr)
                     if self.due(config.log_every):
                         train = log.interval(state.step)
@@ -143,15 +141,11 @@ class Trainer:
         return checkpoints.is_best(self.state, metrics)
 
     def draw(self, log: RunLog) -> None:
-        """Has the objective draw what it has learned, unless the run was told to stop: on rank zero; where the model is
-        sharded all compute, and rank zero's picture counts."""
-        if (self.world.is_main or self.sharded) and not self.stopped:
-            apart: AbstractContextManager[Path | str] = (
-                nullcontext(log.folder) if self.world.is_main else TemporaryDirectory()
-            )
-            with apart as folder, self.precision.drawing(self.world.device):
-                line = draw(self.state.objective, self.state.ema, Path(folder), self.state.step, self.world.device)
-            if line and self.world.is_main:
+        """Has the objective draw what it has learned, on rank zero; not where the model is sharded, or told to stop."""
+        if self.world.is_main and not self.sharded and not self.stopped:
+            with self.precision.drawing(self.world.device):
+                line = draw(self.state.objective, self.state.ema, log.folder, self.state.step, self.world.device)
+            if line:
                 log.tell("picture", line)
 
     def steps(self) -> Iterator[StepResult]:

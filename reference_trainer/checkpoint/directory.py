@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -70,7 +69,7 @@ def write(final: Path, tensors: dict[str, Tensor], rest: dict[str, Any], world: 
         mine: dict[str, Any] = {}
         with alike(world, CheckpointError), failed():
             own = [*beside.glob(f"shard-{world.rank + 1:05}-*"), *[beside / REST] * world.is_main]
-            mine = {path.name: _entry(path) for path in own}
+            mine = {path.name: {"sha256": _sha256(path)} for path in own}
         shares = gather_objects(mine, world.group)
         with alike(world, CheckpointError), failed():
             if world.is_main:
@@ -100,12 +99,12 @@ def rest_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _entry(path: Path) -> dict[str, Any]:
+def _sha256(path: Path) -> str:
+    checksum = hashlib.sha256()
     with open(path, "rb") as file:
-        checksum = hashlib.sha256()
         while part := file.read(1 << 20):
             checksum.update(part)
-        return {"bytes": file.tell(), "sha256": checksum.hexdigest()}
+    return checksum.hexdigest()
 
 
 def verify(folder: Path, world: World | None = None) -> None:
@@ -118,46 +117,35 @@ def verify(folder: Path, world: World | None = None) -> None:
         content = path.read_bytes()
     try:
         found: dict[str, Any] = json.loads(content)
-        if found["version"] != VERSION:
-            old = "; its weights are in model.safetensors (checkpoint.init_from)" * (found["version"] == 1)
-            raise CheckpointError(f"{path} has version {found['version']!r} and this program reads {VERSION}{old}")
-        entries: dict[str, Any] = {REST: None, **found["files"]}
-        for name, expected in sorted(entries.items())[share]:
-            file = folder / Path(name).name
-            if expected is None:
-                raise CheckpointError(f"{path} is damaged: it has no {REST}")
-            with told(file):
-                size = file.stat().st_size
-                if size != expected["bytes"]:
-                    raise CheckpointError(f"{file} is damaged: {size} bytes, {expected['bytes']} were written")
-                if _entry(file) != expected:
-                    raise CheckpointError(f"{file} is damaged: its SHA-256 is not that of what was written")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+        version, entries = found["version"], sorted({REST: {}, **found["files"]}.items())
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    if version != VERSION:
+        old = "; its weights are in model.safetensors (checkpoint.init_from)" * (version == 1)
+        raise CheckpointError(f"{path} has version {version!r} and this program reads {VERSION}{old}")
+    for name, expected in entries[share]:
+        file = folder / Path(name).name
+        with told(file):
+            if _sha256(file) != expected.get("sha256"):
+                raise CheckpointError(f"{file} is damaged: its SHA-256 is not that of what was written")
 
 
 def lock(folder: Path) -> int:
     """Takes RUN/.lock until the descriptor is closed or the process has ended, however. Rank zero only.
 
-    A second job in the folder would remove what the first is writing, and set its checkpoints aside:
-    ``CheckpointError``. A lock of the process and not of the descriptor: forked loader workers do not keep it.
+    A second job in the folder would remove what the first is writing: ``CheckpointError``. Forked loader workers do not
+    keep it.
     """
     with told(f"the run directory {folder}", "cannot be written", "; free space, or give another one as run_dir"):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-            os.close(descriptor)
-            hint = "wait for that job, or give another run_dir"
-            raise CheckpointError(f"the run directory {folder} is in use by {holder}; {hint}") from None
-        except OSError as error:
-            print(f"{folder} is on a file system without locks ({error}): let one job use it", file=sys.stderr)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        os.close(descriptor)
+        raise CheckpointError(f"the run directory {folder} is in use by another job; give another run_dir") from None
+    except OSError as error:
+        print(f"{folder} is on a file system without locks ({error}): let one job use it", file=sys.stderr)
     return descriptor
 
 
@@ -173,7 +161,7 @@ def latest(run: Path) -> Path | None:
 
 
 class Directory:
-    """RUN/checkpoints. What counts is the highest step; `latest` says it to people and scripts. Local."""
+    """RUN/checkpoints: what counts is the highest step, and `best` names the best to people and scripts. Local."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -188,69 +176,43 @@ class Directory:
             return [path for _, path in sorted(found, reverse=True)]
         return []
 
-    def latest_in_words(self) -> str:
-        found = next(iter(self.all()), None)
-        return f"the latest checkpoint is {found.name}, as it was" if found else "there is no other checkpoint"
-
-    def named(self, pointer: str) -> str:
-        """What `latest` or `best` says; nothing where it is not there."""
-        path = self.folder / pointer
-        return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
-
-    def point(self, pointer: str, step: int | None) -> None:
-        """Has `latest` or `best` name the checkpoint of this step, or none. Rank zero only."""
-        path, name = self.folder / pointer, f"step-{step or 0:08}"
-        if step is None or not (self.folder / name).is_dir():
-            path.unlink(missing_ok=True)
-        elif self.named(pointer) != name:
-            replace(path, lambda beside: beside.write_text(f"{name}\n"))
-
-    def prune(self, keep: int) -> None:
-        """Removes all but the last ``keep`` checkpoints and the best, each by its name first. Rank zero only."""
-        for path in self.all()[keep:]:
-            if path.name != self.named("best"):
+    def keep(self, last: int, best: int | None) -> None:
+        """Removes all but the last checkpoints and the best, each by its name first. Rank zero only."""
+        kept = None if best is None else self.path(best)
+        for path in self.all()[last:]:
+            if path != kept:
                 doomed = path.with_name(f".{path.name}.removed")
                 os.rename(path, doomed)
                 shutil.rmtree(doomed, ignore_errors=True)
+        if kept and kept.is_dir():
+            replace(self.folder / "best", lambda beside: beside.write_text(f"{kept.name}\n"))
 
     def clean(self) -> None:
         """Removes what killed jobs left half written. Rank zero only, while it holds the run's lock."""
         for path in self.folder.glob(".*"):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
-    def set_aside(self, step: int) -> list[str]:
-        """Renames the checkpoints after ``step``, which the run will write anew; returns the new names. Rank zero."""
-        moved = []
+    def set_aside(self, step: int) -> None:
+        """Renames the checkpoints after ``step``, which were not whole: the run writes them anew. Rank zero only."""
         for path in self.all():
             if (step_of(path) or 0) > step:
-                taken = len(list(self.folder.glob(f"{path.name}.aside*")))
-                moved.append(f"{path.name}.aside{taken + 1}")
-                os.rename(path, self.folder / moved[-1])
-        return moved
+                os.rename(path, f"{path}.aside{len(list(self.folder.glob(f'{path.name}.aside*'))) + 1}")
 
     def candidates(self, resume: str) -> list[Path]:
-        """The checkpoints to try, in order, for a setting of `resume`; none: the run begins anew.
-
-        ``CheckpointError`` where "none" meets a run with checkpoints, a path is no checkpoint, or what `latest` names
-        is not there.
-        """
-        found, named = self.all(), self.named("latest")
-        if resume == "none" and found:
-            hint = 'give a new run_dir, or resume "auto"'
-            raise CheckpointError(f'{self.folder} has checkpoints and checkpoint.resume is "none"; {hint}')
-        if resume == "auto" and named and not (self.folder / named).is_dir():
-            hint = "put it back, name another as checkpoint.resume, or begin anew in another run_dir"
-            raise CheckpointError(f"{self.folder / 'latest'} names {named}, which is not there; {hint}")
+        """The checkpoints to try, in order, for a setting of `resume`: this folder's own, else the one of a path; none:
+        the run begins anew. ``CheckpointError`` where "none" meets some, or a path is no checkpoint."""
+        found, path = self.all(), Path(resume)
         if resume in ("auto", "none"):
+            if found and resume == "none":
+                hint = 'give a new run_dir, or resume "auto"'
+                raise CheckpointError(f'{self.folder} has checkpoints and checkpoint.resume is "none"; {hint}')
             return found
-        path = Path(resume)
         path = path if (path / MANIFEST).exists() else latest(path) or path
         if step_of(path) is None or not path.is_dir():
             raise CheckpointError(f"checkpoint.resume is {resume}, which is no checkpoint and no run with one")
-        if path.parent.resolve() == self.folder.resolve() or not found:
-            return [path]
-        print(f"{self.folder} has checkpoints of its own, which come before {resume}", file=sys.stderr)
-        return found
+        if found:
+            print(f"{self.folder} has checkpoints of its own, which come before {resume}", file=sys.stderr)
+        return found or [path]
 
     def first_whole(self, resume: str, world: World, tell: Any) -> Path | None:
         """The first of the ``candidates`` that is whole; None where there are none. Collective: every rank."""
@@ -259,8 +221,7 @@ class Directory:
             try:
                 with alike(world, CheckpointError):
                     verify(path, world)
-                    if rest_of(path).get("step") != step_of(path):
-                        raise CheckpointError(f"{path / REST} does not belong there: another step")
+                    rest_of(path)
             except CheckpointError as error:
                 if resume != "auto" and len(candidates) == 1:
                     raise  # this one was asked for

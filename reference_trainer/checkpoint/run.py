@@ -34,43 +34,11 @@ from .directory import CheckpointError, Directory, lock, read, rest_of, told, wr
 if TYPE_CHECKING:
     from ..core.plan import Plan
 
-_MAY_CHANGE = set(
-    "objective run_dir device steps epochs global_batch batch_size accumulation repeat drop_last nonfinite log_every "
-    "eval_every eval_batch data.workers data.pin_memory club.check_every activation_checkpointing "
-    "flow_matching.sampling_steps distillation.teacher lens.backbone".split()
-)
-"""Settings that, as those of ``_SECTIONS``, leave a run what it was, or that ``described`` counts in another way. The
-hash of the teacher is in the checkpoint, and so is the backbone."""
-_SECTIONS = ("dist.", "checkpoint.", "log.", "profile.")
-
 
 def _plain(config: Config) -> dict[str, Any]:
     """As it is read back: lists in place of tuples."""
     found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
     return found
-
-
-def described(config: Config, plan: Plan, objective: object) -> dict[str, Any]:
-    """What makes a run another run, by its name: settings, numbers of its plan, what is trained."""
-    found = {name: each for name, each in flat(_plain(config)).items() if name not in _MAY_CHANGE}
-    found = {name: each for name, each in found.items() if not name.startswith(_SECTIONS)}
-    found["objective"] = config.objective if ":" in config.objective else type(objective).__name__
-    found |= {"data: samples": plan.samples, "global_batch": plan.effective_batch_size}
-    found |= {"repeat": plan.repeat, "drop_last": plan.drop_last}
-    # Under a schedule that ends at zero, another length is another learning rate from here on.
-    if (schedule := config.optim.schedule) not in ("constant", "step"):
-        found[f"steps (optim.schedule is {schedule})"] = plan.optimizer_steps
-    return found
-
-
-def refuse_another_run(saved: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
-    """Raises ``CheckpointError`` with what, of both as ``described``, makes it another run."""
-    before = flat(_plain(Config())) | dict(saved)  # a setting that is newer than the checkpoint had its default
-    pairs = [(name, before.get(name), value) for name, value in now.items() if before.get(name) != value]
-    if pairs:
-        changed = "; ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in pairs)
-        hint = "set it as it was, or begin anew in another run_dir (with these weights: checkpoint.init_from)"
-        raise CheckpointError(f"{path} is of another run: {changed}; {hint}")
 
 
 class RunCheckpoints:
@@ -109,9 +77,9 @@ class RunCheckpoints:
         path, source = self.directory.first_whole(self.config.checkpoint.resume, self.world, self._say), Path()
         rest: dict[str, Any] = {}
         if path is not None:
-            rest, now = rest_of(path), described(self.config, self.plan, state.objective)
+            rest = rest_of(path)
             with alike(self.world, CheckpointError):
-                refuse_another_run(rest["run"], now, path)
+                self._compare(rest, path)
             self.base = rest.get("base")
         elif self.config.checkpoint.init_from:
             source = Path(self.config.checkpoint.init_from)
@@ -123,11 +91,7 @@ class RunCheckpoints:
         self._say(f"resumed from {path}, after step {state.step} of {self.plan.optimizer_steps}")
         with alike(self.world, CheckpointError), told(self.directory.folder, "cannot be tidied"):
             if self.world.is_main:
-                if path.parent.resolve() == self.directory.folder.resolve():
-                    self.directory.point("latest", state.step)
-                    self.directory.point("best", state.best.step if state.best else None)
-                for name in self.directory.set_aside(state.step):
-                    self._say(f"{name} is what was saved after that; it is kept and no longer counts")
+                self.directory.set_aside(state.step)
         return path
 
     def save(self, state: TrainState, *, wait: bool = True) -> None:
@@ -144,11 +108,10 @@ class RunCheckpoints:
         if not from_rank_zero(final.exists, self.world):
             tensors = {name: each for name, each in state.tensors().items() if name not in self._referred}
             rest = state.state_dict() | {"rng": rng, "threads": torch.get_num_threads(), "base": self.base}
-            rest |= {"run": described(self.config, self.plan, state.objective), "config": _plain(self.config)}
-            rest["moments"] = bool(state.optimizer.state)
+            rest |= {"stream": self._stream, "config": _plain(self.config), "moments": bool(state.optimizer.state)}
         if not wait:
             tensors, rest = self._stager.stage(tensors), copy.deepcopy(rest)
-        work = partial(self._write, final, tensors, rest, step, best)
+        work = partial(self._write, final, tensors, rest, best)
         if wait:
             work()
         else:
@@ -173,25 +136,40 @@ class RunCheckpoints:
         return bool(name) and better
 
     @property
+    def _stream(self) -> dict[str, Any]:
+        """What says which samples a step has: with another of these a run cannot go on where it was."""
+        plan = self.plan
+        known = {"samples": plan.samples, "repeat": plan.repeat, "drop_last": plan.drop_last}
+        return known | {"seed": self.config.seed, "global_batch": plan.effective_batch_size}
+
+    def _compare(self, rest: Mapping[str, Any], path: Path) -> None:
+        """Tells settings that have changed since; ``CheckpointError`` where the stream of samples has."""
+        now = self._stream
+        before = rest.get("stream", now)  # earlier ones did not tell it
+        changed = [f"{name} was {before[name]} and is {now[name]}" for name in now if before[name] != now[name]]
+        if changed:
+            hint = "set it as it was, or begin anew in another run_dir (with these weights: checkpoint.init_from)"
+            raise CheckpointError(f"{path} is of another run: {'; '.join(changed)}; {hint}")
+        before = flat(rest["config"])
+        for name, new in flat(_plain(self.config)).items():
+            if name in before and before[name] != new and not name.startswith(("run_dir", "checkpoint.")):
+                self._say(f"{name} was {before[name]!r} and is {new!r}")
+
+    @property
     def _referred(self) -> set[str]:
         return {f"model.{name}" for name in (self.base or {"names": ()})["names"]}
 
-    def _write(
-        self, final: Path, tensors: dict[str, Tensor], rest: dict[str, Any], step: int, best: int | None
-    ) -> None:
+    def _write(self, final: Path, tensors: dict[str, Tensor], rest: dict[str, Any], best: int | None) -> None:
         """Files and pointers; in a thread of its own where training goes on."""
         if rest:
             try:
                 write(final, plainly(tensors), rest, self._apart)
             except CheckpointError as error:
-                before = self.directory.latest_in_words()
-                raise CheckpointError(f"{error}; {before}") from error
+                before = next((path.name for path in self.directory.all()), "none")
+                raise CheckpointError(f"{error}; the latest checkpoint is {before}, as it was") from error
         with alike(self._apart, CheckpointError), told(self.directory.folder, "cannot be tidied"):
             if self.world.is_main:
-                self.directory.point("latest", step)
-                if self.config.checkpoint.best:
-                    self.directory.point("best", best)
-                self.directory.prune(self.config.checkpoint.keep)
+                self.directory.keep(self.config.checkpoint.keep, best)
 
     def _initialise(self, state: TrainState, source: Path) -> None:
         """Weights from elsewhere: rank zero reads, and sends each rank what it holds of them."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ..config import LoraConfig
-from ..core.save import load, sync
+from ..core.save import load, replace
 from ..launch import World
 from ..lora import adapter_settings, is_adapter, layers_of, merged
 from ..state import whole
@@ -103,17 +101,11 @@ def fitting(expected: Mapping[str, Tensor], path: Path, *, parts: Sequence[str] 
     problems = {
         "has no": sorted(set(expected) - set(found)),
         "has in addition": sorted(set(found) - set(expected)),
-        "has in another shape": [
-            f"{name} ({tuple(found[name].shape)}, here {tuple(each.shape)})"
-            for name, each in sorted(expected.items())
-            if name in found and found[name].shape != each.shape
-        ],
+        "has in another shape": sorted(
+            name for name, each in expected.items() if name in found and found[name].shape != each.shape
+        ),
     }
-    shown = "; it ".join(
-        f"{what} {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
-        for what, names in problems.items()
-        if names
-    )
+    shown = "; it ".join(f"{what} {', '.join(names[:5])}" for what, names in problems.items() if names)
     if shown:
         lora = any(map(is_adapter, found)) and not any(map(is_adapter, expected))
         hint = " (it has LoRA; reference-trainer export RUN FILE --lora merged gives weights without)" * lora
@@ -170,22 +162,14 @@ def export(source: Path, out: Path, *, ema: bool = False, lora: str | None = Non
             tensors[f"{layer}.weight"] = merged(tensors[f"{layer}.weight"], first, second, config.scale)
     if out.exists():
         raise CheckpointError(f"{out} is there already; give another name, or remove it")
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        with told(out, "cannot be written"):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            if lora == "adapter":
-                beside.mkdir()
-                adapter = {f"base_model.model.{name}": each for name, each in tensors.items() if is_adapter(name)}
-                write_file(adapter, beside / "adapter_model.safetensors")
-                settings = json.dumps(adapter_settings(config, layers_of(tensors)), indent=2)
-                (beside / "adapter_config.json").write_text(settings + "\n", encoding="utf-8")
-            else:
-                write_file(tensors, beside)
-            for path in [*beside.rglob("*"), beside]:
-                sync(path)
-            os.replace(beside, out)
-            sync(out.parent)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True) if beside.is_dir() else beside.unlink(missing_ok=True)
+    with told(out, "cannot be written"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if lora != "adapter":
+            replace(out, lambda beside: write_file(tensors, beside))
+            return folder
+        out.mkdir()
+        adapter = {f"base_model.model.{name}": each for name, each in tensors.items() if is_adapter(name)}
+        replace(out / "adapter_model.safetensors", lambda beside: write_file(adapter, beside))
+        settings = json.dumps(adapter_settings(config, layers_of(tensors)), indent=2)
+        replace(out / "adapter_config.json", lambda beside: beside.write_text(settings + "\n", encoding="utf-8"))
     return folder

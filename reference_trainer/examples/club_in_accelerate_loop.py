@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-import sys
 
 import torch
 from accelerate import Accelerator
@@ -21,55 +20,32 @@ from torch.utils.data import DataLoader, TensorDataset
 from reference_trainer.config import ClubConfig
 from reference_trainer.estimator import CLUBLoss
 
-SAMPLES, INPUTS, FEATURES = 512, 12, 6
-
 
 class TwoEncoders(nn.Module):
     """What is wrapped: all that the optimizer trains, in one forward. CLUB's estimator is not in it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.x = nn.Sequential(nn.Linear(INPUTS, 32), nn.Tanh(), nn.Linear(32, FEATURES))
-        self.y = nn.Sequential(nn.Linear(INPUTS, 32), nn.Tanh(), nn.Linear(32, FEATURES))
-        self.head = nn.Linear(FEATURES, 1)
-        self.decoder = nn.Linear(2 * FEATURES, INPUTS)
+        self.x, self.y = (nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 6)) for _ in range(2))
+        self.head, self.decoder = nn.Linear(6, 1), nn.Linear(12, 12)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         x, y = self.x(inputs), self.y(inputs)
         return x, y, self.head(x), self.decoder(torch.cat([x, y], 1))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Trains; prints the losses on the main process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=64, help="micro-batches (default 64)")
-    parser.add_argument("--batch-size", type=int, default=32, help="samples of a micro-batch, on one process")
-    parser.add_argument("--accumulation", type=int, default=1, help="micro-batches of an optimizer step")
-    parser.add_argument("--path", choices=["covariance", "gather"], default="covariance", help="how ranks share")
-    parser.add_argument("--save", help="file for the weights")
-    options = parser.parse_args(arguments)
-
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=options.accumulation)
-    train(accelerator, options)
-    # DDP ends before its process group: torch 2.13 may abort otherwise.
-    accelerator.free_memory()
-    gc.collect()
-    accelerator.end_training()
-    return 0
-
-
 def train(accelerator: Accelerator, options: argparse.Namespace) -> None:
     """The loop, as in any script that uses Accelerate."""
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)  # so that runs on different numbers of processes can be compared
-    inputs = torch.randn(SAMPLES, INPUTS)
+    inputs = torch.randn(512, 12)
     data = TensorDataset(inputs, inputs[:, :3].sum(1, keepdim=True))
     loader = DataLoader(data, options.batch_size, shuffle=True, generator=torch.Generator().manual_seed(1))
     model = TwoEncoders()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
     # Before training, on every process: its estimator belongs to the checkpoint (club.state_dict()).
-    club = CLUBLoss(FEATURES, FEATURES, ClubConfig(weight=0.1, accumulation="micro", path=options.path))
+    club = CLUBLoss(6, 6, ClubConfig(weight=0.1, accumulation="micro"))
     club.set_accelerator(accelerator)
 
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -90,4 +66,15 @@ def train(accelerator: Accelerator, options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=64, help="micro-batches (default 64)")
+    parser.add_argument("--batch-size", type=int, default=32, help="samples of a micro-batch, on one process")
+    parser.add_argument("--accumulation", type=int, default=1, help="micro-batches of an optimizer step")
+    parser.add_argument("--save", help="file for the weights")
+    options = parser.parse_args()
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=options.accumulation)
+    train(accelerator, options)
+    # DDP ends before its process group: torch 2.13 may abort otherwise.
+    accelerator.free_memory()
+    gc.collect()
+    accelerator.end_training()

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,49 +22,32 @@ if TYPE_CHECKING:
 
 STATES = ("starting", "running", "evaluating", "saving", "stopped", "finished", "failed")
 ENDED = STATES[4:]  # After these no heartbeat is to be expected.
-_MOST_OFTEN = 0.5  # Seconds from one write to the next: evaluations and intervals may be shorter than that.
 
 
 class Eta:
-    """Seconds to the end of ``total`` steps: by an exponentially weighted mean of their times, and by the mean time of
-    what comes between them, ``every`` so many steps and at the end. Times are in seconds of one clock. Local.
+    """Seconds to the end of ``total`` steps, by the mean time of a step since the first, which starts up, with the
+    evaluations and saves between them. Times are in seconds of one clock. Local."""
 
-    Without the first step, which waits for workers, kernels and caches.
-    """
+    def __init__(self, total: int, step: int = 0) -> None:
+        self.total, self.step = total, step
+        self._first: tuple[int, float] | None = None
+        self._last = 0.0
 
-    def __init__(self, total: int, *, step: int = 0, every: Mapping[str, int] | None = None) -> None:
-        self.total, self.step, self._every = total, step, every or {}
-        self._since: float | None = None
-        self._sum = self._of = 0.0
-        self._between: dict[str, tuple[int, float]] = {}
-
-    def advance(self, now: float, weight: float = 0.02) -> None:
-        if self._since is not None:
-            self._sum += weight * (now - self._since - self._sum)
-            self._of += weight * (1.0 - self._of)  # at first the plain mean
-        self.step, self._since = self.step + 1, now
-
-    def between(self, what: str, seconds: float) -> None:
-        """An evaluation or a save is no part of the step that is under way."""
-        self._since = None if self._since is None else self._since + seconds
-        times, total = self._between.get(what, (0, 0.0))
-        self._between[what] = (times + 1, total + seconds)
+    def advance(self, now: float) -> None:
+        self.step, self._last = self.step + 1, now
+        self._first = self._first or (self.step, now)
 
     @property
     def step_seconds(self) -> float | None:
-        """Of a step, smoothed; None before the second."""
-        return self._sum / self._of if self._of else None
+        """None before the second step."""
+        step, since = self._first or (self.step, 0.0)
+        return (self._last - since) / (self.step - step) if self.step > step else None
 
     def remaining(self, now: float) -> float | None:
-        """Seconds from now to the end; None before the second step. What has not been seen yet is not counted."""
-        each, since = self.step_seconds, self._since
-        if each is None or since is None:
+        """Seconds from now to the end; None before the second step."""
+        if (each := self.step_seconds) is None:
             return None
-        left = (self.total - self.step) * each - min(max(now - since, 0.0), each)
-        for what, (times, seconds) in self._between.items():
-            if every := self._every.get(what, 0):
-                left += (-(-self.total // every) - self.step // every) * seconds / times
-        return max(0.0, left)
+        return max(0.0, (self.total - self.step) * each - min(max(now - self._last, 0.0), each))
 
 
 def usage(process: psutil.Process, device: torch.device) -> dict[str, float | int | None]:
@@ -90,13 +73,15 @@ def status_path(folder: Path, rank: int) -> Path:
 
 
 class Heartbeat:
-    """The heartbeats of this rank. interval: seconds; 0: the first and the last alone. ``of``: see `Eta`. Local."""
+    """The heartbeats of this rank. interval: seconds; 0: the first and the last alone. Local."""
 
-    def __init__(self, folder: Path, world: World, interval: float, *, started: float, **of: Any) -> None:
+    def __init__(
+        self, folder: Path, world: World, interval: float, *, started: float, total: int, step: int = 0
+    ) -> None:
         import psutil  # here, for those who only read
 
         self.path, self.interval, self._device = status_path(folder, world.rank), interval, world.device
-        self._eta, self._process = Eta(**of), psutil.Process()
+        self._eta, self._process = Eta(total, step), psutil.Process()
         self._process.cpu_percent()  # later calls count from here
         self._head = {
             "version": 1, "rank": world.rank, "world_size": world.size, "host": socket.gethostname(),
@@ -109,8 +94,7 @@ class Heartbeat:
         }  # fmt: skip
         """Replaced as a whole, never changed: the thread reads it at any moment."""
         self._began = time.monotonic()
-        self._wake, self._ending = threading.Event(), threading.Event()
-        self._writing, self._told = threading.Lock(), False
+        self._ending, self._writing, self._told = threading.Event(), threading.Lock(), False
 
     def start(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +110,6 @@ class Heartbeat:
 
     def say(self, **fields: Any) -> None:
         self.said = {**self.said, **fields}
-        self._wake.set()
 
     def evaluated(self, data: str, step: int, metrics: dict[str, float]) -> None:
         self.say(evaluations={**self.said["evaluations"], data: {"step": step, "metrics": metrics}})
@@ -134,46 +117,35 @@ class Heartbeat:
     @contextmanager
     def doing(self, state: str) -> Iterator[None]:
         """Something between steps: "evaluating", "saving". After an exception it stays what it was doing."""
-        before, began = self.said["state"], time.monotonic()
+        before = self.said["state"]
         self.say(state=state)
         yield
-        self._eta.between(state, time.monotonic() - began)
         self.say(state=before)
 
     def end(self, state: str, message: str = "") -> None:
         """The last heartbeat: "stopped", "finished" or "failed"."""
         self.say(state=state, message=message)
         self._ending.set()
-        self._write(last=True)
-
-    def _beat(self) -> None:
-        gap = min(_MOST_OFTEN, self.interval / 2)
-        while not self._ending.wait(gap):
-            self._wake.wait(self.interval - gap)
-            self._wake.clear()
+        with self._writing:
             self._write()
 
-    def _write(self, *, last: bool = False) -> None:
-        if not self._writing.acquire(timeout=2.0):  # another thread is stuck in it: the file system hangs
-            return
-        if self._ending.is_set() and not last:  # the process may end at any moment now, and leave half a file
-            self._writing.release()
-            return
+    def _beat(self) -> None:
+        while not self._ending.wait(self.interval):
+            with self._writing:
+                if not self._ending.is_set():  # else the process may end at any moment, and leave half a file
+                    self._write()
+
+    def _write(self) -> None:
         now, said = time.monotonic(), self.said
         eta = None if said["state"] in ENDED else self._eta.remaining(now)
         times = {"time": round(time.time(), 3), "elapsed": round(now - self._began, 3), "eta": eta}
-        steps = {
-            "step": self._eta.step,
-            "step_seconds": self._eta.step_seconds,
-            "usage": usage(self._process, self._device),
-        }
+        steps = {"step": self._eta.step, "step_seconds": self._eta.step_seconds}
         beside = self.path.with_name(f".{self.path.name}")
         try:
-            beside.write_bytes(as_json({**self._head, **said, **times, **steps}))
+            used = usage(self._process, self._device)
+            beside.write_bytes(as_json({**self._head, **said, **times, **steps, "usage": used}))
             os.replace(beside, self.path)
         except OSError as error:  # the run is worth more than its status: it goes on, and looks stale
             if not self._told:
                 print(f"{self.path} cannot be written, so this rank looks stale: {error}", file=sys.stderr, flush=True)
             self._told = True
-        finally:
-            self._writing.release()

@@ -1,4 +1,4 @@
-"""What the heartbeats of a run say, and how old they are; what cannot be read is in `problems`. Torch-free."""
+"""What the heartbeats of a run say and how old they are, how runs scale, and what a terminal shows. Torch-free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from ..core import ConfigError
 from ..launch import LOST
-from ..records import numbers
+from ..progress import columns, duration
+from ..records import as_json, log_path, numbers, read_log
 from .heartbeat import ENDED, STATES
 
 STALE_AFTER = 3  # Heartbeats that a rank may be late before it is called stale.
@@ -20,12 +21,8 @@ Said = dict[str, Any]
 """What a rank has said, by the names of `heartbeat`; `age`: seconds since then."""
 
 
-class MonitorError(ConfigError):
-    """There is no run to look at; the message is one line: what, where, what to do."""
-
-
 def read_run(folder: Path, now: float | None = None) -> dict[str, Any]:
-    """The status of the run in ``folder``; None: not known (yet). ``MonitorError`` where there is none. Local.
+    """The status of the run in ``folder``; None: not known (yet). ``ConfigError`` where there is none. Local.
 
     What rank zero says of the run; `name`, `time` (of reading), `problems`, `percentage`; `ranks`, what each says. The
     state is also "stale", where a rank has not said so for too long, or "unknown", where there is no heartbeat.
@@ -33,10 +30,10 @@ def read_run(folder: Path, now: float | None = None) -> dict[str, Any]:
     now = time.time() if now is None else now
     if not folder.is_dir():
         there = "is a file" if folder.exists() else "is not there"
-        raise MonitorError(f"{folder} {there}; give a run directory, such as runs/20260101-120000")
+        raise ConfigError(f"{folder} {there}; give a run directory, such as runs/20260101-120000")
     if not any((folder / each).exists() for each in ("status", "metrics", "config.json")):
         told = "it has no status, no metrics and no config.json; give the directory that a run has written"
-        raise MonitorError(f"{folder} holds no run: {told}")
+        raise ConfigError(f"{folder} holds no run: {told}")
     said: dict[int, Said] = {}
     problems: list[str] = []
     for path in sorted((folder / "status").glob("rank*.json")):
@@ -52,30 +49,22 @@ def read_run(folder: Path, now: float | None = None) -> dict[str, Any]:
     if not said:
         nothing = dict.fromkeys([*_OF_THE_RUN, "eta"]) | {"metrics": {}, "evaluations": {}}
         return found | nothing | {"state": "unknown", "message": "it has written no heartbeat"}
-    return found | _together(said, now)
-
-
-def _together(said: dict[int, Said], now: float) -> dict[str, Any]:
-    """What all ranks say of the run, rank zero for all where it can be read. Files of an earlier start say nothing."""
+    # Rank zero speaks for all where it can be read.
     lead = said[0] if 0 in said else max(said.values(), key=lambda each: each["started"])
-    ranks = []
-    for rank in range(lead["world_size"]):
-        each = said.get(rank, {"started": None})
-        ranks.append(_rank(each, now) if each["started"] == lead["started"] else _unknown(rank))
+    ranks = [_rank(rank, said.get(rank), lead["started"], now) for rank in range(lead["world_size"])]
     state, message = _state(ranks)
     eta = lead["eta"] if state in STATES and state not in ENDED else None
     eta = 0.0 if state == "finished" else eta and max(0.0, eta - max(0.0, now - lead["time"]))
     done = 100 * lead["step"] / lead["total"] if lead["total"] else None
     own = {"state": state, "message": message, "percentage": done, "eta": eta, "ranks": ranks}
-    return {name: lead[name] for name in _OF_THE_RUN} | own
+    return found | {name: lead[name] for name in _OF_THE_RUN} | own
 
 
-def _unknown(rank: int) -> Said:
-    nothing = dict.fromkeys([*_OF_A_RANK, "age"]) | {"usage": {}}
-    return nothing | {"rank": rank, "state": "unknown", "message": "no heartbeat yet"}
-
-
-def _rank(said: Said, now: float) -> Said:
+def _rank(rank: int, said: Said | None, started: float, now: float) -> Said:
+    """What a rank says of itself. Files of an earlier start say nothing."""
+    if said is None or said["started"] != started:
+        nothing = dict.fromkeys([*_OF_A_RANK, "age"]) | {"usage": {}}
+        return nothing | {"rank": rank, "state": "unknown", "message": "no heartbeat yet"}
     found = {name: said[name] for name in _OF_A_RANK} | {"age": max(0.0, now - said["time"])}
     if found["state"] not in ENDED and found["age"] > STALE_AFTER * said["interval"] > 0:  # 0: none is to be expected
         found |= {"state": "stale", "message": f"no heartbeat for {found['age']:.0f} s, it was {said['state']}"}
@@ -97,3 +86,97 @@ def _state(ranks: Sequence[Said]) -> tuple[str, str]:
 
 def _named(ranks: Sequence[Said]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(str(each['rank']) for each in ranks)}"
+
+
+def scaling(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """How fast each run is, also against the one on the fewest ranks: `speedup`, of samples a second, and `efficiency`,
+    of samples a second and rank (1 is perfect). ``ConfigError`` where one cannot be read. Local."""
+    rates = sorted((rate(folder) for folder in folders), key=lambda each: int(each["world_size"]))
+    for each in rates:
+        each["speedup"] = each["samples_per_second"] / rates[0]["samples_per_second"]
+        each["efficiency"] = each["speedup"] * rates[0]["world_size"] / each["world_size"]
+    return rates
+
+
+def rate(folder: Path) -> dict[str, Any]:
+    """How fast the run in ``folder`` was since its last start, without its first interval, in which it starts up:
+    ``ConfigError`` where there is no other. Local."""
+    path, plan, intervals = log_path(folder, 0), dict[str, Any](), list[dict[str, Any]]()
+    try:
+        for record in read_log(path):
+            if record.get("event") == "plan":
+                plan, intervals = record, []
+            elif record.get("kind") == "interval":
+                intervals.append(record)
+        seconds = sum(each["seconds"] for each in intervals[1:])
+        samples = sum(each["samples_per_second"] * each["seconds"] for each in intervals[1:])
+        found = {"name": folder.resolve().name, "world_size": plan["world_size"]}
+        found["global_batch"] = plan["batch_size"] * plan["accumulation"] * plan["world_size"]
+        found["samples_per_second"] = samples / seconds
+    except (OSError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is no log of this trainer, or cannot be read: {error}") from error
+    except ZeroDivisionError:
+        told = "has no second interval yet: the first, in which a run starts up, says nothing about its rate"
+        raise ConfigError(f"{path} {told}") from None
+    return found | {"steps": sum(each["steps"] for each in intervals[1:])}
+
+
+def show(folders: Sequence[Path], *, machine: bool) -> bool:
+    """Prints the status, or the comparison of several; returns whether all is well. Local."""
+    status, *_ = [read_run(folder) for folder in folders]
+    if len(folders) > 1:
+        runs = scaling(folders)
+        print(as_json({"runs": runs}).decode().rstrip() if machine else _compared(runs))
+        return True
+    print(as_json(status).decode().rstrip() if machine else shown(status))
+    return status["state"] not in ("failed", "stale")
+
+
+def _compared(runs: Sequence[dict[str, Any]]) -> str:
+    rows = ["run,ranks,global batch,samples/s,a rank,speed-up,efficiency,steps".split(",")]
+    for each in runs:
+        fast, many = each["samples_per_second"], each["world_size"]
+        row = [each["name"], str(many), f"{each['global_batch']:,}", f"{fast:,.0f}", f"{fast / many:,.1f}"]
+        rows.append([*row, f"{each['speedup']:.2f}", f"{100 * each['efficiency']:.1f} %", f"{each['steps']:,}"])
+    return columns(rows, range(1, 8))
+
+
+def shown(status: dict[str, Any]) -> str:
+    """Everything that is known of a run."""
+    done = "" if status["percentage"] is None else f" ({status['percentage']:.1f} %)"
+    facts = {
+        "step": f"{_number(status['step'])} of {_number(status['total'])}{done}",
+        "elapsed": "-" if status["elapsed"] is None else duration(status["elapsed"]),
+        "left": "-" if status["eta"] is None else duration(status["eta"]),
+        "ranks": f"{_number(status['world_size'])}, {_number(status['launcher'])}",
+    }
+    known = {name: status[name] for name in ("step_seconds", "samples_per_second", "lr")} | status["metrics"]
+    facts |= {name.replace("_", " "): _number(value) for name, value in known.items()}
+    for data, each in status["evaluations"].items():
+        for name, value in each["metrics"].items():
+            facts[f"{data} {name}".replace("_", " ")] = f"{_number(value)} at step {each['step']:,}"
+    rows = ["rank,state,step,heartbeat,host,device,CPU,memory,busy,GPU memory".split(",")]
+    for rank in status["ranks"]:
+        used = rank["usage"]
+        age = "-" if rank["age"] is None else f"{rank['age']:.0f} s ago"
+        where = f"{_number(rank['host'])} ({_number(rank['pid']).replace(',', '')})"
+        row = [str(rank["rank"]), rank["state"], _number(rank["step"]), age, where, _number(rank["device"])]
+        row += [_percent(used.get("cpu_percent")), _mib(used.get("memory_bytes")), _percent(used.get("device_percent"))]
+        memory = [_mib(used.get(f"device_{name}_bytes")) for name in ("memory", "total")]
+        rows.append([*row, " of ".join(memory) if used.get("device_total_bytes") else "-"])
+    head = f"{status['name']}  {status['state']}{': ' * bool(status['message'])}{status['message']}"
+    return "\n".join([head, columns(facts.items()), "", columns(rows, {0, 2, 3, 6, 7, 8, 9}), *status["problems"]])
+
+
+def _number(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} %"
+
+
+def _mib(value: float | None) -> str:
+    return "-" if value is None else f"{value / 2**20:,.0f} MiB"

@@ -1,75 +1,50 @@
-"""The status API and the page of one run, read-only: three addresses, GET and HEAD, nothing else. Torch-free.
+"""A page of runs as `status` shows them, and their status for tools, read-only: GET, nothing else. Torch-free.
 
-The Host header must name this machine as the server was told (DNS rebinding); no address is a file name.
+For this machine alone: it listens at 127.0.0.1, and the Host header must name it (DNS rebinding). No address is a file.
 """
 
 from __future__ import annotations
 
+import html
 import re
-import socket
-import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..records import Curves, as_json
-from .reading import MonitorError, read_run
+from ..core import ConfigError
+from ..records import as_json
+from .reading import read_run, shown
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-PATIENCE = 10.0  # Seconds that a client has from its connection to the last byte of its answer.
-_PLACES = 128  # Connections that are taken at once, a thread each; the others wait in the kernel.
+_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
+<meta name="color-scheme" content="light dark"><title>{}</title><main><pre>{}</pre></main></html>
+"""
 
 
 class MonitorServer(ThreadingHTTPServer):
-    """Serves the run in ``folder`` until ``shutdown``; a context. port 0: a free one. ``MonitorError``, ``OSError``."""
+    """Serves runs until ``shutdown``; a context. port 0: a free one. ``ConfigError``, ``OSError``."""
 
     request_queue_size, daemon_threads = 1024, True
 
-    def __init__(
-        self, folder: Path, *, host: str = "127.0.0.1", port: int = 0, allow_hosts: Sequence[str] = ()
-    ) -> None:
-        read_run(folder)
-        page, curves = resources.files(__package__).joinpath("page.html").read_bytes(), Curves(folder)
+    def __init__(self, *folders: Path, port: int = 0) -> None:
+        def page() -> bytes:
+            runs = [read_run(folder) for folder in folders]
+            title = ", ".join(f"{each['name']} {each['state']}" for each in runs)
+            return _PAGE.format(html.escape(title), html.escape("\n\n\n".join(map(shown, runs)))).encode()
+
+        page()
         self.answers: dict[str, Callable[[], bytes]] = {
-            "/": lambda: page,
-            "/api/training/status": lambda: as_json(read_run(folder)),
-            "/api/training/metrics": lambda: as_json(curves.read()),
+            "/": page,
+            "/api/training/status": lambda: as_json(read_run(folders[0])),
+            "/api/training/runs": lambda: as_json([read_run(folder) for folder in folders]),
         }
-        self.names = {*LOOPBACK, *map(host_name, allow_hosts)}
-        self._places, self._since = threading.Semaphore(_PLACES), dict[socket.socket, float]()
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), Handler)
+        super().__init__(("127.0.0.1", port), Handler)
 
     @property
     def url(self) -> str:
-        host, port = self.server_address[:2]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(host), str(host))
-        return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        while not self._places.acquire(timeout=0.1):
-            self.service_actions()
-        self._since[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._since.pop(request)
-            self._places.release()
-
-    def service_actions(self) -> None:
-        """Called again and again: who sends or reads a byte now and then has a thread no longer than anybody else."""
-        for request, since in list(self._since.items()):
-            if time.monotonic() - since > PATIENCE:
-                with suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)  # its thread finds the end of the connection
+        return f"http://127.0.0.1:{self.server_address[1]}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: a client that went away is nobody's error."""
@@ -80,49 +55,36 @@ class Handler(BaseHTTPRequestHandler):
 
     server: MonitorServer
     default_request_version = "HTTP/1.0"
+    timeout = 10.0  # seconds without a byte of the client
 
     def do_GET(self) -> None:
         hosts = self.headers.get_all("Host", [])
-        if len(hosts) != 1 or host_name(hosts[0]) not in self.server.names:  # its port may be that of a tunnel
-            told = "this server does not answer to that name; start it with --allow-host NAME to let it"
-            return self.send_error(HTTPStatus.MISDIRECTED_REQUEST, told)
+        name = re.sub(r":\d*$", "", hosts[0]).lower() if len(hosts) == 1 else ""  # its port may be that of a tunnel
         found = self.server.answers.get(self.path.partition("?")[0])
-        if found is None:
-            return self.send_error(HTTPStatus.NOT_FOUND, f"there are {', '.join(self.server.answers)}")
-        try:
-            kind = "application/json" if self.path.startswith("/api") else "text/html; charset=utf-8"
-            self._answer(HTTPStatus.OK, kind, found())
-        except MonitorError as error:
-            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        if name not in _NAMES:
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, f"this server answers to {', '.join(_NAMES)}")
+        elif found is None:
+            self.send_error(HTTPStatus.NOT_FOUND, f"there are {', '.join(self.server.answers)}")
+        else:
+            try:
+                self._answer(found())
+            except ConfigError as error:
+                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
-    do_HEAD = do_GET
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """A refusal in one line of plain text; a method that is not known here is like any other but GET and HEAD."""
-        code = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
-        text = "read-only: GET and HEAD" if code == HTTPStatus.METHOD_NOT_ALLOWED else message or code.phrase
-        self._answer(code, "text/plain; charset=utf-8", f"{code.value} {code.phrase}: {text}\n".encode())
-        length = getattr(self, "headers", {}).get("Content-Length", "0")
-        with suppress(OSError):  # else the answer may be lost with what was not read
-            self.rfile.read(min(int(length), 1 << 20) if length.isdecimal() else 0)
-
-    def _answer(self, code: HTTPStatus, kind: str, content: bytes) -> None:
-        self.send_response(code)
-        allow = {"Allow": "GET, HEAD"} if code == HTTPStatus.METHOD_NOT_ALLOWED else {}
+    def _answer(self, content: bytes) -> None:
+        kind = "application/json" if self.path.startswith("/api") else "text/html; charset=utf-8"
         own = {"Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store"}
-        for name, value in {**own, "X-Content-Type-Options": "nosniff", **allow}.items():
-            self.send_header(name, value)
+        self.send_response(HTTPStatus.OK)
+        for header, value in {**own, "X-Content-Type-Options": "nosniff"}.items():
+            self.send_header(header, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+        self.wfile.write(content)
 
-    def version_string(self) -> str:
-        return "reference-trainer"
+    def refuse(self) -> None:
+        """Any other method."""
+        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED, "read-only: GET")
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = refuse
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a page asks every few seconds."""
-
-
-def host_name(given: str) -> str:
-    """The name in a Host header, without its port, as names are compared."""
-    return re.sub(r"(?<=[^:]):\d*$", "", given.strip()).strip("[]").lower()

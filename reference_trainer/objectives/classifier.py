@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checkpoint import weights
-from ..checkpoint.directory import CheckpointError, latest, told
+from ..checkpoint.directory import CheckpointError
 from ..config import Config
-from ..core.save import replace
 from ..launch import World
 from ..precision import Precision
 from ..randomness import seed_of
@@ -56,45 +55,31 @@ class Classifier(nn.Module):
         return logits
 
 
-class Recipe(NamedTuple):
-    """Where a frozen classifier comes from: a file, or training on all samples at once."""
+def frozen(
+    name: str, path: str, hidden: tuple[int, ...], train: Callable[[Classifier], None], config: Config, world: World
+) -> Classifier:
+    """A frozen classifier on this rank's device, in evaluation mode: of a file, or trained by ``train``. Collective.
 
-    name: str  # What it is to the objective: its file's name in the run directory, and the name of its setting.
-    path: str  # Of its weights; "" to train it.
-    hidden: tuple[int, ...]
-    steps: int
+    name: its setting. Rank zero loads or trains, and sends the weights to all: other machines would train other bits.
+    """
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed_of(config.seed, name))
+        model = Classifier(hidden).to(Precision.of(config.precision).weights)
 
-    def frozen(self, config: Config, world: World, samples: Callable[[], tuple[Tensor, Tensor]]) -> Classifier:
-        """The classifier on this rank's device, in evaluation mode. samples: inputs (n, 64), digits (n,). Collective.
+    def make() -> dict[str, Tensor]:
+        if path:
+            try:  # also out of a run of `distillation` or `lens`
+                weights.initialise(model, Path(path), parts=("student", "backbone"))
+            except CheckpointError as error:
+                setting = f"{config.objective}.{name}"
+                raise CheckpointError(f"{setting}: {error}; {setting}_hidden must describe it") from error
+        else:
+            train(model)
+        found: dict[str, Tensor] = model.state_dict()
+        return found
 
-        Rank zero loads or trains, and sends the weights to all: other machines would train other last bits.
-        """
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed_of(config.seed, self.name))
-            model = Classifier(self.hidden).to(Precision.of(config.precision).weights)
-
-        def make() -> dict[str, Tensor]:
-            kept, setting = Path(config.run_dir, f"{self.name}.safetensors"), f"{config.objective}.{self.name}"
-            # What is kept counts for a run that goes on: one that begins anew may be another.
-            if self.path or (config.run_dir and kept.is_file() and latest(Path(config.run_dir))):
-                try:  # also out of a run of `distillation` or `lens`
-                    weights.initialise(model, Path(self.path) if self.path else kept, parts=("student", "backbone"))
-                except CheckpointError as error:
-                    raise CheckpointError(f"{setting}: {error}; {setting}_hidden must describe it") from error
-            else:
-                fit(model, *samples(), steps=self.steps)
-            found: dict[str, Tensor] = model.state_dict()
-            return found
-
-        model.load_state_dict(from_rank_zero(make, world))
-        return model.to(world.device).requires_grad_(False).eval()
-
-    def leave(self, model: Classifier, folder: Path) -> None:
-        """Writes what was trained here to the run directory: a run that goes on takes it from there. Rank zero only."""
-        path = folder / f"{self.name}.safetensors"
-        if not self.path:
-            with told(path, "cannot be written"):
-                replace(path, lambda beside: weights.write_file(model.state_dict(), beside))
+    model.load_state_dict(from_rank_zero(make, world))
+    return model.to(world.device).requires_grad_(False).eval()
 
 
 def fit(model: Classifier, inputs: Tensor, digits: Tensor, *, steps: int) -> None:

@@ -14,11 +14,10 @@ from torch.nn import functional as F
 
 from ..config import ClubConfig, Config, DisentangleConfig
 from ..core.objective import Batch, Forward, Loss, Objective
-from ..estimator import CLUBLoss
+from ..estimator import CLUBLoss, mlp
 from ..launch import World
 from ..randomness import keyed_normal
 from ..sources import CLASSES, PIXELS, RENDERINGS
-from ..variational import mlp
 
 
 def build(config: Config, world: World) -> Disentangle:

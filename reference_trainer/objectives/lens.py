@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from ..config import Config, LensConfig
 from ..core.objective import Batch, Forward, Loss, Objective
 from ..launch import World
 from ..sources import build_data
-from .classifier import Classifier, Recipe
+from .classifier import Classifier, fit, frozen
 
 _PARTS = ("encoder", "decoder")
 
@@ -21,8 +22,8 @@ def build(config: Config, world: World) -> ConsistencyLens:
     """The objective that the configuration describes. Collective: every rank."""
     section, source = config.lens, build_data(config).train
     samples = source.fetch(torch.arange(len(source)), 0)
-    recipe = Recipe("backbone", section.backbone, section.backbone_hidden, section.backbone_steps)
-    backbone = recipe.frozen(config, world, lambda: (samples["image"], samples["digit"]))
+    train = partial(fit, inputs=samples["image"], digits=samples["digit"], steps=section.backbone_steps)
+    backbone = frozen("backbone", section.backbone, section.backbone_hidden, train, config, world)
     return ConsistencyLens(section, Lens(section, backbone, samples["image"]))
 
 
@@ -103,13 +104,11 @@ class ConsistencyLens(Objective):
         }
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """A group for each part that is trained, with its own learning rate and weight decay."""
+        """A group for each part that is trained, with its own learning rate."""
         groups: list[dict[str, Any]] = []
         for part in _PARTS:
             trained = [each for each in getattr(self.module, part).parameters() if each.requires_grad]
-            decay = getattr(self.config, f"{part}_weight_decay")
-            own = {} if decay is None else {"weight_decay": decay}
-            groups += [{"params": trained, "lr_factor": getattr(self.config, f"{part}_lr"), **own}] if trained else []
+            groups += [{"params": trained, "lr_factor": getattr(self.config, f"{part}_lr")}] if trained else []
         return groups
 
     def blocks(self) -> list[nn.Module]:

@@ -94,8 +94,8 @@ def test_what_does_not_fit_is_told_by_name_and_nothing_is_loaded(tmp_path):
         initialise(module, path)
     assert str(told.value) == (
         f"{path} does not fit the model: it has no 1.bias; "
-        "it has in addition head.0, head.1, head.2, head.3, head.4 and 2 more; "
-        "it has in another shape 0.weight ((5, 2), here (3, 2))"
+        "it has in addition head.0, head.1, head.2, head.3, head.4; "
+        "it has in another shape 0.weight"
     )
     assert all(torch.all(each == 0.0) for each in module.parameters())
 

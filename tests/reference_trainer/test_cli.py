@@ -214,7 +214,7 @@ def test_the_process_ends_with_the_exit_code():
 
 @pytest.mark.parametrize(
     "words",
-    [["--local-rank=1", "train", "--steps", "3"], ["--local_rank", "1", "train", "--steps", "3"]],
+    [["--local-rank=1", "train", "--steps", "3"], ["--local_rank=1", "train", "--steps", "3"]],
 )
 def test_the_local_rank_that_torch_distributed_launch_passes_is_ignored(words):
     assert without_local_rank(words) == ["train", "--steps", "3"]

@@ -100,8 +100,6 @@ def test_an_accelerator_must_come_in_time_and_run_ddp():
         club.set_accelerator(accelerator())
     with pytest.raises(ClubError, match="the Accelerator runs FSDP"):
         CLUBLoss(4, 4).set_accelerator(accelerator(2, "FSDP"))
-    with pytest.raises(ClubError, match="cannot replace the `group`"):
-        CLUBLoss(4, 4, group=None).set_accelerator(accelerator())
 
 
 def test_an_accelerator_that_accumulates_takes_the_mean_of_micro_batches_only():

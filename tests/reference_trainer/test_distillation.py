@@ -15,14 +15,9 @@ from reference_trainer.checkpoint.weights import fingerprint  # noqa: E402
 from reference_trainer.config import Config, ConfigError, DataConfig, DistillationConfig  # noqa: E402
 from reference_trainer.core.objective import Batch  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.objectives import classifier  # noqa: E402
 from reference_trainer.objectives.classifier import Classifier  # noqa: E402
 from reference_trainer.objectives.distillation import (  # noqa: E402
-    Prompts,
     build,
-    hashed,
-    prompt,
-    read_student,
     softened_divergence,
 )
 from reference_trainer.trainer import Trainer  # noqa: E402
@@ -43,6 +38,10 @@ def with_teacher(path, **changes):
     return replace(CONFIG, distillation=replace(CONFIG.distillation, teacher=str(path), **changes))
 
 
+def digest(objective):
+    return fingerprint(objective.teacher.state_dict())
+
+
 @pytest.fixture(scope="module")
 def objective():
     return build(CONFIG, World())
@@ -56,16 +55,14 @@ def test_the_student_and_its_projection_are_trained_and_the_teacher_is_not(world
     assert_replicas_equal(objective.teacher)
     for _ in trainer.steps():
         pass
-    saved = trainer.state.state_dict()
+    saved = trainer.state.state_dict()["objective"]["teacher"]
     assert {name.split(".")[0] for name in before} == {"student", "projection"}
     assert all(not torch.equal(before[name], each) for name, each in objective.module.state_dict().items())
     trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
     assert trained == {id(each) for each in objective.module.parameters()}
     assert not any(each.requires_grad or each.grad is not None for each in objective.teacher.parameters())
     assert not objective.teacher.training
-    assert (
-        fingerprint(objective.teacher.state_dict()) == objective.teacher_digest == saved["objective"]["teacher_sha256"]
-    )
+    assert fingerprint(objective.teacher.state_dict()) == fingerprint(saved)
 
 
 def test_the_loss_is_its_parts_by_their_weights(objective):
@@ -109,9 +106,7 @@ def test_what_no_weight_asks_for_is_not_made(changes, parts, teacher):
     objective = build(replace(CONFIG, distillation=replace(CONFIG.distillation, **changes)), World())
     assert {name.split(".")[0] for name in objective.module.state_dict()} == parts
     assert (objective.teacher is not None) is teacher
-    assert objective.state_dict()["teacher_sha256"] == (
-        fingerprint(objective.teacher.state_dict()) if teacher else None
-    )
+    assert ("teacher" in objective.state_dict()) is teacher
 
 
 def test_a_teacher_is_loaded_from_whatever_holds_it(objective, tmp_path):
@@ -119,15 +114,14 @@ def test_a_teacher_is_loaded_from_whatever_holds_it(objective, tmp_path):
     safetensors.torch.save_file(weights, tmp_path / "teacher.safetensors")
     torch.save({"state_dict": {f"module.{name}": each for name, each in weights.items()}}, tmp_path / "teacher.pt")
     for name in ("teacher.safetensors", "teacher.pt"):
-        assert build(with_teacher(tmp_path / name), World()).teacher_digest == objective.teacher_digest
+        assert digest(build(with_teacher(tmp_path / name), World())) == digest(objective)
     # A run of this very objective, without a teacher, is how one is trained by the trainer itself.
     plain = replace(CONFIG.distillation, hidden=(12, 6), soft=0.0, feature=0.0)
     run = Trainer(replace(CONFIG, run_dir=str(tmp_path / "run"), distillation=plain), World())
     run.run()
     found = build(with_teacher(tmp_path / "run"), World())
-    assert (
-        found.teacher_digest == fingerprint(run.state.objective.module.student.state_dict()) != objective.teacher_digest
-    )
+    assert digest(found) == fingerprint(run.state.objective.module.student.state_dict()) != digest(objective)
+    assert found.state_dict() == {}  # it is loaded again
 
 
 def refusal(config):
@@ -150,68 +144,16 @@ def test_a_run_goes_on_with_the_teacher_that_it_has_trained(tmp_path, monkeypatc
     config = replace(CONFIG, run_dir=str(tmp_path))
     first = Trainer(config, World())
     first.run()
-    longer = replace(config, steps=6)
-    with monkeypatch.context() as changed:
-        changed.setattr(classifier, "fit", lambda *_, **__: pytest.fail("trained again"))
-        assert Trainer(longer, World()).run().step == 6
-    # Another way to train one is another teacher; so is another file.
-    other = tmp_path / "other.pt"
-    torch.save(Classifier((12, 6)).state_dict(), other)
-    with pytest.raises(ConfigError, match="the teacher is not the one that this run began with"):
-        Trainer(replace(with_teacher(other), run_dir=str(tmp_path), steps=8), World()).run()
+    # Another machine trains other last bits: what counts is what was saved.
+    monkeypatch.setattr("reference_trainer.objectives.distillation.fit", lambda *_, **__: None)
+    other = Trainer(replace(config, steps=6), World())
+    assert digest(other.state.objective) != digest(first.state.objective)
+    assert other.run().step == 6 and digest(other.state.objective) == digest(first.state.objective)
 
 
 def test_the_teacher_is_the_same_in_each_run_and_another_with_another_seed(objective):
     again, other = build(CONFIG, World()), build(replace(CONFIG, seed=5), World())
-    assert again.teacher_digest == objective.teacher_digest != other.teacher_digest
-
-
-def test_a_file_describes_the_student(tmp_path):
-    path = tmp_path / "student.yaml"
-    path.write_text("hidden: [9, 7]\n")
-    section = replace(CONFIG.distillation, student=str(path))
-    student = build(replace(CONFIG, distillation=section), World()).module.student
-    assert [each[0].out_features for each in student.layers] == [9, 7]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("hidden: []", "a list of widths above 0"),
-        ("hidden: [8, -1]", "a list of widths above 0"),
-        ("hidden: [true]", "a list of widths above 0"),
-        ("hidden: 8", "not {'hidden': 8}"),
-        ("- 8", "must have hidden"),
-        ("hidden: [8]\nwidth: 3", "must have hidden alone"),
-        ("hidden: [8", "is no YAML"),
-    ],
-)
-def test_a_file_that_describes_no_student_is_refused_in_one_line(tmp_path, text, said):
-    path = tmp_path / "student.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as refused:
-        read_student(path)
-    assert said in str(refused.value) and str(path) in str(refused.value) and "\n" not in str(refused.value)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_student(tmp_path / "none.yaml")
-
-
-def test_prompts_say_what_is_shown_and_their_wording_belongs_to_the_sample():
-    assert prompt(7, 2, 0) == "a tiny turned seven, drawn in white"
-    assert prompt(0, 1, 15) == "a huge zero, printed in black"
-    texts = {
-        prompt(digit, rendering, wording) for digit in range(10) for rendering in range(4) for wording in range(16)
-    }
-    assert len(texts) == 640
-    data = {name: torch.zeros(64, dtype=torch.int64) for name in ("digit", "rendering")}
-    batch = Batch(torch.arange(64), 0, 0, data | {"image": torch.zeros(64, 64, dtype=torch.float64)})
-    found = Prompts(seed=1)(batch)
-    assert found.dtype == torch.float64
-    possible = torch.stack([hashed(prompt(0, 0, wording)) for wording in range(16)]).double()
-    used = {next(at for at, each in enumerate(possible) if torch.equal(each, row)) for row in found}
-    assert len(used) > 8
-    part = rows_of(batch, slice(20, 30))
-    assert torch.equal(Prompts(seed=1)(part), found[20:30]) and not torch.equal(Prompts(seed=2)(batch), found)
+    assert digest(again) == digest(objective) != digest(other)
 
 
 def rows_of(batch, part):

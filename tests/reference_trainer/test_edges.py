@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,7 +22,7 @@ from reference_trainer.progress import shown  # noqa: E402
 from reference_trainer.records import log_path, read_log  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
-from .monitored import heartbeat, logged, write  # noqa: E402
+from .monitored import heartbeat, write  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 
@@ -137,27 +136,6 @@ def test_accelerate_that_starts_one_of_several_is_told():
     assert "--multi_gpu" in alone_by_mistake(alone)
     assert alone_by_mistake({"ACCELERATE_MIXED_PRECISION": "no"}) == alone_by_mistake({"MASTER_PORT": "1"}) == ""
     assert alone_by_mistake(alone | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}) == ""
-
-
-def test_runs_that_are_not_alike_have_no_efficiency(tmp_path, capsys):
-    logged(tmp_path / "one", [1.0] * 3, world_size=1, rate=1000.0, precision="float32")
-    logged(tmp_path / "two", [1.0] * 3, world_size=2, rate=3900.0, precision="bf16")
-    assert main(["status", str(tmp_path / "one"), str(tmp_path / "two"), "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [each["efficiency"] for each in found["runs"]] == [1.0, None]
-    assert main(["status", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
-    assert "not alike" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("intervals", "told"), [((3, 1), [1.0, None]), ((1, 3), [None, None])])
-def test_a_run_with_one_interval_has_no_efficiency(tmp_path, capsys, intervals, told):
-    names = [str(tmp_path / name) for name in ("one", "two")]
-    for size, name in enumerate(names, 1):
-        logged(tmp_path / name, [1.0] * intervals[size - 1], world_size=size, rate=1000.0 * size)
-    assert main(["status", *names, "--format", "json"]) == 0
-    assert [each["efficiency"] for each in json.loads(capsys.readouterr().out)["runs"]] == told
-    assert main(["status", *names]) == 0
-    assert "one interval" in capsys.readouterr().out
 
 
 ONE_STEP = """

@@ -10,7 +10,6 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 from reference_trainer.config import ClubConfig  # noqa: E402
-from reference_trainer.core.club import ClubError  # noqa: E402
 from reference_trainer.estimator import CLUBLoss  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -73,9 +72,7 @@ def trained(config, parts, size=1, steps=3, union=False, group=None, wrap=lambda
 CONFIGS = {
     "defaults": ClubConfig(weight=0.7),
     "gathered": ClubConfig(weight=0.7, path="gather"),
-    "unit, clipped, warmed up, seldom fitted": ClubConfig(
-        weight=0.7, variance="unit", clip=0.01, warmup_steps=3, update_every=2
-    ),
+    "unit, warmed up, seldom fitted": ClubConfig(weight=0.7, variance="unit", warmup_steps=3, update_every=2),
 }
 
 
@@ -131,7 +128,7 @@ def test_averaging_the_ranks_local_means_would_be_another_fit():
     x, y = batch(0)[:, :4], batch(0)[:, 3:]
 
     def gradient(rows):
-        from reference_trainer.variational import nll_sum
+        from reference_trainer.estimator import nll_sum
 
         loss = nll_sum(*estimator.q(x[rows]), y[rows]) / (rows.stop - rows.start)
         return torch.cat([each.flatten() for each in torch.autograd.grad(loss, estimator.parameters)])
@@ -160,29 +157,3 @@ def test_a_state_that_is_loaded_is_rank_zeros_on_every_rank_and_training_goes_on
     for step, right in zip((3, 4, 5), expected, strict=True):
         assert torch.equal(resumed(x + step, y).loss, right)
     assert_replicas_equal(resumed.state_dict())
-
-
-@pytest.mark.world_size(3)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_replica_that_drifts_is_found_on_every_rank(world, dtype):
-    club = CLUBLoss(4, 3, ClubConfig(check_every=2))
-    x = batch(0).to(getattr(torch, dtype))
-    for _ in range(5):
-        club(x[:, :4], x[:, 3:])
-    # The least that can be: the last bit of one weight.
-    with torch.no_grad():
-        weight = club.estimator.parameters[-1]
-        if world.rank == 2:
-            weight[-1] = torch.nextafter(weight[-1], torch.tensor(10.0, dtype=weight.dtype))
-    club.begin_step()
-    with pytest.raises(ClubError, match="estimator of CLUB differs between ranks after step 6"):
-        club.begin_step()
-
-
-def test_a_checksum_tells_weights_that_changed_places():
-    estimator = CLUBLoss(4, 3, ClubConfig()).estimator
-    before = estimator.checksum()
-    with torch.no_grad():
-        weight = estimator.parameters[0]
-        weight[0, 0], weight[0, 1] = weight[0, 1].clone(), weight[0, 0].clone()
-    assert estimator.checksum() != before

@@ -84,9 +84,9 @@ def trained(bad, *, steps=6, leave_out=(), policy="skip", fused=False, lagging=N
 @pytest.mark.parametrize(
     ("bad", "named"),
     [
-        (1, "on rank {} the loss is nan, the gradient of `0.weight` is not finite"),
+        (1, "on rank {} the loss is nan"),
         (2, "on rank {} the loss is inf"),
-        (3, "on rank {} the loss is .*, the gradient of `0.weight` is not finite"),
+        (3, "the averaged gradient of `0.weight` is not finite, though each rank's loss is"),
     ],
 )
 def test_rank_step_and_place_are_named_alike_on_every_rank(worlds, world_size, bad, named):
@@ -134,12 +134,6 @@ def test_skipping_ends_when_nothing_else_happens():
     assert f"{MOST_IN_A_ROW + 1} steps in a row were not finite" in found["error"]
     # Now and then is not in a row.
     assert trained({(step, 0): 1 for step in range(steps) if step != 9}, steps=steps)["error"] == ""
-
-
-def test_an_optimizer_that_cannot_withhold_a_step_is_not_made_to_lag():
-    objective = Regression()
-    with pytest.raises(ValueError, match="AdamW cannot withhold a step on the device; make it fused=True"):
-        Gate(objective, torch.optim.AdamW(objective.parameter_groups(), fused=False), World(), lagging=True)
 
 
 @pytest.mark.parametrize("largest", [None, 0.01, 1e6])
@@ -218,7 +212,7 @@ def flat(value):
 def test_one_spoiled_sample_costs_its_steps_and_neither_model_average_nor_estimator(worlds, world_size):
     for steps, told, finite, loss, scheduled in worlds.run(disentangled, "skip", world_size=world_size):
         assert steps == 12 and scheduled == 10
-        assert len(told) == 2 and all("the gradient of `task.0.weight` is not finite" in line for line in told)
+        assert len(told) == 2 and all("the loss is nan" in line for line in told)
         assert finite and loss == loss
 
 

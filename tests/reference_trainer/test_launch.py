@@ -32,7 +32,6 @@ STEP = {
 SALLOC = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "gpu[01-02]"}
 BATCH_SCRIPT = {**SALLOC, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
 ACCELERATE = {"ACCELERATE_MIXED_PRECISION": "no"}
-MPI = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
 
 
 def test_nothing_is_one_process() -> None:
@@ -45,7 +44,7 @@ def test_torchrun_is_read() -> None:
 
 def test_torchrun_wins_over_slurm_and_accelerate() -> None:
     assert detect({**STEP, **TORCHRUN}) == detect(TORCHRUN)
-    assert detect({**STEP, **ACCELERATE, **MPI, **TORCHRUN}) == detect(TORCHRUN)
+    assert detect({**STEP, **ACCELERATE, **TORCHRUN}) == detect(TORCHRUN)
 
 
 def test_a_slurm_step_is_read() -> None:
@@ -69,17 +68,12 @@ def test_the_job_script_may_set_the_address() -> None:
 
 
 def test_slurm_wins_over_accelerate() -> None:
-    assert detect({**ACCELERATE, **MPI, **STEP}).launcher == "slurm"
+    assert detect({**ACCELERATE, **STEP}).launcher == "slurm"
 
 
 @pytest.mark.parametrize("environ", [SALLOC, BATCH_SCRIPT], ids=["shell in salloc", "batch script"])
 def test_a_job_without_a_step_has_no_peers(environ: dict[str, str]) -> None:
     assert detect(environ) == Launch()
-
-
-def test_accelerate_is_read_with_mpiruns_variables() -> None:
-    found = detect({**ACCELERATE, **MPI})
-    assert found == Launch(1, 1, 2, 2, "accelerate", "127.0.0.1", 29500, attempt="/0")
 
 
 def test_accelerate_that_runs_torchrun_is_torchrun() -> None:
@@ -156,16 +150,6 @@ def test_the_first_host_of_a_node_list(nodes: str, host: str) -> None:
 def test_a_node_list_that_is_none_is_refused(nodes: str) -> None:
     with pytest.raises(LaunchError, match="MASTER_ADDR"):
         first_host(nodes)
-
-
-def test_accelerates_accumulation_counts_where_the_configuration_is_silent() -> None:
-    told = {**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}
-    assert with_accelerate(Config(), told).accumulation == 4
-    assert with_accelerate(Config(accumulation=4), told).accumulation == 4
-    assert with_accelerate(Config(accumulation=2), ACCELERATE).accumulation == 2
-    assert with_accelerate(Config(), {**ACCELERATE, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "auto"}) == Config()
-    with pytest.raises(ConfigError, match="accumulation is 2, but accelerate launch was told 4"):
-        with_accelerate(Config(accumulation=2), told)
 
 
 @pytest.mark.parametrize("told", ["bf16", "fp16"])

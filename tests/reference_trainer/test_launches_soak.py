@@ -183,7 +183,7 @@ def test_every_launch_comes_to_the_same_weights(launch, by_torchrun, port, tmp_p
     elif launch == "torch.distributed.launch":
         processes = [(["-m", launch, "--nproc-per-node", "2", "--master-port", str(port), *train], {})]
     elif launch == "launch.sh":
-        script = str(resources.files("reference_trainer.scripts") / launch)
+        script = str(resources.files("reference_trainer") / "scripts" / launch)
         call = "import os, sys; os.execvp('bash', ['bash', *sys.argv[1:]])"
         processes = [(["-c", call, script, "2", *train[2:]], {"PYTHON": sys.executable})]
     elif launch == "two agents":

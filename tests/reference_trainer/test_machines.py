@@ -43,7 +43,7 @@ def test_a_cpu_rank_tells_its_cores_and_the_memory_of_its_machine():
 def test_a_run_of_several_ranks_writes_where_each_is(world, tmp_path, monkeypatch):
     plan = Plan.make(samples=100, world_size=world.size, batch_size=4, steps=40)
     with RunLog.start(Config(run_dir=str(tmp_path / "run")), plan, World.current()) as log:
-        log.note("said once")
+        log.tell("note", "said once")
         log.weights(6, "ab" * 32)
     start, *rest = read_log(log_path(tmp_path / "run", world.rank))
     assert (start["event"], start["rank"], start["device"]) == ("start", world.rank, "cpu")

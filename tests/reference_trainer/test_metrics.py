@@ -98,22 +98,6 @@ def test_adding_a_step_runs_no_operator():
     assert counted.count == 0
 
 
-def test_a_value_that_some_steps_lack_is_averaged_over_those_that_have_it():
-    interval = Interval(World())
-    for step in range(4):
-        interval.add(result({"loss": torch.tensor(1.0)}, 1, {"bound": float(step)} if step % 2 else {}))
-    assert interval.close().metrics["bound"] == 2.0
-
-
-def test_an_interval_without_a_step_and_a_name_that_is_used_twice_are_refused():
-    interval = Interval(World())
-    with pytest.raises(ValueError, match="without a step"):
-        interval.close()
-    interval.add(result({"loss": torch.tensor(1.0)}, 1, {"loss": 2.0}))
-    with pytest.raises(ValueError, match=r"\['loss'\]: both"):
-        interval.close()
-
-
 def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
     log = RankLog(tmp_path, 3)
     log.write("event", 7, event="x", numbers=[1.5, math.nan, -math.inf], more={"a": math.inf})

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("rich")
 from reference_trainer.cli import main
-from reference_trainer.monitor.terminal import rate
+from reference_trainer.monitor.reading import rate
 
 from .monitored import heartbeat, logged, write
 
@@ -71,11 +71,9 @@ def test_a_run_that_broke_off_is_exit_code_1(run, capsys, changes, code, told):
         (["status", "nowhere"], "nowhere is not there; give a run directory"),
         (["status", "."], "holds no run"),
         (["status", "run", "nowhere"], "nowhere is not there"),
-        (["serve"], "the following arguments are required: run"),
+        (["serve"], "the following arguments are required: runs"),
         (["serve", "nowhere"], "nowhere is not there"),
         (["serve", "run", "--port", "70000"], "give another --port"),
-        (["serve", "run", "--host", "0.0.0.0"], "--allow-host NAME"),
-        (["serve", "run", "--host", "192.0.2.1", "--allow-host", "x"], "192.0.2.1:8765 cannot be listened at: "),
     ],
     ids=" ".join,
 )
@@ -92,7 +90,7 @@ def test_a_port_that_is_taken_is_said(run, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", str(run), "--port", str(port)]) == 2
-    assert f"127.0.0.1:{port} cannot be listened at: Address already in use" in capsys.readouterr().err
+    assert f"port {port} cannot be listened at: Address already in use" in capsys.readouterr().err
 
 
 def test_several_runs_are_compared_by_samples_a_second(tmp_path, monkeypatch, capsys):
@@ -118,12 +116,12 @@ def test_several_runs_are_compared_by_samples_a_second(tmp_path, monkeypatch, ca
 
 def test_the_rate_is_that_of_the_last_start(tmp_path):
     logged(tmp_path, [1.0] * 3, world_size=1, rate=1000.0)
-    logged(tmp_path, [1.0], world_size=2, rate=500.0)
+    logged(tmp_path, [1.0] * 2, world_size=2, rate=500.0)
     found = rate(tmp_path)
-    assert (found.world_size, found.with_start, found.samples_per_second) == (2, True, 50.0)
+    assert (found["world_size"], found["steps"], found["samples_per_second"]) == (2, 10, 500.0)
 
 
-@pytest.mark.parametrize(("text", "told"), [("", "has no interval yet"), ("[1]\n", "has no interval yet")])
+@pytest.mark.parametrize(("text", "told"), [(each, "has no second interval yet") for each in ("", "[1]\n")])
 def test_a_run_without_a_rate_is_refused(tmp_path, monkeypatch, capsys, text, told):
     monkeypatch.chdir(tmp_path)
     logged(tmp_path / "good", [1.0] * 3)

