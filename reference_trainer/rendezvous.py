@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -137,14 +139,26 @@ def from_rank_zero(make: Callable[[], T], world: World, kind: type[ConfigError] 
     return broadcast_object(made, world.group)[0]
 
 
-_RENAMED = {f"NCCL_{name}" for name in ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING")}
+def nccl_names(section: str) -> tuple[str, ...]:
+    """The names of a section of nccl_variables.txt, with the prefix that it is called after. Local."""
+    text = resources.files(__package__).joinpath("nccl_variables.txt").read_text(encoding="utf-8")
+    lines = text.partition(f"[{section}]\n")[2].partition("\n[")[0].splitlines()
+    prefix = section if section == "TORCH_NCCL" else "NCCL"
+    return tuple(f"{prefix}_{name}" for line in lines if not line.startswith("#") for name in line.split())
 
 
 def suspects(environ: Mapping[str, str], backend: str) -> Iterator[str]:
     """A line for each variable of NCCL's that will not do what was meant by it. backend: "nccl" or "gloo". Local."""
-    for name in sorted(_RENAMED & set(environ)):
-        yield f"{name} is called TORCH_{name} since torch 2.2; set that one"
-    if "NCCL_TIMEOUT" in environ:
-        yield "NCCL_TIMEOUT is no variable that NCCL or torch reads; the time-out is dist.train_timeout"
-    if backend != "nccl" and "NCCL_DEBUG" in environ:
-        yield f"NCCL_DEBUG: without effect, for the backend is {backend}"
+    known, idle = {*nccl_names("NCCL"), *nccl_names("TORCH_NCCL")}, []
+    for name in sorted(each for each in environ if each.startswith(("NCCL_", "TORCH_NCCL_"))):
+        if name in nccl_names("IGNORED") or name.startswith(nccl_names("PLUGINS")):
+            continue
+        if name in nccl_names("RENAMED"):
+            yield f"{name} is called TORCH_{name} since torch 2.2; set that one"
+        elif name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            yield f"{name} is no variable that NCCL or torch reads" + (f"; did you mean {near[0]}?" if near else "")
+        elif backend != "nccl" and name != "TORCH_NCCL_ASYNC_ERROR_HANDLING":  # torchrun sets that for every rank
+            idle.append(name)
+    if idle:
+        yield f"{', '.join(idle)}: without effect, for the backend is {backend}"

@@ -1,4 +1,4 @@
-"""A page of runs as `status` shows them, and their status for tools, read-only: GET, nothing else. Torch-free.
+"""A page of runs as `status` shows them, with their loss, and their status for tools: GET, nothing else. Torch-free.
 
 For this machine alone: it listens at 127.0.0.1, and the Host header must name it (DNS rebinding). No address is a file.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,12 +16,15 @@ from typing import Any
 
 from ..core import ConfigError
 from ..records import as_json
+from .curve import Curve
 from .reading import read_run, shown
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
-<meta name="color-scheme" content="light dark"><title>{}</title><main><pre>{}</pre></main></html>
+<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><title>{}</title>
+<main>{}</main></html>
 """
+_RUN = '<section><pre style="overflow-x:auto">{}</pre>{}</section>\n'
 
 
 class MonitorServer(ThreadingHTTPServer):
@@ -29,10 +33,18 @@ class MonitorServer(ThreadingHTTPServer):
     request_queue_size, daemon_threads = 1024, True
 
     def __init__(self, *folders: Path, port: int = 0) -> None:
+        lock = threading.Lock()
+        curves = [Curve(folder) for folder in folders]
+
         def page() -> bytes:
             runs = [read_run(folder) for folder in folders]
+            with lock:
+                for curve in curves:
+                    curve.read()
+                pictures = [curve.svg() for curve in curves]
             title = ", ".join(f"{each['name']} {each['state']}" for each in runs)
-            return _PAGE.format(html.escape(title), html.escape("\n\n\n".join(map(shown, runs)))).encode()
+            parts = [_RUN.format(html.escape(shown(run)), picture) for run, picture in zip(runs, pictures, strict=True)]
+            return _PAGE.format(html.escape(title), "".join(parts)).encode()
 
         page()
         self.answers: dict[str, Callable[[], bytes]] = {
