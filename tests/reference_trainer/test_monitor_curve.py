@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from reference_trainer.monitor.curve import HEIGHT, WIDTH, Curve
+from reference_trainer.monitor.server import HEIGHT, WIDTH, Curve
 from reference_trainer.records import RankLog, log_path
 
 
