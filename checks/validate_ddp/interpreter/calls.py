@@ -216,17 +216,14 @@ def instantiate(machine: Machine, cls: Class, call: Call) -> Value:
                 if isinstance(instance.base, Host):
                     instance.base.fields["of"] = (instance,)
                 break
-    member, _ = cls.find("__init__")
     if call.args or call.keywords or call.open:
         instance.given = (*carried_by(call.given), *([Open(call.site)] if call.open else []))
-    if member is not None:
-        for target in bare(attributes.bound(member, instance)):
-            call_atom(machine, target, call)
-    else:  # a dataclass, or a plain holder: keyword arguments become fields
+    made, ended = cls.find("__init__")[0], cls.find("__del__")[0]
+    if made is None:  # a dataclass, or a plain holder: keyword arguments become fields
         records.fill(machine, instance, call)
-    finalizer, _ = cls.find("__del__")
-    for target in bare(attributes.bound(finalizer, instance)) if finalizer is not None else ():
-        call_atom(machine, target, Call("", [], {}, call.site))
+    for member, given in ((made, call), (ended, Call("", [], {}, call.site))):
+        for target in bare(attributes.bound(member, instance)) if member is not None else ():
+            call_atom(machine, target, given)
     return (instance,)
 
 
