@@ -169,7 +169,7 @@ AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 def start_without_store() -> None:
     """What a rank starts by multiprocessing lacks ``Meetings``: torch has to listen itself where it is to meet."""
     for each in (context.SpawnProcess, context.ForkServerProcess):
-        each._Popen = staticmethod(_without_store(each._Popen))  # type: ignore[method-assign, assignment]
+        each._Popen = staticmethod(_without_store(each._Popen))  # type: ignore[method-assign]
 
 
 def _without_store(start: Any) -> Any:
