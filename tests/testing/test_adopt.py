@@ -144,7 +144,9 @@ def test_it():
 
 
 STARTED_EARLY = """
+import multiprocessing
 from multiprocessing import forkserver
+multiprocessing.set_start_method("spawn")  # not asked for, nor chosen, by now
 started, wanted = forkserver._forkserver._forkserver_pid is not None, "--collect-only" not in sys.argv
 assert started == wanted
 """

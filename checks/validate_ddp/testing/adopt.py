@@ -111,6 +111,8 @@ def start() -> None:
     before = server()._forkserver_pid
     forkserver.set_forkserver_preload([__name__ + "ed"])
     kept = os.environ.copy()
+    default: Any = context._default_context
+    method = default._actual_context
     os.environ[_MODULES] = f"/proc/{os.getpid()}/fd/{_modules}"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
@@ -118,6 +120,7 @@ def start() -> None:
     finally:
         os.environ.clear()
         os.environ.update(kept)
+        default._actual_context = method  # to start asks for the default method, which nobody can choose after that
     if server()._forkserver_pid != before:
         _started[:] = [environment()]
 
