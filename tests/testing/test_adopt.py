@@ -143,9 +143,19 @@ def test_it():
 """
 
 
+STARTED_EARLY = """
+import multiprocessing
+from multiprocessing import forkserver
+multiprocessing.set_start_method("spawn")  # not asked for, nor chosen, by now
+started, wanted = forkserver._forkserver._forkserver_pid is not None, "--collect-only" not in sys.argv
+assert started == wanted
+"""
+
+
 @pytest.mark.slow
 def test_what_is_imported_early_is_found_as_here_and_finds_the_environment_of_here(suite, pytester):
     aid = "import os\nHOME, SEEN = os.getpid(), os.environ.get('OF_THE_MODULE')\n"
     (pytester.mkdir("beside") / "aid.py").write_text(aid)
-    pytester.makeconftest("import sys; sys.path.insert(0, 'beside')")
+    pytester.makeconftest(f"import sys; sys.path.insert(0, 'beside'){STARTED_EARLY}")
     suite(BESIDE, "-p", "validate_ddp.testing.adopt").assert_outcomes(passed=1)
+    assert suite(BESIDE, "-p", "validate_ddp.testing.adopt", "--collect-only").ret == 0

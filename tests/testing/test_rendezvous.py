@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.timeout(30)]
 
@@ -62,6 +63,40 @@ def test_the_default_group_may_be_made_again(world, late):
 
 
 @pytest.mark.world_size(2, backend=None)
+def test_an_address_of_ones_own_may_be_in_the_environment(world, port, monkeypatch):
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    meet_again_and_again(world, 0)
+
+
+@pytest.mark.world_size(2, backend=None)
 def test_an_address_that_says_too_little_is_refused_as_torch_does(world, port):
     with pytest.raises(ValueError, match="rank"):
         dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", world_size=world.size)
+
+
+def meet_as_tutorials_do(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    for address in (None, f"tcp://127.0.0.1:{port}"):
+        dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        assert total.item() == 2
+        dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)  # of a machine with other work: what a rank spawns imports torch
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.world_size(1, backend=None)
+def test_what_a_rank_starts_may_be_a_world_of_its_own(world, port, method):
+    agreed = os.environ.copy()
+    mp.start_processes(meet_as_tutorials_do, (port,), nprocs=2, start_method=method)
+    assert os.environ == agreed
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.world_size(2)
+def test_what_a_rank_starts_knows_its_rank_and_no_store(world, method):
+    with mp.get_context(method).Pool(1) as pool:
+        names = ["RANK", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE"]
+        assert pool.map(os.getenv, names) == [str(world.rank), "127.0.0.1", None]

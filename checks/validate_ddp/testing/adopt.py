@@ -8,12 +8,12 @@ or ``-p validate_ddp.testing.adopt`` for a whole run, or ``@pytest.mark.adopt`` 
 torch's ``MultiProcessTestCase`` and what derives from it (``DTensorTestBase``, ``FSDPTest``), DeepSpeed's
 ``DistributedTest`` and pools start, wait for, and read exit codes (torch's skips are such) of real processes as before.
 Each of these still is a new one, with the environment, folder, output and inherited descriptors that a spawned one has;
-only that Python, torch and the test modules are there when it begins, 3 to 10 s sooner.
+only that Python, torch and the test modules are there when it begins, 2 to 10 s sooner.
 
 It is multiprocessing's own forkserver, which serves the start method ``spawn`` too while a test runs, and imports the
-test modules for both; with ``-p``, torch while tests are collected. What differs: a module is imported once and before
-the tests, so it sees the environment of the start; and ``OMP_NUM_THREADS`` is 1, as under torchrun, where nothing else
-is said: a process whose threads have computed cannot be forked.
+test modules for both; with ``-p``, torch while conftests do. What differs: a module is imported once and before the
+tests, so it sees the environment of the start; and ``OMP_NUM_THREADS`` is 1, as under torchrun, where nothing else is
+said: a process whose threads have computed cannot be forked.
 """
 
 from __future__ import annotations
@@ -72,9 +72,11 @@ def warm(session: pytest.Session) -> Iterator[None]:
             each._Popen = start  # type: ignore[method-assign]
 
 
-def pytest_collectstart(collector: pytest.Collector) -> None:
-    """The forkserver imports torch while tests are collected."""
-    if isinstance(collector, pytest.Session) and not collector.config.option.collectonly:
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """The forkserver imports torch while conftests do and tests are collected."""
+    others = ("collectonly", "help", "version", "numprocesses")  # the last: of pytest-xdist, whose workers start it
+    if not any(getattr(early_config.known_args_namespace, name, None) for name in others):
         start()
 
 
@@ -109,6 +111,8 @@ def start() -> None:
     before = server()._forkserver_pid
     forkserver.set_forkserver_preload([__name__ + "ed"])
     kept = os.environ.copy()
+    default: Any = context._default_context
+    method = default._actual_context
     os.environ[_MODULES] = f"/proc/{os.getpid()}/fd/{_modules}"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
@@ -116,6 +120,7 @@ def start() -> None:
     finally:
         os.environ.clear()
         os.environ.update(kept)
+        default._actual_context = method  # to start asks for the default method, which nobody can choose after that
     if server()._forkserver_pid != before:
         _started[:] = [environment()]
 

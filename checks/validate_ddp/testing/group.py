@@ -12,8 +12,10 @@ import importlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing import context
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -33,6 +35,7 @@ class Group:
         self.kind = self.backend = ""
         self.settings: list[tuple[str, str]] = []
         self.meetings = Meetings(port)
+        start_without_store()
 
     def join(self, job: Job) -> None:
         """Has the group that the job asks for. Collective: every rank."""
@@ -150,8 +153,51 @@ class Meetings:
         """``env://``, or no address at all."""
         import torch.distributed as dist
 
-        for store, rank, size in self.by_torch["env"](url, **options):
-            yield dist.PrefixStore(self.name("env"), store), rank, size
+        said = os.environ.get("MASTER_PORT")
+        if said is None or "MASTER_ADDR" not in os.environ:
+            yield from self.by_torch["env"](url, **options)  # which says what is missing
+            return
+        with variables(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port), **{AGENT_STORE: "True"}):
+            store, rank, size = next(iter(self.by_torch["env"](url, **options)))
+        yield dist.PrefixStore(self.name(f"env {said}"), store), rank, size
+
+
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+"""The variable by which torch takes it that a store listens already."""
+
+
+def start_without_store() -> None:
+    """What a rank starts by multiprocessing lacks ``Meetings``: torch has to listen itself where it is to meet."""
+    for each in (context.SpawnProcess, context.ForkServerProcess):
+        each._Popen = staticmethod(_without_store(each._Popen))  # type: ignore[method-assign]
+
+
+def _without_store(start: Any) -> Any:
+    def started(process: Any) -> Any:
+        with variables(**{AGENT_STORE: None}):
+            return start(process)
+
+    return started
+
+
+@contextmanager
+def variables(**wanted: str | None) -> Iterator[None]:
+    """Variables of the environment are set meanwhile, or, with None, are not there."""
+    kept = {name: os.environ.get(name) for name in wanted}
+    set_variables(wanted)
+    try:
+        yield
+    finally:
+        set_variables(kept)
+
+
+def set_variables(wanted: Mapping[str, str | None]) -> None:
+    """Sets variables of the environment; None removes one."""
+    for name, value in wanted.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def group_settings() -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from unittest import SkipTest
 
 from . import held
 from .capture import HEAD, TAIL, Files, Stream, empty, flush, shortened, text_file
-from .group import Group
+from .group import AGENT_STORE, Group
 from .outcome import SHARED, Failure, Idle, Job, Reply, Warned
 from .stacks import answer_probes, dump_into, place_of
 from .state import Baseline
@@ -181,7 +181,7 @@ def launch_environment(rank: int, size: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         # The store is a process of its own, for all tests: the "attempt" (``Baseline.name_job``) parts their keys.
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        AGENT_STORE: "True",
     }
 
 
