@@ -1,6 +1,6 @@
 """A script with moving averages of all kinds, and with what looks like one; no test by itself.
 
-`# observe: DDP309` stands where one in bfloat16 does not move.
+`# observe: DDP309` stands where one in bfloat16 does not move, `DDP318` where weights in it do not.
 """
 
 import torch
@@ -29,7 +29,7 @@ class OwnOptimizer(torch.optim.Optimizer):
 
 
 weight, other = torch.nn.Parameter(numbers(1)), torch.nn.Parameter(numbers(1))
-optimizers = (torch.optim.SGD([weight], lr=0.05, momentum=0.9), OwnOptimizer([other]))
+optimizers = (torch.optim.SGD([weight], lr=0.05, momentum=0.9), OwnOptimizer([other]))  # observe: DDP318
 averages = [weight.detach().clone() for _ in range(9)]
 frozen, momentum, quick = numbers(2), numbers(3), torch.zeros(SIZE).bfloat16()
 full = weight.detach().float()
