@@ -209,26 +209,6 @@ INVALID = (
     for epoch in range(3):
         plateau.step(evaluate(model, loader))  # expect
     """,
-    """
-    class Stopper:
-        def __init__(self):
-            self.best, self.worse, self.done = 0.0, 0, False
-
-        def __call__(self, accuracy):
-            if accuracy > self.best:
-                self.best, self.worse = accuracy, 0
-            else:
-                self.worse += 1
-                self.done = self.worse > 3
-
-    stopper = Stopper()
-    for epoch in range(30):
-        for x, y in DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False)):
-            model(x).mean().backward()
-        stopper(evaluate(model, loader))
-        if stopper.done:  # expect
-            break
-    """,
     _ACCELERATE.replace("ONE", "model(x).mean().item()"),
     _ACCELERATE.replace("ONE", "model(x).mean().item(); rows = accelerator.gather(model(x))"),
 )

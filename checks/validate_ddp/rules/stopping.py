@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Loop
-from validate_ddp.interpreter.surroundings import end_of, levels
+from validate_ddp.interpreter.surroundings import call_at, end_of, statement_at
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Site
 from validate_ddp.source import syntax
@@ -21,17 +21,17 @@ def stopped_by(program: Program, decision: facts.Decision, since: int) -> facts.
     """
     training = {loop.serial for fact in program.facts(facts.Backward) for loop in fact.loops}
     around = [loop for loop in decision.loops if loop.serial in training]
-    condition = _statement_at(program, decision.site.path, decision.site.statement)
+    condition = statement_at(program.body(decision.site.path), decision.site.statement)
     if decision.who != "all" or not around or not isinstance(condition, syntax.If):
         return None
     loop = around[-1]
     if _talks(program, loop, since):
         return None
-    node = _statement_at(program, loop.site.path, loop.site.span)
+    node = statement_at(program.body(loop.site.path), loop.site.span)
     if not isinstance(node, (syntax.For, syntax.While)):
         return None
     called = next((site for site in decision.chain if _is_in(site, loop.site.path, node)), None)
-    call = None if called is None else _call_at(program, called)
+    call = None if called is None else call_at(program.body(called.path), called.span)
     left = next((each for each in _ways_out(node) if _settles(condition, each, call)), None)
     if left is None:
         return None
@@ -89,14 +89,3 @@ def _talks(program: Program, loop: Loop, since: int) -> bool:
 
 def _is_in(site: Site, path: str, loop: syntax.For | syntax.While) -> bool:
     return site.path == path and loop.span[:2] <= site.span[:2] <= end_of(loop)
-
-
-def _call_at(program: Program, site: Site) -> syntax.Call | None:
-    statement = _statement_at(program, site.path, site.statement)
-    within = walk(statement) if statement is not None else ()
-    return next((part for part in within if isinstance(part, syntax.Call) and part.span == site.span), None)
-
-
-def _statement_at(program: Program, path: str, span: Span) -> syntax.Statement | None:
-    held = levels(program.body(path), span)
-    return held[-1].body[held[-1].at] if held else None
