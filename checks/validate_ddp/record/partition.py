@@ -141,6 +141,8 @@ def _how(event: protocol.Partition) -> tuple[str, str]:
         return "the mean of what one process has on each rank's batches", ""
     if not all(_again(each[0], event) for each in _by_name(of_ranks).values()):
         return "", "how often each rank's batches are in it hangs on the batches"
+    if FACTOR in made and event.joined:
+        return "a part of that of one process on the global batch, as of an average of sums", ""
     if FACTOR in made and event.rate < 1:
         return "the sum of what one process has on each rank's batches, at a learning rate divided by their number", ""
     if FACTOR in made:
