@@ -67,8 +67,7 @@ def call_node(machine: Machine, node: syntax.Call) -> Value:
     if isinstance(function, syntax.Attribute):
         call.name = function.attr
         call.receiver = machine.evaluate(function.value)
-        if presence.marked(call.receiver):
-            who, sure = presence.note(machine, function.value, call.receiver, call.name, node.span)
+        who, sure = presence.taken(machine, function.value, call.receiver, call.name, node.span)
         if call.name in machine.epoch_setters:
             machine.record(facts.SetEpoch(call.name, target=call.receiver), call.site)
         targets: list[Any] = []

@@ -111,8 +111,7 @@ def here(machine: Machine, value: Value) -> Value:
 def _attribute(machine: Machine, node: syntax.Attribute) -> Value:
     value: Value = ()
     receiver = machine.evaluate(node.value)
-    if presence.marked(receiver):
-        presence.note(machine, node.value, receiver, node.attr, node.span)
+    presence.taken(machine, node.value, receiver, node.attr, node.span)
     for atom in bare(receiver):
         value = join(value, attributes.get(machine, atom, node.attr))
     return value or UNKNOWN

@@ -328,6 +328,14 @@ class Absence(Fact, untold="said holder none whole sure"):
     """Which ranks have it is no guess from a name."""
 
 
+class Beyond(Fact, untold="said"):
+    """An attribute is taken from a wrapped model that only what is inside the wrapper can have; named by it."""
+
+    wrapper: tuple[training.Shell, ...]
+    said: str
+    """What it is taken from, as written."""
+
+
 class Exit(Fact, untold="empty words"):
     """Some ranks leave a loop, a function or the program, or (named ``skip``) leave a backward out."""
 
