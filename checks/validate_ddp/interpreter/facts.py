@@ -10,6 +10,7 @@ from typing import Literal
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import marks, objects, training
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.facts_of_data import Draw as Draw
 from validate_ddp.interpreter.facts_of_data import Order as Order
 from validate_ddp.interpreter.facts_of_data import Preparation as Preparation
 from validate_ddp.interpreter.facts_of_data import Preparing as Preparing
@@ -152,16 +153,6 @@ class RandomState(Fact):
     """The state of a random number generator is put back."""
 
     state: Value
-
-
-class Draw(Fact, untold="transform"):
-    """Random numbers are drawn in a loop, or a random transform is made."""
-
-    generator: Value = ()
-    sized: Value = ()
-    """The batches whose size the numbers take."""
-    transform: bool = False
-    """A transform is made, which draws when it is called."""
 
 
 # The model.
@@ -328,12 +319,10 @@ class Absence(Fact, untold="said holder none whole sure"):
     """Which ranks have it is no guess from a name."""
 
 
-class Beyond(Fact, untold="said"):
-    """An attribute is taken from a wrapped model that only what is inside the wrapper can have; named by it."""
+class Beyond(Fact):
+    """An attribute that only the model inside can have is taken from its wrapper; named by it."""
 
     wrapper: tuple[training.Shell, ...]
-    said: str
-    """What it is taken from, as written."""
 
 
 class Exit(Fact, untold="empty words"):

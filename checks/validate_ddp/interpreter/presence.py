@@ -38,7 +38,7 @@ EVERY_RANK: tuple[Who, bool] = ("all", True)
 def taken(machine: Machine, node: Expression, value: Value, name: str, span: Extent) -> tuple[Who, bool]:
     """``note`` where some ranks may lack the value; and what wrappers lack is recorded."""
     if value and type(value[0]) is DDP:
-        wrapped.note(machine, node, value, name, span)
+        wrapped.note(machine, value, name, span)
     return note(machine, node, value, name, span) if marked(value) else EVERY_RANK
 
 

@@ -1,17 +1,15 @@
-"""What is asked of a wrapped model that its wrapper does not have: DistributedDataParallel hands no attribute through."""
+"""What is asked of a wrapped model that its wrapper does not have: DDP hands no attribute through."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.training import DDP
 from validate_ddp.interpreter.values import Value, bare, constant
-from validate_ddp.source.syntax import Expression, Extent
-from validate_ddp.source.traversal import dotted
+from validate_ddp.source.syntax import Extent
 
 HAS = frozenset(
     """T_destination add_module apply bfloat16 broadcast_bucket_size broadcast_buffers bucket_bytes_cap
@@ -32,18 +30,16 @@ HAS = frozenset(
 
 
 def lacks(atom: Any, name: str) -> bool:
-    """Whether ``atom`` is a wrapper that surely has no such attribute. Nothing is known of apex's."""
-    if not isinstance(atom, DDP) or constant(atom.flavour) == "apex":
+    """Whether ``atom`` is torch's wrapper, which surely has no such attribute: Fabric's hands them through."""
+    if not isinstance(atom, DDP) or constant(atom.flavour) not in ("torch", "accelerator"):
         return False
     return not name.startswith("_") and name not in HAS and name not in atom.fields
 
 
-def note(machine: Machine, node: Expression, value: Value, name: str, span: Extent) -> None:
-    """Record that ``name`` is taken from ``value``, which ``node`` evaluates to, where that is only wrappers without it.
-
-    Where the script catches that, or asks first, it is ready for both.
-    """
-    if not all(lacks(atom, name) for atom in bare(value)) or Flag.TRIED in machine.flags or Flag.SHORTED in machine.flags:
-        return
-    wrappers = tuple(atom for atom in bare(value) if isinstance(atom, DDP))
-    machine.record(facts.Beyond(name, wrapper=wrappers, said=dotted(node) or ""), machine.site(span))
+def note(machine: Machine, value: Value, name: str, span: Extent) -> None:
+    """Record that ``name`` is taken from ``value`` where that is nothing but wrappers without it. A script that catches
+    that, or asks first, is ready for both."""
+    if Flag.TRIED not in machine.flags and Flag.SHORTED not in machine.flags:
+        wrappers = [atom for atom in bare(value) if isinstance(atom, DDP)]
+        if all(lacks(atom, name) for atom in bare(value)):
+            machine.record(facts.Beyond(name, wrapper=tuple(wrappers)), machine.site(span))

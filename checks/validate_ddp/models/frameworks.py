@@ -195,7 +195,7 @@ def _prepared(machine: Machine, launcher: Launcher, value: Value, call: Call) ->
                 for name in networks.OPTIONS
                 if name in held.fields
             }
-            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),), **options)
+            wrapper = DDP(call.site, inner=(atom,), flavour=(Const(launcher.called),), **options)
             machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):

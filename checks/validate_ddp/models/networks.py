@@ -73,7 +73,7 @@ OPTIONS = ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffe
 def _wrap(around: type[Wrapper]) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         inner = call.value("module")
-        flavour = "apex" if symbol.name.startswith("apex") else "torch"
+        flavour = symbol.name.partition(".")[0]
         options: dict[str, Value] = {}
         for option in OPTIONS:
             given = call.value(option) if option in call.parameters else ()

@@ -39,7 +39,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, INFO, WARNING, Edit, Fix, Proposal, Span
+from validate_ddp.findings import ERROR, WARNING, Edit, Fix, Proposal, Span
 from validate_ddp.interpreter import facts, mentions
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.surroundings import call_at
@@ -52,7 +52,7 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Beyond
-SEVERITIES = (ERROR, WARNING, INFO)
+SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "SR"
 FIX = "unsafe"
 
@@ -107,6 +107,21 @@ VALID = (
     if type(model) is not DDP:
         model.embed()
     """,
+    """
+    from options import args, sharded
+
+    model = sharded(net) if args.shard else DDP(net)
+    if args.wrap:
+        net = DDP(net)
+    print(model.layer, net.layer)
+    """,
+    """
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(devices=2)
+    net = fabric.setup(net)
+    print(net.layer)
+    """,
 )
 INVALID = (
     """
@@ -152,32 +167,39 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in program.facts(facts.Beyond):
         if any(fact.name in wrapper.fields for wrapper in fact.wrapper) or not program.runs_on_many(fact):
             continue
-        if (fact.site.path, fact.said, fact.name) in told:
+        asked = program.code(fact.site.path, fact.site.span).partition(f".{fact.name}")[0]
+        if (fact.site.path, asked, fact.name) in told:
             continue
-        told.add((fact.site.path, fact.said, fact.name))
+        told.add((fact.site.path, asked, fact.name))
         wraps = [wrap for wrap in program.facts(facts.Wrap) if wrap.wrapper[0] in fact.wrapper]
+        severity = _severity(program, fact, wraps)
+        if not severity:
+            continue
         body = program.body(fact.site.path)
         trains = call_at(body, fact.site.span) is not None and Flag.NO_GRAD not in fact.flags
-        advice = f"the model's is `{fact.said or 'model'}.module.{fact.name}`"
+        advice = f"the model's is `{asked}.module.{fact.name}`"
         if trains:
             advice += ", whose gradients are not averaged: train through `forward`"
         yield propose(
             program,
             fact,
-            _severity(program, fact),
+            severity,
             f"DistributedDataParallel has no `{fact.name}`, and hands none through: AttributeError here; {advice}",
             evidence=[place(wrap.site, "the model is wrapped here") for wrap in wraps[:1]],
-            fix=None if trains else _fix(program, fact),
+            fix=None if trains else _fix(fact, asked),
             rests_on=wraps,
         )._replace(expects=("expression", ""))
 
 
-def _severity(program: Program, fact: facts.Beyond) -> str:
+def _severity(program: Program, fact: facts.Beyond, wraps: list[facts.Wrap]) -> str:
+    """Nothing where a condition may ask whether the model is wrapped, or an engine may stand in the wrapper's place."""
+    if any(wrap.hangs_on_unknown for wrap in wraps):
+        return ""
     if fact.hangs_on_unknown and any(not guard.exact and not _counts(program, guard.site) for guard in fact.guards):
-        return INFO  # perhaps it asks whether the model is wrapped
-    if any(constant(wrapper.fields.get("flavour", ())) == "accelerate" for wrapper in fact.wrapper):
-        return INFO if program.mentions(mentions.ENGINE) else WARNING
-    return ERROR
+        return ""
+    if all(constant(wrapper.fields.get("flavour", ())) == "torch" for wrapper in fact.wrapper):
+        return WARNING if fact.hangs_on_unknown else ERROR
+    return "" if program.mentions(mentions.ENGINE) else WARNING
 
 
 def _counts(program: Program, site: Site) -> bool:
@@ -185,11 +207,11 @@ def _counts(program: Program, site: Site) -> bool:
     return any(sign in program.text(site) for sign in ("%", "<", ">"))
 
 
-def _fix(program: Program, fact: facts.Beyond) -> Fix | None:
-    if not fact.said or any(constant(each.fields.get("flavour", ())) != "torch" for each in fact.wrapper):
+def _fix(fact: facts.Beyond, asked: str) -> Fix | None:
+    if "\n" in asked or any(constant(each.fields.get("flavour", ())) != "torch" for each in fact.wrapper):
         return None
-    span, new = fact.site.span, f"{fact.said}.module.{fact.name}"
-    taken = Span(span.line, span.column, span.line, span.column + len(f"{fact.said}.{fact.name}".encode()))
+    span, new = fact.site.span, f"{asked}.module.{fact.name}"
+    taken = Span(span.line, span.column, span.line, span.column + len(f"{asked}.{fact.name}".encode()))
     return Fix(f"ask the model inside: `{new}`", False, (Edit("replace", fact.site.path, taken, new),))
 
 
