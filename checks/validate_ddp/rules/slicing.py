@@ -97,8 +97,9 @@ def _sliced(name: str, cls: Class) -> Span | None:
         if not isinstance(function, Function) or not isinstance(function.node, FunctionDef):
             continue
         for part in walk(function.node.body):
-            value = part.value if isinstance(part, Assign) else None
-            if not isinstance(value, Subscript) or not isinstance(value.slice, Other):
+            if not isinstance(part, Assign) or not isinstance(part.value, Subscript):
+                continue
+            if not isinstance(part.value.slice, Other):
                 continue
             for target in part.targets:
                 if isinstance(target, Attribute) and target.attr == name and _is_field(target):
