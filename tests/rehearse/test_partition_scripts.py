@@ -40,6 +40,8 @@ def compared(*words: str, nproc: int = 2, script: str = SCRIPT) -> protocol.Part
         ("biases_left_out", "the gradient of `0.bias`, `2.bias` is each rank's own"),
         ("buckets", "the gradient of `0.bias`, `2.bias` is each rank's own"),
         ("comm_hook", TWICE),
+        ("own_step", TWICE),
+        ("own_step_alone", "is each rank's own: it is not reduced"),
         ("head_beside", "the gradient of `model 2: weight`, `model 2: bias` is each rank's own"),
         ("tokens", HALF),
         ("accumulated_tokens", "each divides by a count of its own"),
@@ -69,10 +71,11 @@ def test_parts_of_a_model_on_each_rank_are_held_against_the_slope_of_the_loss() 
 
 
 HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss local_sgd"
-OTHERS = "owners divided_rate"
+OTHERS = "owners divided_rate full_batch shares_of_points"
+STEPS = "dividing_step reducing_step own_dividing_step own_reducing_step"
 
 
-@pytest.mark.parametrize("name", f"{HARDER} {OTHERS}".split())
+@pytest.mark.parametrize("name", f"{HARDER} {OTHERS} {STEPS}".split())
 def test_a_script_that_is_right_but_hard_has_no_finding(name: str) -> None:
     event = compared(name, script=HARD)
     assert event.compared and not judgements(event), told_of(event)

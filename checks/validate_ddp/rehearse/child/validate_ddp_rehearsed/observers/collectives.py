@@ -11,7 +11,7 @@ from .. import protocol
 from ..patching import Args, Kwargs, around, everywhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
     from torch.distributed import ProcessGroup
@@ -86,6 +86,7 @@ class Opened(NamedTuple):
     number: int | None
     op: str
     values: Kwargs | None = None
+    given: Sequence[float] | None = None
 
 
 class Calls:
@@ -103,6 +104,8 @@ class Calls:
         """Address and length of each tensor that was reduced over all ranks since the last backward began."""
         self.joined = 0
         """Whether this is within ``Join``: ranks that have run out take part without a call of the script's."""
+        self.given: Sequence[float] | None = None
+        """What the collective that was last told of was given, where it was a few numbers."""
         self.listeners: list[Callable[[str, Kwargs], None]] = []
         """Called with (name, values by parameter) after a collective has succeeded."""
 
@@ -135,7 +138,7 @@ class Calls:
         if name == "new_group" and isinstance(values.get("ranks"), (list, tuple, range)):
             call.members = list(values["ranks"])
         call.sequence = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
-        opened = self.open(call, group)._replace(values=values)
+        opened = self.open(call, group)._replace(values=values, given=call.given)
         if name == "all_reduce" and len(call.ranks) == self.c10d.get_world_size() and hasattr(tensor, "data_ptr"):
             self.reduced.add((tensor.data_ptr(), tensor.numel()))
         return opened
@@ -169,6 +172,7 @@ class Calls:
             got = _numbers(values.get("tensor"))
         self._close(token, protocol.Done(n=0, got=got))
         if told is not None and values is not None:
+            self.given = told.given
             for listener in self.listeners:
                 listener(told.op, values)
 

@@ -67,6 +67,8 @@ class Loaders:
         """By the line that asks for a batch."""
         self.watching: list[Callable[[int, int, list[int] | None, object], None]] = []
         """Called with each batch: its loader, turn and indices (of a subset, in what it is part of) before it."""
+        self.met: list[Callable[[int, DataLoader], None]] = []
+        """Called with each loader that is made, and its number."""
         self.limit = session.options.get("max_steps") or 0
 
     def follow(self, kind: type[DataLoader]) -> None:
@@ -88,6 +90,8 @@ class Loaders:
             part=part, whole=whole, persistent=bool(getattr(loader, "persistent_workers", False)),
         )  # fmt: skip
         self.session.emit(told)
+        for meet in self.met:
+            meet(told.loader, loader)
 
     def part(self, dataset: Dataset) -> tuple[int | None, int | None]:
         """Of a subset: which one it is, and of how many samples; ranks may have one each."""

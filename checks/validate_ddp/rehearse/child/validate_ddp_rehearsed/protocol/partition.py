@@ -80,6 +80,8 @@ class Partition(Event):
     None where that was not tried. scaled: whether the script multiplies gradients by something that hangs on the
     data; scale: by what one process multiplies them; rate: the learning rate on the ranks, as a share of that of one
     process.
+    alike, as_one: parameters that a step of the script's own changes by the same on all ranks, whatever gradients it is
+    given; and, where all are given one tape, by as much as in one process.
     norms: by which clipping has gone, as shares of the whole gradient's, of all ranks. repeats: whether one process has
     the same gradient twice. place: the line of the backward, or of the reduction by hand after it. batch_norms: those
     not synchronised. parameters: how many are compared; unnamed: how many more optimizers
@@ -107,6 +109,8 @@ class Partition(Event):
     scaled: Flag = False
     scale: Float = 1.0
     rate: Float = 1.0
+    alike: Texts = ()
+    as_one: Texts = ()
     norms: Floats = ()
     repeats: Flag = True
     place: Line | None = None

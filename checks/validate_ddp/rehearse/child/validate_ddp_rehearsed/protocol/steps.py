@@ -90,6 +90,24 @@ class Clip(Event):
     norm: Float | None = None
 
 
+class Squares(Event):
+    """Ranks add up a number that is the sum of the squares of all gradients that this rank's optimizer holds. norms: of
+    these gradients. ranks: that add up."""
+
+    norms: Norms
+    ranks: Ranks
+    site: CallSite
+
+
+class Rescaled(Event):
+    """What a reduction has left of a gradient to this rank, its shard, until the next one. times: what it has been
+    multiplied by; 0 where it has become something else. ranks: of the others. site: of the reduction."""
+
+    times: Float
+    ranks: Ranks
+    site: CallSite
+
+
 class Unscale(Event):
     """``GradScaler.unscale_``."""
 
