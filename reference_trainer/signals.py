@@ -95,12 +95,8 @@ class Stop:
             os.kill(os.getpid(), number)
 
 
-def ignore() -> None:
-    """From here on the signals do nothing: for a program that is ending, because of one of them. Local."""
+def ignore(*_: object) -> None:
+    """From here on the signals do nothing: in a program that ends because of one of them, and in loader workers, which
+    outlive what a launcher sends to all processes. Local."""
     for each in STOP_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-
-
-def in_loader_worker(_: int) -> None:
-    """First call in each loader worker: it outlives the signals, which a launcher sends to all processes. Local."""
-    ignore()

@@ -72,14 +72,18 @@ class RunCheckpoints:
             os.close(self._lock)
             self._lock = None
 
-    def begin(self, state: TrainState) -> Path | None:
-        """Puts the run where it is to begin; returns the checkpoint it goes on from, the latest whole one, or None."""
+    def begin(self, state: TrainState, *, to_train: bool = True) -> Path | None:
+        """Puts the run where it is to begin; returns the checkpoint it goes on from, the latest whole one, or None.
+
+        to_train: on the samples that it was trained on, in their order; ``CheckpointError`` where they are others.
+        """
         path, source = self.directory.first_whole(self.config.checkpoint.resume, self.world, self._say), Path()
         rest: dict[str, Any] = {}
         if path is not None:
             rest = rest_of(path)
             with alike(self.world, CheckpointError):
-                self._compare(rest, path)
+                if to_train:
+                    self._compare(rest, path)
             self.base = rest.get("base")
         elif self.config.checkpoint.init_from:
             source = Path(self.config.checkpoint.init_from)
