@@ -19,7 +19,7 @@ from .config import Config, ConfigError, DistConfig
 from .core.plan import PlanError, rows_per_rank
 from .launch import LOST, World, alone_by_mistake, detect, with_accelerate
 from .monitor.records import as_json
-from .progress import columns, shown, table
+from .progress import shown, table
 from .settings import OWN, Layer, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -219,13 +219,12 @@ def doctor(words: list[str]) -> int:
         raise ConfigError("--timeout must be above 0")
     needs("torch", "numpy", "safetensors", "psutil")
     with World.from_env(dist=DistConfig(backend=options.backend), device=options.device) as world:
-        from .doctor import diagnose
+        from .doctor import diagnose, table
         from .metrics import world_in_words
 
         verdicts = diagnose(world, options.check, options.folder, options.timeout)
         if world.is_main:
-            rows = [(each.check, "passed" if each.passed else "FAILED", each.detail) for each in verdicts]
-            print(world_in_words(world), columns(rows), sep="\n", flush=True)
+            print(world_in_words(world), table(verdicts), sep="\n", flush=True)
         if any(verdict.broken for verdict in verdicts):
             os._exit(FAILED)  # the group is out of step: it ends with the process only
         return OK if all(verdict.passed for verdict in verdicts) else FAILED

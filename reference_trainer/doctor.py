@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from .core.collectives import all_gather_with_grad, broadcast_object, gather_obj
 from .core.data import PlannedBatches
 from .core.plan import Plan
 from .launch import World, set_timeout
+from .progress import columns
 
 SIZES = (3, 5, 0, 2, 7)
 """Rows of each rank: uneven, and none on some where there are three or more."""
@@ -49,6 +50,11 @@ def diagnose(world: World, check: str, folder: Path, timeout: float) -> list[Ver
         problems = [f"rank {rank}: {problem}" for rank, (problem, _) in enumerate(found) if problem]
         verdicts.append(Verdict(name, not problems, "; ".join(problems) or found[0][1]))
     return verdicts
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts for people. Local."""
+    return columns((each.check, "passed" if each.passed else "FAILED", each.detail) for each in verdicts)
 
 
 # Each check returns what is wrong on this rank, or "", and what was looked at. Collective: every rank.

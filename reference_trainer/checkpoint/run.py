@@ -82,8 +82,7 @@ class RunCheckpoints:
         if path is not None:
             rest = rest_of(path)
             with alike(self.world, CheckpointError):
-                if to_train:
-                    self._compare(rest, path)
+                self._compare(rest, path, to_train)
             self.base = rest.get("base")
         elif self.config.checkpoint.init_from:
             source = Path(self.config.checkpoint.init_from)
@@ -146,12 +145,12 @@ class RunCheckpoints:
         known = {"samples": plan.samples, "repeat": plan.repeat, "drop_last": plan.drop_last}
         return known | {"seed": self.config.seed, "global_batch": plan.effective_batch_size}
 
-    def _compare(self, rest: Mapping[str, Any], path: Path) -> None:
+    def _compare(self, rest: Mapping[str, Any], path: Path, to_train: bool) -> None:
         """Tells settings that have changed since; ``CheckpointError`` where the stream of samples has."""
         now = self._stream
         before = rest.get("stream", now)  # earlier ones did not tell it
         changed = [f"{name} was {before[name]} and is {now[name]}" for name in now if before[name] != now[name]]
-        if changed:
+        if changed and to_train:
             hint = "set it as it was, or begin anew in another run_dir (with these weights: checkpoint.init_from)"
             raise CheckpointError(f"{path} is of another run: {'; '.join(changed)}; {hint}")
         before = flat(rest["config"])

@@ -71,6 +71,13 @@ def test_two_ranks_share_it_and_rank_zero_tells_whatever_trained(run, worlds):
         assert json.loads(told)[part] == pytest.approx(logged(run)[4, part], abs=1e-12)
 
 
+def test_settings_that_the_run_did_not_have_are_told(run, capsys):
+    other = evaluated(capsys, run, "--data.train-samples", "41", "seed=5")
+    assert other["test"] != evaluated(capsys, run)["test"]
+    assert main(["evaluate", str(run), "seed=5"]) == 0
+    assert "seed was 0 and is 5" in capsys.readouterr().err
+
+
 def test_what_is_no_run_is_a_line(tmp_path, capsys):
     assert main(["evaluate", str(tmp_path / "none")]) == 2
     told = capsys.readouterr().err
