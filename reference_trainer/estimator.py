@@ -10,7 +10,6 @@ With accumulation, exactly: ``begin_step``, ``begin`` with all micro-batches' fe
 from __future__ import annotations
 
 import copy
-import io
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 
 from .config import ClubConfig
 from .core.club import ClubError, ClubResult, Moments, ReduceSum, covariance_sum_gaussian, moments_gaussian
@@ -234,10 +234,8 @@ class CLUBLoss:
     def _synchronise(self) -> None:
         """Every rank takes rank zero's state. Collective: every rank."""
         if self.world.group is not None:
-            buffer = io.BytesIO()
-            torch.save(self.state_dict(), buffer)
-            sent = io.BytesIO(broadcast_object(buffer.getvalue(), self.world.group))
-            self._load(torch.load(sent, map_location="cpu", weights_only=True))
+            mine = tree_map_only(Tensor, Tensor.cpu, self.state_dict())
+            self._load(broadcast_object(mine, self.world.group))
         self._placed = True
 
     def _say_once(self, message: str, about: str) -> None:
