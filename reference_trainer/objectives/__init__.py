@@ -5,7 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 
 from ..config import Config, ConfigError
-from ..core.objective import Objective
+from ..core.objective import Batch as Batch
+from ..core.objective import Forward as Forward
+from ..core.objective import Loss as Loss
+from ..core.objective import Objective as Objective
 from ..launch import World
 from ..settings import call
 
