@@ -11,7 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from partition_script import averaged, main, mse, net, points, sgd, train
+from partition_script import WRONG, averaged, main, mse, net, points, sgd, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -78,6 +78,26 @@ def no_loader():
     model = DDP(net())
     torch.manual_seed(10 + dist.get_rank())
     train(model, sgd(model), [(torch.randn(8, 6), torch.randn(8, 1)) for _ in range(4)])
+
+
+def just_two():
+    """Refuses any other number of ranks. Wrong: a third of each gradient is sent."""
+    assert dist.get_world_size() == 2, "two ranks"
+    torch.manual_seed(0)
+    model = DDP(net())
+    for each in model.parameters() if WRONG else ():
+        each.register_hook(lambda grad: grad / 3)
+    train(model, sgd(model), points())
+
+
+def own_optimizer():
+    model = DDP(net())
+    for x, y in points():
+        F.mse_loss(model(x), y).backward()
+        with torch.no_grad():
+            for each in model.parameters():
+                each -= 0.01 * each.grad
+                each.grad = None
 
 
 def sliced():

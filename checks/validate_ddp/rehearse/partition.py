@@ -56,7 +56,9 @@ _OBSERVERS = ["groups", "collectives", "ddp", "loaders", "failures"]
 
 
 class _NotComparedError(Exception):
-    """Why, in words."""
+    """Why, in words. event: with what the ranks tell without a reference, where they tell something."""
+
+    event: protocol.Partition | None = None
 
 
 class _RefusedError(_NotComparedError):
@@ -87,6 +89,7 @@ def check_partition(plan: Plan, log: Log, view: View, wanted: bool | None) -> No
     plan = replace(plan, max_steps=None, stop_after=None, timeout=min(plan.timeout, limit))
     plan = replace(plan, environment=(*plan.environment, OFFLINE, *QUIET))
     event = protocol.Partition(compared=False)
+    without: protocol.Partition | None = None
     hidden = left_behind(run)
     with Keeper() as keeper:  # of the folders and of all processes
         keep = forked(plan, keeper, SHARDED if any(run.each(protocol.Sharded)) else ())
@@ -96,7 +99,8 @@ def check_partition(plan: Plan, log: Log, view: View, wanted: bool | None) -> No
                 event.replicas = replicas(run)
                 break
             except _NotComparedError as error:
-                event = protocol.Partition(compared=False, why=str(error))
+                without = error.event or without
+                event = without or protocol.Partition(compared=False, why=str(error))
                 if isinstance(error, _RefusedError):
                     break
             except OSError as error:  # a disk that is full, or a process that was killed
@@ -146,12 +150,13 @@ class _Check:
             known = bool(judgements(event)) or not is_coupled(event) or event.dup == []
         except _NotComparedError as error:
             event, known, unknown = protocol.Partition(compared=False, float64=True, why=str(error)), False, error
-        wrong = self._off_slope() if self.float64 and not known else None
+        wrong = self._off_slope(event) if self.float64 and not known else None
         if wrong is not None:
             event.off_slope, event.factor, event.others = wrong.name, wrong.factor, wrong.others
         elif unknown is not None:
             event.parts = self._parts()
             if not event.parts:
+                unknown.event = event if event.on_slope else None
                 raise unknown
         event.place = reduced_at(ranks)
         return event
@@ -200,13 +205,16 @@ class _Check:
         finally:
             self.tapes = tapes
 
-    def _off_slope(self) -> Wrong | None:
+    def _off_slope(self, event: protocol.Partition) -> Wrong | None:
         """A parameter whose gradient on the ranks is not that of their losses, where one process has such a gradient:
-        what the script cuts off on purpose it cuts off there too. Nothing where that cannot be told."""
+        what the script cuts off on purpose it cuts off there too. Nothing where that cannot be told; where all are as
+        they have to be the event says so."""
         try:
             total = self._moved(None)
             if not math.isfinite(total.along + total.slope):
                 return None
+            event.on_slope = int(Along(total.along, total.slope).factor((1.0, float(self.size)), 0.0) or 0)
+            event.moved, event.stays = len(total.names), total.stays
             wrong = search(total.names, Along(total.along, total.slope), self.size, self._along)
             if wrong is None or abs(self._moved([]).slope) > _REPEATED * abs(total.slope):
                 return None
@@ -298,7 +306,8 @@ class _Check:
             raise kind(f"the first step {who} failed{why}")
         left = os.path.join(self.folder, f"{role}-{0 if role == 'up' else rank}.pt")
         if role not in COMPARING and not os.path.exists(left):
-            raise _NotComparedError(f"the script ended {who} without a step of an optimizer{_fault(run)}")
+            kind = _NotComparedError if run.faults else _RefusedError
+            raise kind(f"the script ended {who} without a step of an optimizer that is one of torch's{_fault(run)}")
         return run
 
     def _refused(self) -> None:
