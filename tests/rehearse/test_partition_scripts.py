@@ -78,6 +78,12 @@ def test_a_script_for_just_so_many_ranks_is_held_against_the_slope_of_its_losses
     assert "the slope of" not in told_of(wrong)
 
 
+@pytest.mark.parametrize("name", ["narrow_shards", "narrow_mesh"])
+def test_weights_in_a_narrow_type_are_widened_before_they_are_sharded(name: str) -> None:
+    event = compared(name, script=HARD)
+    assert event.compared and event.float64 and event.union == [], told_of(event)
+
+
 def test_an_optimizer_that_is_none_of_torchs_is_named_as_the_reason() -> None:
     assert "without a step of an optimizer that is one of torch's" in compared("own_optimizer", script=HARD).why
 
