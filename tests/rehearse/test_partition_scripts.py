@@ -89,7 +89,7 @@ def test_an_optimizer_that_is_none_of_torchs_is_named_as_the_reason() -> None:
 
 
 HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss local_sgd"
-OTHERS = "owners divided_rate"
+OTHERS = "owners divided_rate as_many_gpus"
 
 
 @pytest.mark.parametrize("name", f"{HARDER} {OTHERS}".split())

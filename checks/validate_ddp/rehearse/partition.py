@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -136,6 +137,8 @@ class _Check:
         self.tapes: list[int] = []
         self.runs = 0
         """Runs from weights that lie further on."""
+        self.devices = plan.nproc_per_node
+        """GPUs of the one process."""
 
     def event(self) -> protocol.Partition:
         """What was found. Raises _NotComparedError.
@@ -165,7 +168,7 @@ class _Check:
         """The gradients of the ranks beside those of one process. Raises _NotComparedError."""
         self.tapes = self._tapes(ranks)
         firsts = sorted(set(self.tapes))
-        one = self._run("one", firsts[0])
+        one = self._alone(firsts[0])
         if any(event.joined for _, event in one.each(protocol.Taped)):
             return self._beside_joined()
         for rank in firsts[1:]:
@@ -184,6 +187,24 @@ class _Check:
             event = self._measured()
         event.batch_norms = max((made.batch_norms for _, made in ranks.each(protocol.Ddp)), default=0)
         return event
+
+    def _alone(self, rank: int) -> Run:
+        """One process plays a rank's tape. A script may ask for as many GPUs as there were, or have as many ranks as it
+        finds GPUs: which is not known before. Raises _NotComparedError."""
+        try:
+            return self._run("one", rank)
+        except _RefusedError:
+            raise
+        except _NotComparedError:
+            if self.devices == 1:
+                raise
+            self.devices = 1
+            shutil.rmtree(os.path.join(self.folder, f"one-{rank}"))
+            try:
+                return self._run("one", rank)
+            except _NotComparedError:
+                self.devices = self.plan.nproc_per_node
+            raise
 
     def _beside_joined(self) -> protocol.Partition:
         """One process is given the global batch by the script itself: of what it has nothing is a rank's, and a
@@ -283,10 +304,8 @@ class _Check:
         plan, temporary = self.plan, os.path.join(self.folder, f"{role}-{rank}", "tmp")
         os.makedirs(temporary, exist_ok=True)
         if not several:
-            if plan.launcher != "single":  # a script may ask for as many GPUs as there were
-                plan = replace(
-                    plan, environment=(*plan.environment, ("VALIDATE_DDP_DEVICES", str(plan.nproc_per_node)))
-                )
+            if plan.launcher != "single":
+                plan = replace(plan, environment=(*plan.environment, ("VALIDATE_DDP_DEVICES", str(self.devices))))
             plan = replace(plan, nproc_per_node=1, nnodes=1)
         plan = replace(plan, environment=(*plan.environment, ("TMPDIR", temporary), (_VARIABLE, json.dumps(part))))
         log = Log(None)
