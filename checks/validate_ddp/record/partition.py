@@ -101,10 +101,10 @@ def told_of(event: protocol.Partition) -> str:
     """The fact, in a line."""
     kinds = "float64" if event.float64 else "float32"
     wrong = judgements(event)
+    if not event.compared and not wrong:
+        return f"not compared: {event.why}"
     if wrong:
         return f"{wrong[0].message} ({kinds})"
-    if not event.compared:
-        return f"not compared: {event.why}{_on_slope(event)}"
     rest = f", {event.unnamed} of no model not compared" if event.unnamed else ""
     if event.own:
         rest += f", without {_named(tuple(event.own))}, of which each rank has its own"
@@ -113,16 +113,7 @@ def told_of(event: protocol.Partition) -> str:
     if event.apart:
         return f"not judged: given the same batches, {event.apart}"
     how, why = _how(event)
-    return f"{how} ({event.parameters} parameters, {kinds}{rest})" if how else f"not judged: {why}{_on_slope(event)}"
-
-
-def _on_slope(event: protocol.Partition) -> str:
-    """What the ranks tell of their gradients where no process is a reference, in words."""
-    if not event.on_slope:
-        return ""
-    whose = "mean" if event.on_slope == 1 else "sum"
-    rest = f", {event.stays} more not looked at" if event.stays else ""
-    return f"; on the ranks it is the slope of the {whose} of their losses ({event.moved} parameters, float64{rest})"
+    return f"{how} ({event.parameters} parameters, {kinds}{rest})" if how else f"not judged: {why}"
 
 
 def _how(event: protocol.Partition) -> tuple[str, str]:

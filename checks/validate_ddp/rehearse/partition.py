@@ -37,7 +37,7 @@ from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.parent.warm import SHARDED, forked, forks
 from validate_ddp.rehearse.plan import Plan
-from validate_ddp.rehearse.slope import Along, Wrong, search
+from validate_ddp.rehearse.slope import Along, Wrong, on_slope, search
 
 _LEAST, _TIMES = 30.0, 4
 """Seconds for each of the short runs, and how often the time to the first step comes to that: others may be busy."""
@@ -235,7 +235,8 @@ class _Check:
             if not math.isfinite(total.along + total.slope):
                 return None
             event.on_slope = int(Along(total.along, total.slope).factor((1.0, float(self.size)), 0.0) or 0)
-            event.moved, event.stays = len(total.names), total.stays
+            event.stays = total.stays
+            event.why += on_slope(event.on_slope, len(total.names), total.stays)
             wrong = search(total.names, Along(total.along, total.slope), self.size, self._along)
             if wrong is None or abs(self._moved([]).slope) > _REPEATED * abs(total.slope):
                 return None

@@ -172,8 +172,8 @@ class Loaders:
         return following
 
     def _looked_at(self, state: list[int], frame: FrameType) -> None:
-        """A loop that takes its batches by ``next`` and counts them itself would fail where one ends early. Which batches
-        are asked for so is seen where the loader would end: the first may have been one that was only looked at."""
+        """A loop that takes its batches by ``next`` and counts them itself would fail where one ends early. It is known
+        where the loader would end: the first batch may have been one that was only looked at."""
         code = frame.f_code, frame.f_lineno
         if code not in self.by_hand:
             self.by_hand[code] = takes_by_hand(frame)

@@ -90,9 +90,9 @@ class Partition(Event):
     replicas: how sure it is that the ranks are to be one model after
     each step, as a severity; "" where they are not. off_slope: a parameter whose gradient is not the slope of the mean
     of the ranks' losses, told where no process is a reference; factor: how many times it is; others: how many times the
-    gradients of others are, None where all are wrong. on_slope: how many times that slope the gradients are, 0 where that
-    is not known; moved: of so many parameters, and stays: not of so many more. parts: parameters that each rank of a sharded model holds whole,
-    with a gradient of its own, told where the gradients could not be compared."""
+    gradients of others are, None where all are wrong. on_slope: how many times that slope the gradients are, 0 where
+    that is not known, of as many parameters as could be moved; stays: how many could not. parts: parameters that each
+    rank of a sharded model holds whole, with a gradient of its own, told where the gradients could not be compared."""
 
     compared: Flag
     why: Text = ""
@@ -124,6 +124,5 @@ class Partition(Event):
     factor: Float = 1.0
     others: Float | None = None
     on_slope: Count = 0
-    moved: Count = 0
     stays: Count = 0
     parts: Texts = ()
