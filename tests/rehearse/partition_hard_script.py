@@ -12,8 +12,9 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from partition_script import averaged, main, mse, net, points, sgd, train
+from partition_script import WRONG, averaged, main, mse, net, points, sgd, train
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
@@ -81,6 +82,54 @@ def no_loader():
     model = DDP(net())
     torch.manual_seed(10 + dist.get_rank())
     train(model, sgd(model), [(torch.randn(8, 6), torch.randn(8, 1)) for _ in range(4)])
+
+
+def just_two():
+    """Refuses any other number of ranks. Wrong: a third of each gradient is sent."""
+    assert dist.get_world_size() == 2, "two ranks"
+    torch.manual_seed(0)
+    model = DDP(net())
+    for each in model.parameters() if WRONG else ():
+        each.register_hook(lambda grad: grad / 3)
+    train(model, sgd(model), points())
+
+
+def narrow_shards():
+    """Weights that are made in bfloat16, as they are loaded, and sharded before they are called."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(6, 8, dtype=torch.bfloat16), nn.Tanh(), nn.Linear(8, 1, dtype=torch.bfloat16))
+    model = FSDP(made, device_id=torch.device("cpu"))
+    train(model, sgd(model), points(), loss=lambda model, x, y: mse(model, x.bfloat16(), y.bfloat16()))
+
+
+def narrow_mesh():
+    """The same, by fully_shard."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(6, 8, dtype=torch.bfloat16), nn.Tanh(), nn.Linear(8, 1, dtype=torch.bfloat16))
+    fully_shard(made[0], mesh=(mesh := init_device_mesh("cpu", (2,))))
+    model = fully_shard(made, mesh=mesh)
+    train(model, sgd(model), points(), loss=lambda model, x, y: mse(model, x.bfloat16(), y.bfloat16()))
+
+
+def as_many_gpus():
+    """One rank for each GPU, no more and no fewer, as Lightning asks where it is to take all."""
+    assert torch.cuda.device_count() == dist.get_world_size()
+    torch.manual_seed(0)
+    train(model := DDP(net()), sgd(model), points())
+
+
+def own_optimizer():
+    model = DDP(net())
+    for x, y in points():
+        F.mse_loss(model(x), y).backward()
+        with torch.no_grad():
+            for each in model.parameters():
+                each -= 0.01 * each.grad
+                each.grad = None
 
 
 def sliced():

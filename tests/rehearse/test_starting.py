@@ -290,6 +290,32 @@ def test_tasks_of_slurm_start_and_are_judged(tmp_path: Path) -> None:
     assert "--max-steps does not end the loop at" in done.stderr
 
 
+LOOKED_AT = """
+import torch
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+data = torch.utils.data.TensorDataset(torch.randn(64, 2))
+loader = torch.utils.data.DataLoader(data, 4, sampler=torch.utils.data.DistributedSampler(data))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = len(next(iter(loader))[0])
+for (x,) in loader:
+    model(x).sum().backward()
+    optimizer.step()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.runtime
+@pytest.mark.slow
+def test_a_batch_that_is_only_looked_at_is_no_loop(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOKED_AT)
+    options = ["--max-steps", "2", "--no-static", "--no-partition", "--report", "report.json"]
+    command = [sys.executable, "-m", "validate_ddp", "run", *options, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert json.loads((tmp_path / "report.json").read_text())["facts"]["optimizer_steps"] == 2
+    assert "does not end the loop" not in done.stdout + done.stderr
+
+
 WITHOUT_A_LOADER = """
 import torch
 torch.distributed.init_process_group("gloo")

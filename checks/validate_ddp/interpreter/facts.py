@@ -170,6 +170,8 @@ class _Wrapping(Fact, untold="flavour sharding_strategy"):
     broadcast_buffers: Value = ()
     sharding_strategy: Value = ()
     """Of FSDP."""
+    process_group: Value = ()
+    """Whose gradients are put together; not given, those of all ranks."""
 
 
 class Wrap(_Wrapping):

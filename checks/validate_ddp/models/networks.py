@@ -80,7 +80,10 @@ def _wrap(around: type[Wrapper]) -> Model:
             if given:
                 options[option] = given
         wrapper = around(call.site, **{"inner": inner, "flavour": (Const(flavour),), **options})
-        wrap = facts.Wrap(around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
+        group = call.value("process_group") if "process_group" in call.parameters else ()
+        wrap = facts.Wrap(
+            around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, process_group=group, **options
+        )
         machine.record(wrap, call.site)
         machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, (Opaque, Instance))]
         if around is DP:

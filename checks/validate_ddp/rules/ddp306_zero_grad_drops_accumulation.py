@@ -86,6 +86,17 @@ VALID = (
     """,
     """
     for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        if loss.item() > 1000:
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+    """
+    for i, batch in enumerate(batches):
         optimizer.zero_grad()
         model(batch).sum().backward()
         optimizer.step()

@@ -14,7 +14,8 @@ step comes soon, or with `--partition`.
 Where no process is a reference, as ranks hold parts of the model, experts, or parts of a sequence, the ranks take the
 first step again from weights that lie a little further on. What the mean of their losses changes by is what their
 gradients have to say; where those of some parameters say something else, though in one process they do not, a warning
-names one of them: what ranks send each other comes back wrong in the backward. Of ranks that hold shards, one process
+names one of them: what ranks send each other comes back wrong in the backward. Where all say the same, the table says
+so. Of ranks that hold shards, one process
 tells what is no shard: a warning names parameters that each rank holds whole and steps on a gradient of its own, while
 others' gradients are added up, as norms under sequence parallelism. Experts that lie on the ranks one process has all:
 what the ranks hold in common is compared then, with all ranks on the batches of one where no loader's can be joined.
@@ -56,7 +57,10 @@ TELLING = Telling(once=True)
 def observe(run: Run) -> Seen:
     """An error where the gradient is wrong by a factor, or not reduced."""
     event = run.partition
-    if event is None or not ((event.compared and event.repeats) or event.off_slope or event.parts):
+    if event is None:
+        return
+    sloped = event.on_slope == 1 and not event.stays
+    if not ((event.compared and event.repeats) or event.off_slope or event.parts or sloped):
         return
     site = Site((event.place,)) if event.place else NOWHERE
     found = judgements(event)

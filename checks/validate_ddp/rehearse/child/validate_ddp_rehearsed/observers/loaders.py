@@ -160,11 +160,11 @@ class Loaders:
     def next_batch(self, original: Original) -> Original:
         def following(iterator: _BaseDataLoaderIter) -> object:
             state = iterator.__dict__.get("rehearsed")
-            if state is not None and self.limit and state[2] == 0:
-                guarded(self.session.fault, "loaders", self._looked_at, state, sys._getframe(1))
             if state is not None and self.limit and state[2] >= self.limit and len(state) < 4:
-                guarded(self.session.fault, "loaders", self._ended, state, False)
-                raise StopIteration
+                guarded(self.session.fault, "loaders", self._looked_at, state, sys._getframe(1))
+                if len(state) < 4:
+                    guarded(self.session.fault, "loaders", self._ended, state, False)
+                    raise StopIteration
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -176,7 +176,8 @@ class Loaders:
         return following
 
     def _looked_at(self, state: list[int], frame: FrameType) -> None:
-        """A loop that takes its batches by ``next`` and counts them itself would fail where one ends early."""
+        """A loop that takes its batches by ``next`` and counts them itself would fail where one ends early. It is known
+        where the loader would end: the first batch may have been one that was only looked at."""
         code = frame.f_code, frame.f_lineno
         if code not in self.by_hand:
             self.by_hand[code] = takes_by_hand(frame)

@@ -55,11 +55,12 @@ class Taped(Event):
 
 class Sloped(Event):
     """What the mean of the ranks' losses changes by along a direction, for each step in it, beside what their gradients
-    say. names: of the parameters that can go somewhere."""
+    say. names: of the parameters that can go somewhere; stays: how many more cannot."""
 
     names: Texts
     along: Float
     slope: Float
+    stays: Count = 0
 
 
 class Undivided(Event):
@@ -91,8 +92,9 @@ class Partition(Event):
     replicas: how sure it is that the ranks are to be one model after
     each step, as a severity; "" where they are not. off_slope: a parameter whose gradient is not the slope of the mean
     of the ranks' losses, told where no process is a reference; factor: how many times it is; others: how many times the
-    gradients of others are, None where all are wrong. parts: parameters that each rank of a sharded model holds whole,
-    with a gradient of its own, told where the gradients could not be compared."""
+    gradients of others are, None where all are wrong. on_slope: how many times that slope the gradients are, 0 where
+    that is not known, of as many parameters as could be moved; stays: how many could not. parts: parameters that each
+    rank of a sharded model holds whole, with a gradient of its own, told where the gradients could not be compared."""
 
     compared: Flag
     why: Text = ""
@@ -125,4 +127,6 @@ class Partition(Event):
     off_slope: Text = ""
     factor: Float = 1.0
     others: Float | None = None
+    on_slope: Count = 0
+    stays: Count = 0
     parts: Texts = ()
