@@ -180,3 +180,10 @@ OUTLIVES = Mention(
     case="    atexit.register(close)",
     otherwise="a fix destroys the group under the feet of a thread that still uses it",
 )
+LEFT_OUT = Mention(
+    "targets are given the class that a cross entropy leaves out",
+    *("] = -100", ", -100)", "[-100]", "value=-100", "label_pad_token_id", "DataCollatorFor"),
+    *("] = IGNORE_INDEX", "[IGNORE_INDEX]", "IGNORE_INDEX)", "] = ignore_index", "[self.ignore_index]"),
+    case="    labels[~chosen] = -100",
+    otherwise="a mean over the tokens of each rank that count is taken for one over equal shares",
+)
