@@ -207,7 +207,8 @@ def called_on(machine: Machine, atom: Any, call: Call, made: Opaque) -> Opaque:
         return Picked(made.name, made.carries) if name in _OF_PICKED else made
     if name in _COMPARING and type(atom) is Opaque:
         return compared(machine, "", (Opaque(atom.name, made.carries), *call.given))
-    marks = [] if call.receiver else [part for part in atom.carries if type(part) is Ignored]
+    held = atom.carries if isinstance(atom, Opaque) and not call.receiver else ()
+    marks = [part for part in held if type(part) is Ignored]
     return ignoring(machine, call, made, marks[0].by) if marks and atom.name.endswith(_CRITERION) else made
 
 
