@@ -46,7 +46,13 @@ class Apportioned(Flow):
     __slots__ = ()
 
 
-class Ignored(Object):
+class Averaged(Object):
+    """Mark: a loss that is called for the mean over a batch."""
+
+    __slots__ = ()
+
+
+class Ignored(Averaged):
     """Mark: a loss that leaves targets of one class out of its mean. by: which class, where that was said."""
 
     __slots__ = ()

@@ -8,7 +8,7 @@ from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts, gradients
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.marks import Apportioned, Ignored, Reduced, Row, Summed
+from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed
 from validate_ddp.interpreter.names_of_training import MASK, MODULE
 from validate_ddp.interpreter.objects import Batch, Enumerate, Output, Tuple, Zip
 from validate_ddp.interpreter.values import (
@@ -207,9 +207,19 @@ def called_on(machine: Machine, atom: Any, call: Call, made: Opaque) -> Opaque:
         return Picked(made.name, made.carries) if name in _OF_PICKED else made
     if name in _COMPARING and type(atom) is Opaque:
         return compared(machine, "", (Opaque(atom.name, made.carries), *call.given))
-    held = atom.carries if isinstance(atom, Opaque) and not call.receiver else ()
-    marks = [part for part in held if type(part) is Ignored]
-    return ignoring(machine, call, made, marks[0].by) if marks and atom.name.endswith(_CRITERION) else made
+    if isinstance(atom, Opaque) and not any(atom is holder for holder in bare(call.receiver)):
+        for part in atom.carries if atom.name.endswith(_CRITERION) else ():
+            if isinstance(part, Averaged):
+                return _criticised(machine, part, call, made)
+    return made
+
+
+def _criticised(machine: Machine, criterion: Averaged, call: Call, made: Opaque) -> Opaque:
+    """What a criterion gives of what it is called with."""
+    made = _bent(made)
+    if any(isinstance(atom, Picked) for atom in call.given):
+        return _mean(machine, call.given, made)
+    return ignoring(machine, call, made, criterion.by) if isinstance(criterion, Ignored) else made
 
 
 def called_with(machine: Machine, name: str, call: Call, made: Opaque) -> Opaque:
@@ -218,6 +228,8 @@ def called_with(machine: Machine, name: str, call: Call, made: Opaque) -> Opaque
     last = name.rpartition(".")[2]
     if last in _BENDING or last.endswith(_LOSSES):
         made = _bent(made)
+    if last in _COMPARING and name.startswith("torch."):
+        return compared(machine, "", (Opaque("", made.carries),))
     if last in _COUNTING and len(call.args) == 1 and not _BY_ROWS & call.keywords.keys() and name.startswith("torch."):
         argument = call.node.args[0] if call.node and call.node.args else None
         if any(_is_mask(atom, last_name(argument) if argument is not None else "") for atom in given):

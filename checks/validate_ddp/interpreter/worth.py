@@ -36,7 +36,8 @@ ENOUGH = 2
 what was not met twice is hardly met the third time."""
 _LIGHT = (Container, Options, Batch, Scheduler, Const)
 _SUMMING = frozenset("sum mean".split())
-_CROSS_ENTROPY = frozenset("cross_entropy CrossEntropyLoss nll_loss".split())
+_CRITERIA = frozenset("CrossEntropyLoss NLLLoss".split())
+_CROSS_ENTROPY = frozenset("cross_entropy nll_loss".split())
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
@@ -66,6 +67,8 @@ def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
     if registering.names_one(machine, function):
         return True
     if node.name == "__init__" and any(_is_active(machine, atom) for atom in bare(call.given)):
+        return True
+    if not _CRITERIA.isdisjoint(node.words):
         return True
     if id(node) in machine.due or late.is_handed(machine, call.given) or late.is_holding(machine, function):
         return True

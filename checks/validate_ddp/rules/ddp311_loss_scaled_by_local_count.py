@@ -63,6 +63,7 @@ from validate_ddp.record.weights import (
 )
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
+from validate_ddp.rules.together import averages_by_hand
 
 TRIGGER = facts.Backward
 SEVERITIES = (WARNING, INFO)
@@ -236,7 +237,8 @@ _TWICE = "twice"
 def check(program: Program) -> Iterator[Proposal]:
     """One finding for each division that ends in a loss, where a wrapper averages the gradients."""
     wraps = [fact for fact in program.facts(facts.Wrap, facts.Shard, facts.Preparing) if fact.name != "dp"]
-    if not program.is_distributed or not wraps:
+    averaged = wraps or averages_by_hand(program)
+    if not program.is_distributed or not averaged:
         return
     made = (fact for fact in reversed(program.facts(facts.Division)) if fact.name in _SHARES)
     divisions = {fact.site: fact for fact in made if not _of_one_sample(fact)}
@@ -258,7 +260,7 @@ def check(program: Program) -> Iterator[Proposal]:
                 "element weighs more on a rank that has fewer of them",
                 evidence=[
                     place(backward.site, "the gradients of this loss"),
-                    place(wraps[0].site, "are averaged over the ranks here"),
+                    place(averaged[0].site, "are averaged over the ranks here"),
                 ],
             )._replace(expects=("statement", ""))
 
