@@ -278,3 +278,48 @@ def test_a_thread_of_what_starts_the_ranks_is_in_one_process_and_a_thread_of_a_r
     add = 'Film("film.mp4").add("frames")'
     assert lint.body(FILM.replace("WORK", "pass").replace("MORE", add)).of("DDP502") == []
     assert len(lint.body(FILM.replace("WORK", add).replace("MORE", "")).of("DDP502")) == 1
+
+
+WRITERS = """
+class Writer:
+    def close(self):
+        torch.save({}, "stats.pt")
+
+def writers():
+    made = []
+    if TEST:
+        return made
+    made.append(Writer())
+    return made
+
+for writer in writers():
+    writer.close()
+"""
+
+
+def test_what_one_rank_alone_puts_into_a_list_is_not_in_that_which_the_others_were_given_before(lint: Any) -> None:
+    assert lint.body(WRITERS.replace("TEST", "dist.get_rank() != 0")).of("DDP502") == []
+    assert len(lint.body(WRITERS.replace("TEST", "'QUIET' in os.environ")).of("DDP502")) == 1
+
+
+MERGING = """
+import sys
+from lightning.fabric import Fabric
+
+def merge(path):
+    FABRIC
+    torch.save({}, path)
+
+def train(path):
+    fabric = Fabric(devices=4)
+    fabric.launch()
+    model = fabric.setup(torch.nn.Linear(2, 2))
+
+{"merge": merge, "train": train}[sys.argv[1]]("merged.pt")
+"""
+
+
+def test_a_command_that_makes_a_launcher_of_one_device_is_one_process_beside_one_that_trains(lint: Any) -> None:
+    alone = MERGING.replace("FABRIC", 'fabric = Fabric(devices=1, accelerator="cpu")')
+    assert lint(lint.imports + alone).of("DDP502") == []
+    assert len(lint(lint.imports + MERGING.replace("FABRIC", "pass")).of("DDP502")) == 1
