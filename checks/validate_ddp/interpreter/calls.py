@@ -86,7 +86,7 @@ def call_node(machine: Machine, node: syntax.Call) -> Value:
         if keyword.arg is not None:
             call.keywords[keyword.arg] = value
             continue
-        call.open = True
+        call.open = call.open or not configuration.is_told(machine, keyword.value, value)
         for atom in bare(value):
             if isinstance(atom, Mapping):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})

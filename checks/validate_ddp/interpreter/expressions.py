@@ -222,8 +222,7 @@ def _comparison(machine: Machine, node: syntax.Compare) -> Value:
     truth, operands = conditions.compared(machine, node)
     if truth is not None:
         return conditions.as_value(truth)
-    made: Value = (shares.compared(machine, turns.turn(machine, node) if machine.loops else "", operands),)
-    return metrics.within(made) if machine.loops else made
+    return (shares.compared(machine, turns.turn(machine, node) if machine.loops else "", operands),)
 
 
 def _binary(machine: Machine, node: syntax.BinOp) -> Value:

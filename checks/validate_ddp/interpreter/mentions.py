@@ -187,3 +187,9 @@ LEFT_OUT = Mention(
     case="    labels[~chosen] = -100",
     otherwise="a mean over the tokens of each rank that count is taken for one over equal shares",
 )
+RESIDUAL = Mention(
+    "of the models that are found by name one with BatchNorm is meant",
+    *"resnet resnext densenet".split(),
+    case='parser.add_argument("--arch", default="resnet18")',
+    otherwise="a model without BatchNorm, as a transformer by its name, is told to have it",
+)

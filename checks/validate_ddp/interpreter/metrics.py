@@ -10,7 +10,7 @@ from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.marks import Agreed, Reduced, Rooted, Summed, Trimmed
 from validate_ddp.interpreter.names_of_training import AGGREGATE, LOSS, MODULE, REPORTS
-from validate_ddp.interpreter.objects import Batch, Container, Length, List, Output
+from validate_ddp.interpreter.objects import Batch, Container, List, Output
 from validate_ddp.interpreter.values import (
     Const,
     Instance,
@@ -67,9 +67,9 @@ def trimmed(value: Value, bounds: Value) -> Value:
     return value if all(isinstance(atom, Const) for atom in bare(bounds)) else marked(value, TRIMMED)
 
 
-def within(asked: Value) -> Value:
+def within(asked: Opaque) -> Opaque:
     """``numbers < len(dataset)``: which of a batch are no repeated ones."""
-    return marked(asked, TRIMMED) if any(isinstance(part, Length) for part in carried_by(asked)) else asked
+    return Opaque(asked.name, with_mark(TRIMMED, asked.carries)) if _is_of_batches(asked.carries) else asked
 
 
 def with_item(holder: Value, value: Value) -> Value:

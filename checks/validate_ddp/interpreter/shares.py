@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import facts, gradients
+from validate_ddp.interpreter import facts, gradients, metrics
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed
 from validate_ddp.interpreter.names_of_training import MASK, MODULE
-from validate_ddp.interpreter.objects import Batch, Enumerate, Output, Tuple, Zip
+from validate_ddp.interpreter.objects import Batch, Enumerate, Length, Output, Tuple, Zip
 from validate_ddp.interpreter.values import (
     Const,
     Instance,
@@ -86,6 +86,8 @@ def compared(machine: Machine, name: str, operands: Value) -> Opaque:
     By their place in an order, as many are let through on each rank.
     """
     carries = carried_by(operands)
+    if any(isinstance(part, Length) for part in carries):
+        return metrics.within(Opaque(name, carries))
     if name or not machine.loops or gradients.is_off(machine) or not _is_of_batch(carries):
         return Opaque(name, carries)
     if any(isinstance(atom, Opaque) and atom.name.endswith(_RANKING) for atom in operands):
