@@ -39,8 +39,8 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.metrics import REDUCED, TRIMMED
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import Loader, Sampler, Subset
-from validate_ddp.interpreter.values import Rank, Value, WorldSize, bare, constant, reaching
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler, Subset
+from validate_ddp.interpreter.values import Const, Rank, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.record.evaluations import evaluations, reduced
 from validate_ddp.record.run import Run
@@ -70,6 +70,13 @@ HEAD = """
         return (counts[0] / counts[1]).item()
 """
 VALID = (
+    """
+    sampler = DistributedSampler(held_out, shuffle=False)
+    batches = torch.utils.data.BatchSampler(sampler, 8, drop_last=True)
+    accuracy = evaluate(model, DataLoader(held_out, batch_sampler=batches))
+    if rank == 0:
+        print(accuracy)
+    """,
     """
     sampler = DistributedSampler(held_out, shuffle=False, drop_last=True)
     accuracy = evaluate(model, DataLoader(held_out, batch_size=8, sampler=sampler))
@@ -171,6 +178,13 @@ INVALID = (
     if rank == 0:
         print((losses / seen).item())
     """,
+    """
+    sampler = DistributedSampler(held_out, shuffle=False)  # expect
+    batches = torch.utils.data.BatchSampler(sampler, 8, drop_last=False)
+    accuracy = evaluate(model, DataLoader(held_out, batch_sampler=batches))
+    if rank == 0:
+        print(accuracy)
+    """,
 )
 
 
@@ -209,7 +223,11 @@ def _repeating(loader: Loader) -> Sampler | None:
     if len(samplers) != 1 or len(bare(loader.sampler + loader.batch_sampler)) != 1 or loader.derived:
         return None
     own = samplers[0]
-    kept = not (loader.drop_last or loader.batch_sampler) or constant(loader.drop_last) is False
+    dropping = [loader.drop_last]
+    if loader.batch_sampler:
+        by = loader.batch_sampler[0]
+        dropping = [by.drop_last or (Const(...),)] if isinstance(by, BatchSampler) else [(Const(...),)]
+    kept = all(not each or constant(each) is False for each in dropping)
     return own if kept and not own.even and not own.derived and not _is_divided(own.dataset) else None
 
 
