@@ -73,6 +73,22 @@ VALID = (
         print(batch)
     """,
     """
+    # The ranks take turns in telling how far they are.
+    class Told(torch.utils.data.IterableDataset):
+        def __init__(self, rank):
+            self.rank = rank
+
+        def __iter__(self):
+            for index in range(64):
+                if index % 8 == self.rank:
+                    print("at", index)
+                yield torch.full((4,), float(index))
+
+    accelerator = Accelerator()
+    for batch in accelerator.prepare(DataLoader(Told(accelerator.process_index), batch_size=4)):
+        print(batch)
+    """,
+    """
     accelerator = Accelerator()
     model, loader = accelerator.prepare(Net(), DataLoader(range(64), shuffle=True))
     for batch in loader:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import Place, Span
+from validate_ddp.interpreter.names_of_training import TELLING
 from validate_ddp.interpreter.values import Class, Function, Instance, Rank, Value, WorldSize, bare, reaching
 from validate_ddp.source.syntax import (
     Assign,
@@ -13,8 +14,10 @@ from validate_ddp.source.syntax import (
     BinOp,
     Call,
     Compare,
+    Expr,
     For,
     FunctionDef,
+    If,
     IfExp,
     Name,
     Other,
@@ -52,6 +55,7 @@ def _place(atom: Any) -> Place | None:
 def _slices(node: FunctionDef, instance: Instance) -> Iterator[Span]:
     """Loops over every N-th, from one that the rank tells on."""
     known: set[str] = set()
+    told = {id(part.test) for part in walk(node.body) if isinstance(part, If) and _only_tells(part)}
     for part in walk(node.body):
         if isinstance(part, Assign):
             for target, value in _pairs(part):
@@ -61,7 +65,7 @@ def _slices(node: FunctionDef, instance: Instance) -> Iterator[Span]:
             start = {"range": 0, "islice": 1}.get(last_name(part.iter.func))
             if start is not None and _by_rank(part.iter.args[start], known, instance):
                 yield Span(*part.span)
-        elif isinstance(part, Compare) and part.ops in (["Eq"], ["NotEq"]):
+        elif isinstance(part, Compare) and part.ops in (["Eq"], ["NotEq"]) and id(part) not in told:
             one, other = part.left, part.comparators[0]
             turns = (isinstance(one, BinOp) and one.op == "Mod") or (isinstance(other, BinOp) and other.op == "Mod")
             if turns and any(not isinstance(each, BinOp) and _by_rank(each, known, instance) for each in (one, other)):
@@ -105,6 +109,13 @@ def _sliced(name: str, cls: Class) -> Span | None:
                 if isinstance(target, Attribute) and target.attr == name and _is_field(target):
                     return Span(*part.span)
     return None
+
+
+def _only_tells(part: If) -> bool:
+    """Whether nothing hangs on a condition but what is printed: ``if index % 100 == rank: print(index)``."""
+    calls = [each.value if isinstance(each, Expr) else None for each in part.body]
+    told = all(isinstance(call, Call) and last_name(call.func) in TELLING.words for call in calls)
+    return told and not part.orelse
 
 
 def _pairs(part: Assign) -> list[tuple[Any, Any]]:
