@@ -14,7 +14,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from partition_script import WRONG, averaged, main, mse, net, points, sgd, train
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
@@ -92,27 +91,6 @@ def just_two():
     for each in model.parameters() if WRONG else ():
         each.register_hook(lambda grad: grad / 3)
     train(model, sgd(model), points())
-
-
-def narrow_shards():
-    """Weights that are made in bfloat16, as they are loaded, and sharded before they are called."""
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-    torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(6, 8, dtype=torch.bfloat16), nn.Tanh(), nn.Linear(8, 1, dtype=torch.bfloat16))
-    model = FSDP(made, device_id=torch.device("cpu"))
-    train(model, sgd(model), points(), loss=lambda model, x, y: mse(model, x.bfloat16(), y.bfloat16()))
-
-
-def narrow_mesh():
-    """The same, by fully_shard."""
-    from torch.distributed.fsdp import fully_shard
-
-    torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(6, 8, dtype=torch.bfloat16), nn.Tanh(), nn.Linear(8, 1, dtype=torch.bfloat16))
-    fully_shard(made[0], mesh=(mesh := init_device_mesh("cpu", (2,))))
-    model = fully_shard(made, mesh=mesh)
-    train(model, sgd(model), points(), loss=lambda model, x, y: mse(model, x.bfloat16(), y.bfloat16()))
 
 
 def as_many_gpus():

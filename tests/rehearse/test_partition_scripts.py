@@ -82,7 +82,7 @@ def test_a_script_for_just_so_many_ranks_is_held_against_the_slope_of_its_losses
 
 @pytest.mark.parametrize("name", ["narrow_shards", "narrow_mesh"])
 def test_weights_in_a_narrow_type_are_widened_before_they_are_sharded(name: str) -> None:
-    event = compared(name, script=HARD)
+    event = compared(name, script=PARALLEL)
     assert event.compared and event.float64 and event.union == [], told_of(event)
 
 
