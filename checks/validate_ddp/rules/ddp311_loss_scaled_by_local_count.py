@@ -183,8 +183,8 @@ def check(program: Program) -> Iterator[Proposal]:
 
 
 def observe(run: Run) -> Seen:
-    """Where ranks average by hand, they may weigh by their counts after the backward: there only micro-batches are
-    compared."""
+    """Where ranks average by hand, they may weigh by their counts after the backward: only micro-batches are compared
+    there, unless what they reduce is seen to be what the backward has left."""
     if run.world_size < 2 or len(run.ranks) < run.world_size:
         return
     pipelined = list(twice_divided(run))
@@ -211,8 +211,9 @@ def observe(run: Run) -> Seen:
 
 def _kind(each: Weights, joined: bool, groups: list[list[list[int]]]) -> str:
     """By what a loss of a step is divided that is to be divided by something else."""
-    kind = divided(each.rows, groups if joined else ())
-    if kind in (OWN, RANK) and not joined:
+    comparable = joined or each.as_left
+    kind = divided(each.rows, groups if comparable else ())
+    if kind in (OWN, RANK) and not comparable:
         kind = divided(each.rows[:1])
     if kind == ALIKE:
         backwards = len(each.rows[0])
