@@ -5,7 +5,8 @@ Looks for a loss that is divided by a number which hangs on the rank's own batch
 what a mask lets through, where gradients of ranks are averaged and no collective sees that number. In a run, it reads
 at each backward how much every target of a loss (a row, or a token that is not ignored) weighs in the gradient, and
 compares it between the ranks, and between the micro-batches that are accumulated for a step. Told where whole
-micro-batches, or the shares of ranks or of groups of ranks, weigh the same however many targets they have; and where a
+micro-batches, or the shares of ranks or of groups of ranks, weigh the same however many targets they have (of ranks
+that reduce by hand, where what they reduce is seen to be what the backward has left); and where a
 loss that is divided by all targets of the step is divided by the number of micro-batches too, by the script or by the
 schedule of a pipeline, which does so unless it is made with `scale_grads=False`.
 
