@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 
-def rescaled(run: Any, *times: float) -> None:
+def rescaled(run: Any, *times: float, count: int = 0) -> None:
     for rank, value in enumerate(times):
-        run.add(rank, "rescaled", times=value, ranks=[0, 1], site=run.site(30))
+        run.add(rank, "rescaled", count=count, times=value, ranks=[0, 1], site=run.site(30))
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def rescaled(run: Any, *times: float) -> None:
 )
 def test_ranks_scale_their_shards_by_one_number(training: Any, times: tuple[float, ...], word: str) -> None:
     rescaled(training, 0.5, 0.5) if word == "violated" else None
-    rescaled(training, *times)
+    rescaled(training, *times, count=1)
     assert training.judged().verdicts["DDP317"].word == word
 
 
@@ -42,7 +42,7 @@ def test_squares_of_what_ranks_hold_alike_are_not_added_up_over_them(
     training: Any, one: tuple[float | None, ...], other: tuple[float | None, ...], told: str
 ) -> None:
     for rank, norms in enumerate((one, other)):
-        training.add(rank, "squares", norms=list(norms), ranks=[0, 1], site=training.site(31))
+        training.add(rank, "squares", count=0, norms=list(norms), ranks=[0, 1], site=training.site(31))
     found = [each for each in training.judged().findings if each.code == "DDP317"]
     assert [(each.severity, each.line) for each in found] == ([("warning", 31)] if told else [])
     assert all(told in each.message for each in found)

@@ -93,18 +93,21 @@ class Clip(Event):
 
 
 class Squares(Event):
-    """Ranks add up a number that is the sum of the squares of all gradients that this rank's optimizer holds. norms: of
-    these gradients. ranks: that add up."""
+    """Ranks add up a number that is the sum of the squares of all gradients that this rank's optimizer holds. count:
+    how many such sums have come before. norms: of these gradients. ranks: that add up."""
 
+    count: Count
     norms: Norms
     ranks: Ranks
     site: CallSite
 
 
 class Rescaled(Event):
-    """What a reduction has left of a gradient to this rank, its shard, until the next one. times: what it has been
-    multiplied by; 0 where it has become something else. ranks: of the others. site: of the reduction."""
+    """What a reduction has left of a gradient to this rank, its shard, until the next one. count: how many reductions
+    have come before it there. times: what it has been multiplied by; 0 where it has become something else. ranks: that
+    reduce. site: of the reduction."""
 
+    count: Count
     times: Float
     ranks: Ranks
     site: CallSite
