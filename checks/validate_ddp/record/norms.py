@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -67,11 +66,9 @@ def _alike(norms: Sequence[Sequence[float | None]]) -> list[int]:
 def _together(told: Iterable[tuple[int, Kind]]) -> Iterator[dict[int, Kind]]:
     """What all ranks of a group have said of one call, in their order."""
     found: dict[object, dict[int, Kind]] = {}
-    counts: Counter[object] = Counter()
     for rank, event in told:
         call = tuple(event.ranks), event.site.place
-        found.setdefault((call, counts[rank, call]), {})[rank] = event
-        counts[rank, call] += 1
+        found.setdefault((call, event.count), {})[rank] = event
     for events in found.values():
         if len(events) > 1 and set(events) == set(next(iter(events.values())).ranks):
             yield dict(sorted(events.items()))

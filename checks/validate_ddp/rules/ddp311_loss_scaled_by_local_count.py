@@ -7,8 +7,9 @@ ranks are averaged and no collective sees that number. Where such targets are of
 this is advice. In a run, it reads at each backward how much every target of a loss (a row, or a token that is not
 ignored) weighs in the gradient, and compares it between the ranks, and between the micro-batches that are accumulated
 for a step. Told where whole micro-batches, or the shares of ranks or of groups of ranks, weigh the same however many
-targets they have; and where a loss that is divided by all targets of the step is divided by the number of micro-batches
-too, by the script or by the schedule of a pipeline, which does so unless it is made with `scale_grads=False`.
+targets they have (of ranks that reduce by hand, where what they reduce is seen to be what the backward has left); and
+where a loss that is divided by all targets of the step is divided by the number of micro-batches too, by the script or
+by the schedule of a pipeline, which does so unless it is made with `scale_grads=False`.
 
 ## Why is this bad?
 Gradients of ranks are averaged, and those of micro-batches added up, with equal weights. A mean of few tokens pulls as
@@ -294,8 +295,8 @@ def _names(value: Value) -> list[str]:
 
 
 def observe(run: Run) -> Seen:
-    """Where ranks average by hand, they may weigh by their counts after the backward: there only micro-batches are
-    compared."""
+    """Where ranks average by hand, they may weigh by their counts after the backward: only micro-batches are compared
+    there, unless what they reduce is seen to be what the backward has left."""
     if run.world_size < 2 or len(run.ranks) < run.world_size:
         return
     pipelined = list(twice_divided(run))
@@ -322,8 +323,9 @@ def observe(run: Run) -> Seen:
 
 def _kind(each: Weights, joined: bool, groups: list[list[list[int]]]) -> str:
     """By what a loss of a step is divided that is to be divided by something else."""
-    kind = divided(each.rows, groups if joined else ())
-    if kind in (OWN, RANK) and not joined:
+    comparable = joined or each.as_left
+    kind = divided(each.rows, groups if comparable else ())
+    if kind in (OWN, RANK) and not comparable:
         kind = divided(each.rows[:1])
     if kind == ALIKE:
         backwards = len(each.rows[0])

@@ -8,8 +8,10 @@ that divide by a count of their own. It is the same for DistributedDataParallel,
 parallelism and their combinations. A loss that is a sum over the samples may have its gradients added up: one process
 on more of the data tells. Before anything is an error, all ranks are given one rank's batches: where they do not do the
 same then, as with a weight, a share of the nodes or an objective of each rank, no process is the reference: only what
-is not reduced at all is told, as a warning. Where they could not be tried, errors become warnings. Done where the first
-step comes soon, or with `--partition`.
+is not reduced at all is told, as a warning. Where they could not be tried, errors become warnings. An optimizer of the
+script's own may reduce or divide gradients in its step: they are taken where it hands them to a step of torch's, and
+where it does not, nothing is told of what it makes right in the parameters. Done where the first step comes soon, or
+with `--partition`.
 
 Where no process is a reference, as ranks hold parts of the model, experts, or parts of a sequence, the ranks take the
 first step again from weights that lie a little further on. What the mean of their losses changes by is what their

@@ -76,6 +76,7 @@ class Session:
         """For each parameter under DDP, by id: a weak reference to it, the number of its wrapper, and its name."""
         self.before_backward: list[Callable[[object], None]] = []
         """Called with what a backward is of."""
+        self.after_backward: list[Callable[[], None]] = []
         self.leaving: list[Callable[[], None]] = []
         """Called when the interpreter goes."""
         self.talks: Callable[[Tensor], bool] = lambda tensor: False

@@ -40,7 +40,7 @@ def install(session: Session) -> None:
         return
     calls = Calls(session)
     session.calls = calls
-    session.before_backward.append(lambda root: calls.reduced.clear())
+    session.before_backward.append(lambda root: calls.forget())
     replaced = {}
     for name in (*_TENSOR, *_POINT_TO_POINT):
         original = getattr(dist, name, None)
@@ -102,6 +102,10 @@ class Calls:
         """Calls so far that are not FSDP's, which gathers what is one rank's by design."""
         self.reduced: set[tuple[int, int]] = set()
         """Address and length of each tensor that was reduced over all ranks since the last backward began."""
+        self.left: dict[tuple[int, int], int | None] = {}
+        """The digests of gradients as the last backward has left them, by the same."""
+        self.as_left: set[tuple[int, int]] = set()
+        """Those of them that were reduced as they were."""
         self.joined = 0
         """Whether this is within ``Join``: ranks that have run out take part without a call of the script's."""
         self.given: Sequence[float] | None = None
@@ -140,8 +144,17 @@ class Calls:
         call.sequence = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
         opened = self.open(call, group)._replace(values=values, given=call.given)
         if name == "all_reduce" and len(call.ranks) == self.c10d.get_world_size() and hasattr(tensor, "data_ptr"):
-            self.reduced.add((tensor.data_ptr(), tensor.numel()))
+            place = tensor.data_ptr(), tensor.numel()
+            self.reduced.add(place)
+            if place in self.left and self.session.digests([tensor]) == [self.left[place]]:
+                self.as_left.add(place)
         return opened
+
+    def forget(self) -> None:
+        """Gradients are about to be made anew."""
+        self.reduced.clear()
+        self.left.clear()
+        self.as_left.clear()
 
     def made(self, op: str, sequence: bool = True) -> protocol.Collective:
         """A call, which gets its number and its site when it is told."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from ..session import Session
 
-_ROUNDS = 4
-"""How often each is looked at."""
+_ROUNDS, _SHARDS = 4, 16
+"""Sums for an optimizer, and shards of a line, that are looked at."""
 _ELEMENTS = 1 << 22
 """Of a shard that is looked at."""
 _SUM_OF_SQUARES, _COLINEAR = 1e-4, 1e-5
@@ -43,11 +43,11 @@ def install(session: Session) -> None:
 
 class _Shard:
     """What a reduction has left to this rank. before: as it was then. times: how many times that it is now; 0 where it
-    is no multiple."""
+    is no multiple. count: of those at its line, from 0."""
 
-    def __init__(self, tensor: Tensor, ranks: list[int], site: protocol.Site) -> None:
+    def __init__(self, tensor: Tensor, ranks: list[int], site: protocol.Site, count: int) -> None:
         self.tensor, self.before = tensor, tensor.detach().clone()
-        self.ranks, self.site = ranks, site
+        self.ranks, self.site, self.count = ranks, site, count
         self.times = 1.0
 
 
@@ -59,8 +59,10 @@ class _Norms:
         self.optimizers: list[weakref.ref[Optimizer]] = []
         self.shards: dict[int, _Shard] = {}
         """By address."""
-        self.rounds: dict[tuple[str, int], int] = {}
-        """By what was looked at: which call, and how long the tensor is."""
+        self.scattered: dict[tuple[str, int], int] = {}
+        """Shards that were looked at, by line."""
+        self.sums: dict[int, int] = {}
+        """By optimizer."""
 
     def made(self, optimizer: Optimizer) -> None:
         self.optimizers.append(weakref.ref(optimizer))
@@ -70,25 +72,24 @@ class _Norms:
         if values.get("async_op") or self.session.sites.within("distributed/fsdp"):
             return
         if op.startswith("reduce_scatter"):
-            self.scattered(values.get("output"), values)
+            self.shard(values.get("output"), values)
         elif op.startswith("all_gather") or op == "broadcast":
             self.look()
         elif op == "all_reduce" and self.session.calls.given is not None and len(self.session.calls.given) == 1:
             self.summed(self.session.calls.given[0], values)
 
-    def scattered(self, tensor: Tensor | None, values: Kwargs) -> None:
+    def shard(self, tensor: Tensor | None, values: Kwargs) -> None:
         kinds = (self.session.torch.Tensor, self.session.torch.nn.Parameter)
         if type(tensor) not in kinds or tensor is None or not tensor.is_floating_point():
             return
         self._tell(self.shards.pop(tensor.data_ptr(), None))
         named = self.session.calls.group_name(values.get("group"))
+        site = self.session.here()
+        count = self.scattered.get(site.place, 0)
         flat = tensor.dim() == 1 and 1 < tensor.numel() <= _ELEMENTS  # what has a shape may be a whole layer
-        if named is not None and flat and self._is_new("shard", tensor.data_ptr()):
-            self.shards[tensor.data_ptr()] = _Shard(tensor, named[1], self.session.here())
-
-    def _is_new(self, kind: str, key: int) -> bool:
-        self.rounds[kind, key] = self.rounds.get((kind, key), 0) + 1
-        return self.rounds[kind, key] <= _ROUNDS
+        if named is not None and flat and count < _SHARDS:
+            self.scattered[site.place] = count + 1
+            self.shards[tensor.data_ptr()] = _Shard(tensor, named[1], site, count)
 
     def look(self) -> None:
         """What has become of the shards."""
@@ -104,7 +105,8 @@ class _Norms:
 
     def _tell(self, shard: _Shard | None) -> None:
         if shard is not None:
-            self.session.emit(protocol.Rescaled(times=shard.times, ranks=shard.ranks, site=shard.site))
+            told = protocol.Rescaled(count=shard.count, times=shard.times, ranks=shard.ranks, site=shard.site)
+            self.session.emit(told)
 
     def leaving(self) -> None:
         for shard in self.shards.values():
@@ -118,8 +120,11 @@ class _Norms:
         for number, optimizer in enumerate(each() for each in self.optimizers):
             norms = _norms(optimizer) if optimizer is not None else []
             total = sum(each**2 for each in norms if each is not None)
-            if total and abs(given - total) <= _SUM_OF_SQUARES * total and self._is_new("sum", number):
-                self.session.emit(protocol.Squares(norms=norms, ranks=named[1], site=self.session.here()))
+            told, more = sum(self.sums.values()), self.sums.get(number, 0) < _ROUNDS
+            if total and more and abs(given - total) <= _SUM_OF_SQUARES * total:
+                self.sums[number] = self.sums.get(number, 0) + 1
+                here = self.session.here()
+                self.session.emit(protocol.Squares(count=told, norms=norms, ranks=named[1], site=here))
 
 
 def _norms(optimizer: Optimizer) -> list[float | None]:

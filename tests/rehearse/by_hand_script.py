@@ -1,6 +1,6 @@
-"""Training scripts that clip by norms of their own, one for each word on the command line; no test by itself.
+"""Training scripts that clip and weigh by themselves, one for each word on the command line; no test by itself.
 
-torchrun --nproc-per-node 2 norms_script.py shards [wrong]     # with one defect
+torchrun --nproc-per-node 2 by_hand_script.py shards [wrong]     # with one defect
 """
 
 import sys
@@ -67,7 +67,29 @@ def parts():
         optimizer.step()
 
 
+def counts():
+    """Each rank has other numbers of targets. Wrong: its mean counts as much as the other's."""
+    model = nn.Linear(6, 4)
+    torch.manual_seed(1 + dist.get_rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        targets = torch.randint(4, (16,))
+        targets[: 12 * dist.get_rank()] = -100
+        mine = (targets != -100).sum()
+        total = mine.clone()
+        dist.all_reduce(total)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(16, 6)), targets).backward()
+        for each in model.parameters():
+            if not WRONG:
+                each.grad.data *= mine / total
+            dist.all_reduce(each.grad)
+            if WRONG:
+                each.grad /= dist.get_world_size()
+        optimizer.step()
+
+
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-{"shards": shards, "parts": parts}[NAME]()
+{"shards": shards, "parts": parts, "counts": counts}[NAME]()
 dist.destroy_process_group()
