@@ -39,3 +39,33 @@ dist.destroy_process_group()
 def test_a_batch_sampler_shards_as_what_it_draws_from(lint: Any, sampler: str, wanted: bool) -> None:
     lint.write(train=SCRIPT.format(sampler))
     assert ("DDP202" in {finding.code for finding in lint.run("train.py")}) is wanted
+
+
+OPTIONS = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+options = {"batch_size": 2, "shuffle": True, "num_workers": 2}
+CHANGE
+dist.init_process_group("nccl")
+model = DDP(torch.nn.Linear(1, 1))
+for batch in DataLoader(torch.ones(8, 1), **options):
+    model(batch).sum().backward()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ("", True),
+        ('options["sampler"] = DistributedSampler(torch.ones(8, 1))', False),
+        ("options.update(load())", False),
+        ("options = load()", False),
+    ],
+)
+def test_options_that_are_written_out_and_never_changed_say_all(lint: Any, change: str, wanted: bool) -> None:
+    lint.write(train=OPTIONS.replace("CHANGE", change))
+    assert bool(lint.run("train.py").of("DDP202")) == wanted
