@@ -79,3 +79,33 @@ def test_a_wrapper_for_a_group_of_the_ranks_is_no_proof(lint: Any, built: str, s
     assert [(each.code, each.severity) for each in lint.run("train.py") if each.code == "DDP202"] == [
         ("DDP202", severity)
     ]
+
+
+OPTIONS = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+options = {"batch_size": 2, "shuffle": True, "num_workers": 2}
+CHANGE
+dist.init_process_group("nccl")
+model = DDP(torch.nn.Linear(1, 1))
+for batch in DataLoader(torch.ones(8, 1), **options):
+    model(batch).sum().backward()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ("", True),
+        ('options["sampler"] = DistributedSampler(torch.ones(8, 1))', False),
+        ("options.update(load())", False),
+        ("options = load()", False),
+    ],
+)
+def test_options_that_are_written_out_and_never_changed_say_all(lint: Any, change: str, wanted: bool) -> None:
+    lint.write(train=OPTIONS.replace("CHANGE", change))
+    assert bool(lint.run("train.py").of("DDP202")) == wanted

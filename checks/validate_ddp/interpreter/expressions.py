@@ -274,7 +274,7 @@ def _subscript(machine: Machine, node: syntax.Subscript) -> Value:
         value = join(value, _item(machine, atom, key, index))
     if type(node.slice) is syntax.Other:
         value = metrics.trimmed(value, index)
-    value = shares.picked(machine, receiver, index, value)
+    value = shares.picked(machine, node, receiver, index, value)
     own = tuple(part.unlike() for part in reaching(index) if isinstance(part, Rank))
     if own:  # each rank its own: loaders[rank], files[rank::world_size]
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))

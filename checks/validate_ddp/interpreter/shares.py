@@ -25,7 +25,7 @@ from validate_ddp.interpreter.values import (
     reaching,
 )
 from validate_ddp.source import syntax
-from validate_ddp.source.syntax import Attribute
+from validate_ddp.source.syntax import Attribute, Subscript
 from validate_ddp.source.traversal import last_name
 
 
@@ -152,12 +152,13 @@ def _apportioned(machine: Machine, value: Value, by: Value, made: Opaque) -> Opa
     return Opaque(made.name, merged(Apportioned(site), *made.carries))
 
 
-def picked(machine: Machine, receiver: Value, index: Value, value: Value) -> Value:
+def picked(machine: Machine, node: Subscript, receiver: Value, index: Value, value: Value) -> Value:
     """``losses[mask]``, and ``mask[:, 1:]``; ``mask[i]`` is that of one sample."""
     made: Value = ()
     if _counts_on(machine, index):
         return rows(value)
-    if any(isinstance(atom, Mask) or _says_mask(atom) for atom in bare(index)):
+    name = last_name(node.slice) or ""
+    if any(_is_mask(atom, name) or _says_mask(atom) for atom in bare(index)):
         made = tuple(Picked(atom.name, atom.carries) if type(atom) is Opaque else atom for atom in value)
     elif any(isinstance(atom, Mask) for atom in bare(receiver)):
         made = tuple(Mask(atom.name, atom.carries) if type(atom) is Opaque else atom for atom in value)
