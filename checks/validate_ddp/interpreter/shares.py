@@ -86,13 +86,19 @@ def compared(machine: Machine, name: str, operands: Value) -> Opaque:
     By their place in an order, as many are let through on each rank.
     """
     carries = carried_by(operands)
-    if any(isinstance(part, Length) for part in carries):
+    if any(isinstance(atom, Opaque) and _is_length(atom.carries) for atom in operands):
         return metrics.within(Opaque(name, carries))
     if name or not machine.loops or gradients.is_off(machine) or not _is_of_batch(carries):
         return Opaque(name, carries)
     if any(isinstance(atom, Opaque) and atom.name.endswith(_RANKING) for atom in operands):
         return Opaque(_RANKING, carries)
     return Mask("", carries)
+
+
+def _is_length(carries: tuple[Any, ...]) -> bool:
+    """Whether it is the length of a data set, and nothing of a batch."""
+    kinds = {type(part) for part in carries}
+    return Length in kinds and Batch not in kinds
 
 
 def _is_of_batch(carries: tuple[Any, ...]) -> bool:
