@@ -264,7 +264,7 @@ class Machine:
         """Note a fact at ``site`` with the guards, calls and loops around it; the same fact is kept once."""
         kind = type(fact)
         who = self.who
-        around: tuple[Any, ...] = (who, len(self.loops) > 0, *self.processes())
+        around: tuple[Any, ...] = (who, len(self.loops) > 0, Flag.SPAWNED in self.flags)
         if kind in _SYNCED:
             around = (*around, Flag.NO_SYNC in self.flags, Flag.JOIN in self.flags)
         if kind in _TURNING and self.loops:
@@ -279,10 +279,6 @@ class Machine:
         fact.guards, fact.loops, fact.flags = tuple(self.guards), tuple(self.loops), frozenset(self.flags)
         fact.chain = tuple(frame.call for frame in self.frames if frame.call is not None)
         self.facts.append(fact)
-
-    def processes(self) -> tuple[bool, bool]:
-        """Whether it is in processes that the script has started, and in one that surely is alone."""
-        return Flag.SPAWNED in self.flags, Flag.ALONE in self.flags
 
     def write(self, names: dict[str, Value], key: str, value: Value) -> None:
         """Set a name or field, so that a branch can be taken back."""
