@@ -1,8 +1,8 @@
 """Ranks take different numbers of batches from a loader that they train on.
 
 ## What it does
-Compares, for each iteration over a training loader, how many batches each rank was given before it ran out. A last batch
-that a rank does nothing with is none, where the run came to its end: the ranks had agreed on when to stop.
+Compares, for each iteration over a training loader, how many batches each rank was given before it ran out. A last
+batch that a rank does nothing with is none, where the run came to its end: the ranks had agreed on when to stop.
 
 ## Why is this bad?
 Each training step reduces gradients over all ranks. The rank that has one batch more waits for a reduction that nobody
