@@ -91,6 +91,18 @@ def test_a_copy_of_the_model_that_differs_is_named_where_the_model_is_made_equal
     assert said(trained) == [("DDP321", line, "warning")]
 
 
+@pytest.mark.parametrize(("ranks", "rows"), [([0, 1], [("DDP321", 24, "warning")]), ([0], [])])
+def test_a_copy_of_a_sharded_model_that_differs_is_named(recorded: Any, ranks: Any, rows: Any) -> None:
+    """Shards of all ranks are one model; those of a part of the ranks may be others'."""
+    recorded.trains()
+    recorded.every("sharded", kind="fully_shard", site=recorded.site(9), ranks=ranks)
+    recorded.train()
+    model(recorded, trained=[0, 1])
+    model(recorded, 1)
+    look(recorded, 0, [3, 5], [3, 6], number=1, line=24, grad=False, training=False)
+    assert said(recorded) == rows
+
+
 @pytest.mark.parametrize("parts", [(("weight", [2]), ("bias", [4])), (("weight", [2]),)])
 def test_what_is_made_of_something_else_may_differ(trained: Any, parts: Any) -> None:
     model(trained, trained=[0, 1], wrapped=[0, 1])

@@ -6,7 +6,8 @@ moves: that is compared by DDP303. It tells
 
 - weights under a wrapper that are moved by hand, and differently on each rank,
 - buffers and frozen weights that are equal when training begins, differ later, and that the result depends on,
-- a copy of the model that is not trained, as a teacher, where the model itself is equal on all ranks,
+- a copy of the model that is not trained, as a teacher or what draws samples, where the model itself is equal on all
+  ranks or sharded over them,
 - buffers of floating point, and weights, that differ where all ranks evaluate with them.
 
 Running statistics that training only writes are no finding before an evaluation; nor is what differs from the first
@@ -114,9 +115,9 @@ def _parted(run: Run, common: Common) -> Iterator[Observation]:
 
 def _copies(run: Run, common: Common) -> Iterator[Observation]:
     """A copy of the model that training moves, which is not moved itself by an optimizer or a wrapper's reduction."""
-    copied = next((other for other in models(run) if _is_copy(common, other)), None)
+    sharded = _is_copy_of_shards(run, common)
     places = _weights(common.model) & common.looks[-1].apart()
-    if copied is None or not places:
+    if not places or not (sharded or any(_is_copy(common, other) for other in models(run))):
         return
     began = common.looks[0].apart() & places
     look, since = _since(common, places)
@@ -126,12 +127,25 @@ def _copies(run: Run, common: Common) -> Iterator[Observation]:
         message = f"{what} ranks from the first: it was made before the wrapper makes the model equal here"
         yield _told(WARNING, run, look, wraps[0].site, message)
     else:
-        message = f"{what} ranks {'from the first' if began else since}, while the model is equal on all of them"
-        yield _told(WARNING, run, look, None, message)
+        itself = "one for all of them" if sharded else "equal on all of them"
+        message = f"{what} ranks {'from the first' if began else since}, while the model is {itself}"
+        yield _told(WARNING, run, look, None if began else changed_at(run, common, places), message)
 
 
 def _weights(model: protocol.Model) -> set[int]:
     return set(range(len(model.names))) - set(model.buffers)
+
+
+def _is_copy_of_shards(run: Run, common: Common) -> bool:
+    """Whether a model that is not trained is made like one that is sharded over all ranks that share the data."""
+    ranks = sharers(run)
+    if common.grad or not any({*event.ranks} == {*ranks} for event in run.of(ranks[0], protocol.Sharded)):
+        return False
+    told = {state.model for state in run.of(ranks[0], protocol.State)}
+    return any(
+        model.trained and model.model not in told and _is_made_like(common.model, model)
+        for model in run.of(ranks[0], protocol.Model)
+    )
 
 
 def _is_copy(common: Common, other: Common) -> bool:
@@ -142,6 +156,10 @@ def _is_copy(common: Common, other: Common) -> bool:
     moved, first = set(theirs.trained), other.looks[0]
     if not moved or not moved <= first.equal() or any(look.apart() & moved for look in other.looks):
         return False
+    return _is_made_like(mine, theirs)
+
+
+def _is_made_like(mine: protocol.Model, theirs: protocol.Model) -> bool:
     one, two = (
         [(model.names[at], list(model.shapes[at])) for at in sorted(_weights(model))] for model in (mine, theirs)
     )
