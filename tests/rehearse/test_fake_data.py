@@ -49,6 +49,26 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert (tmp_path / "data").read_text() == "mine"
 
 
+def test_folders_that_a_failed_download_left_empty_are_no_data(tmp_path: Path) -> None:
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    assert "stays as it is" not in make(f"mnist:{tmp_path / 'data'}")
+    assert sorted(path.name for path in raw.iterdir())[0] == "t10k-images-idx3-ubyte"
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("at", ["MNIST/raw/mine", "mine"])
+def test_a_folder_with_any_file_or_link_in_it_stays(at: str, tmp_path: Path) -> None:
+    path = tmp_path / "data" / at
+    path.parent.mkdir(parents=True)
+    (tmp_path / "data" / "empty").mkdir()
+    path.symlink_to(tmp_path / "data" / "empty")
+    assert "stays as it is" in make(f"mnist:{tmp_path / 'data'}") and path.is_symlink()
+    path.unlink()
+    path.write_text("mine")
+    assert "stays as it is" in make(f"mnist:{tmp_path / 'data'}") and path.read_text() == "mine"
+
+
 @pytest.mark.parametrize("order", ["imagefolder", "imagefolder:", "cifar:x", ":x", ""])
 def test_another_kind_is_refused_with_those_that_there_are(order: str) -> None:
     with pytest.raises(UsageError, match=r"KIND:PATH.*imagefolder, mnist"):

@@ -21,24 +21,36 @@ _WORDS = "the quick brown fox jumps over a lazy dog and then some more words of 
 def make(order: str) -> str:
     """Makes the data that ``KIND:PATH`` orders, and returns a line that tells so. What is there already stays as it is.
 
-    Every sample differs from all others, so that the rehearsal can tell who read which, and is the same in each run.
-    Raises UsageError for an unknown kind and a path that cannot be written; nothing is left half made.
+    Folders that hold no file are no data: a download that failed leaves such. Every sample differs from all others, so
+    that the rehearsal can tell who read which, and is the same in each run. Raises UsageError for an unknown kind and
+    a path that cannot be written; nothing is left half made.
     """
     kind, colon, path = order.partition(":")
     if kind not in KINDS or not colon or not path:
         raise UsageError(f"--fake-data {order}: give KIND:PATH, where KIND is one of {', '.join(KINDS)}")
     what, write = KINDS[kind]
-    if os.path.exists(path):
+    if os.path.exists(path) and not _holds_nothing(path):
         return f"fake data: {path} is there already and stays as it is"
     above = os.path.dirname(os.path.abspath(path))
     try:
         os.makedirs(above, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=above, prefix=".fake-data-") as folder:
             write(os.path.join(folder, "data"), random.Random(0))
+            for at, _, _ in os.walk(path, topdown=False):
+                os.rmdir(at)  # fails where anything has come there meanwhile
             shutil.move(os.path.join(folder, "data"), path)
     except OSError as error:
         raise UsageError(f"--fake-data {order}: {path} cannot be written: {error.strerror or error}") from error
     return f"fake data: {path} is {what}"
+
+
+def _holds_nothing(path: str) -> bool:
+    """Whether it is a folder with no file in it or in any folder below. A link is taken for something."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        return False
+    return not any(
+        files or any(os.path.islink(os.path.join(at, name)) for name in folders) for at, folders, files in os.walk(path)
+    )
 
 
 def _file(path: str, content: bytes) -> None:
