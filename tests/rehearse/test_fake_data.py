@@ -49,6 +49,46 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert (tmp_path / "data").read_text() == "mine"
 
 
+def test_folders_that_a_failed_download_left_empty_are_no_data(tmp_path: Path) -> None:
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    assert "stays as it is" not in make(f"mnist:{tmp_path / 'data'}")
+    assert sorted(path.name for path in raw.iterdir())[0] == "t10k-images-idx3-ubyte"
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("at", ["MNIST/raw/mine", "MNIST"])
+def test_a_data_set_with_any_file_or_link_in_it_stays(at: str, tmp_path: Path) -> None:
+    path = tmp_path / "data" / at
+    path.parent.mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    path.symlink_to(tmp_path / "empty")
+    assert "stays as it is" in make(f"mnist:{tmp_path / 'data'}") and path.is_symlink()
+    path.unlink()
+    path.write_text("mine")
+    assert "stays as it is" in make(f"mnist:{tmp_path / 'data'}") and path.read_text() == "mine"
+
+
+def test_one_root_holds_several_data_sets_and_what_else_is_there(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "prepare.py").write_text("mine")
+    for kind in ("mnist", "cifar10", "tokens"):
+        assert "stays as it is" not in make(f"{kind}:{tmp_path / 'data'}")
+        assert "stays as it is" in make(f"{kind}:{tmp_path / 'data'}")
+    there = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert there == ["MNIST", "cifar-10-batches-py", "prepare.py", "train.bin", "val.bin"]
+    assert (tmp_path / "data" / "prepare.py").read_text() == "mine"
+
+
+def test_nothing_is_added_to_a_part_of_the_data_nor_to_a_folder_of_images(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "0.png").write_text("mine")
+    (tmp_path / "val.bin").write_text("mine")
+    for kind in ("tokens", "imagefolder"):
+        assert "stays as it is" in make(f"{kind}:{tmp_path}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cat", "val.bin"]
+
+
 @pytest.mark.parametrize("order", ["imagefolder", "imagefolder:", "cifar:x", ":x", ""])
 def test_another_kind_is_refused_with_those_that_there_are(order: str) -> None:
     with pytest.raises(UsageError, match=r"KIND:PATH.*imagefolder, mnist"):

@@ -155,3 +155,17 @@ def test_a_group_that_is_left_up_is_told_once_whichever_call_made_it(recorded: A
     recorded.every("exit", initialized=True, site=recorded.site(5))
     (reported,) = recorded.judged().reported
     assert reported.kinds == ("static", "rehearsal") and reported.finding.line == 3
+
+
+@pytest.mark.parametrize(("armed", "said"), [((), "contradicted"), ((0,), "confirmed")], ids=str)
+def test_no_sync_of_a_module_that_no_wrapper_reduces_for_is_not_in_vain(
+    training: Any, armed: tuple[int, ...], said: str
+) -> None:
+    """A class of the script's own may reduce in hooks, which ask at the backward."""
+    training.read("DDP305", 25)
+    for rank in (0, 1):
+        for count in range(4):
+            training.train_on(rank, forward=bool(armed), armed=bool(armed), step=count % 2 == 1)
+            backward = next(each for each in reversed(training.events) if each["event"] == "backward")
+            backward["sync"] = count % 2 == 1
+    assert training.said()["DDP305", 25] == said

@@ -269,8 +269,9 @@ class Machine:
             around = (*around, Flag.NO_SYNC in self.flags, Flag.JOIN in self.flags)
         if kind in _TURNING and self.loops:
             around = (*around, self.loops[-1].serial, any(guard.every for guard in self.guards))
-        if kind in _MATCHED:
-            around = (*around, next((guard.site for guard in self.guards if guard.who in ranks.PARTIAL), None))
+        apart = next((each for each in self.guards if each.who in ranks.PARTIAL), None) if kind in _MATCHED else None
+        if apart is not None:  # at each call anew, as what the other ranks do instead may be
+            around = (*around, apart.site, *[each.call for each in self.frames if each.call is not None][: apart.depth])
         identity = (kind, fact.name, site.path, site.span, *around, *map(_identity, fact.given.values()))
         if who == "none" or not self.counts.meet(identity, fact):
             return

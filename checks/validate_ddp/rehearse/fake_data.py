@@ -21,24 +21,39 @@ _WORDS = "the quick brown fox jumps over a lazy dog and then some more words of 
 def make(order: str) -> str:
     """Makes the data that ``KIND:PATH`` orders, and returns a line that tells so. What is there already stays as it is.
 
+    Folders that hold no file are no data: a download that failed leaves such; and one root may hold several data sets.
     Every sample differs from all others, so that the rehearsal can tell who read which, and is the same in each run.
     Raises UsageError for an unknown kind and a path that cannot be written; nothing is left half made.
     """
     kind, colon, path = order.partition(":")
     if kind not in KINDS or not colon or not path:
         raise UsageError(f"--fake-data {order}: give KIND:PATH, where KIND is one of {', '.join(KINDS)}")
-    what, write = KINDS[kind]
-    if os.path.exists(path):
+    what, write, names = KINDS[kind]
+    parts = [os.path.join(path, name) for name in names] if os.path.isdir(path) else []
+    if not all(map(_holds_nothing, parts or [path])):
         return f"fake data: {path} is there already and stays as it is"
     above = os.path.dirname(os.path.abspath(path))
     try:
         os.makedirs(above, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=above, prefix=".fake-data-") as folder:
-            write(os.path.join(folder, "data"), random.Random(0))
-            shutil.move(os.path.join(folder, "data"), path)
+            made = os.path.join(folder, "data")
+            write(made, random.Random(0))
+            for part in parts or [path]:
+                for at, _, _ in os.walk(part, topdown=False):
+                    os.rmdir(at)  # fails where anything has come there meanwhile
+                shutil.move(os.path.join(made, os.path.basename(part)) if parts else made, part)
     except OSError as error:
         raise UsageError(f"--fake-data {order}: {path} cannot be written: {error.strerror or error}") from error
     return f"fake data: {path} is {what}"
+
+
+def _holds_nothing(path: str) -> bool:
+    """Whether nothing is there, or a folder with no file in it or in any below. A link is taken for something."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        return not os.path.lexists(path)
+    return not any(
+        files or any(os.path.islink(os.path.join(at, name)) for name in folders) for at, folders, files in os.walk(path)
+    )
 
 
 def _file(path: str, content: bytes) -> None:
@@ -120,14 +135,18 @@ def _tokens(path: str, draw: random.Random) -> None:
         _file(os.path.join(path, f"{split}.bin"), struct.pack(f"<{count}H", *tokens))
 
 
-KINDS: dict[str, tuple[str, Callable[[str, random.Random], None]]] = {
+KINDS: dict[str, tuple[str, Callable[[str, random.Random], None], tuple[str, ...]]] = {
     "imagefolder": (
-        f"train/ and val/ with {_CLASSES} classes of 16 and 8 PNG images, {_SIDE} x {_SIDE}", _image_folder,
+        f"train/ and val/ with {_CLASSES} classes of 16 and 8 PNG images, {_SIDE} x {_SIDE}", _image_folder, (),
     ),
-    "mnist": ("the root of torchvision's MNIST: 512 and 128 images", _digits("MNIST")),
-    "fashionmnist": ("the root of torchvision's FashionMNIST: 512 and 128 images", _digits("FashionMNIST")),
-    "cifar10": ("the root of torchvision's CIFAR10: 640 and 128 images", _cifar10),
-    "text": ("a text of 20,000 words", _text),
-    "tokens": ("train.bin and val.bin: 100,000 and 10,000 tokens below 64, as uint16", _tokens),
+    "mnist": ("the root of torchvision's MNIST: 512 and 128 images", _digits("MNIST"), ("MNIST",)),
+    "fashionmnist": (
+        "the root of torchvision's FashionMNIST: 512 and 128 images", _digits("FashionMNIST"), ("FashionMNIST",),
+    ),
+    "cifar10": ("the root of torchvision's CIFAR10: 640 and 128 images", _cifar10, ("cifar-10-batches-py",)),
+    "text": ("a text of 20,000 words", _text, ()),
+    "tokens": (
+        "train.bin and val.bin: 100,000 and 10,000 tokens below 64, as uint16", _tokens, ("train.bin", "val.bin"),
+    ),
 }  # fmt: skip
-"""What each kind is, and how it is written."""
+"""What each kind is, how it is written, and what of it goes into a folder that is there and has none of this."""

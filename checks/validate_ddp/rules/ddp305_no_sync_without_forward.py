@@ -56,7 +56,7 @@ TRIGGER = facts.Backward
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
-TELLING = Telling(once=True, silences=("DDP304", "DDP319"))
+TELLING = Telling("a backward that reduces nothing", once=True, silences=("DDP304", "DDP319"))
 
 _UNDER = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC})
 
@@ -212,6 +212,7 @@ def observe(run: Run) -> Seen:
     """Looks at steps whose gradients differ although the wrapper was called, and at backwards that reduce anyway. Local
     SGD has them differ, and averages the parameters now and then."""
     yield from _idle(run)
+    yield from _unarmed(run)
     for number, count, update in wrapped_steps(run):
         training = [event for event in update.forwards if event.grad]
         if not training or not update.backwards:
@@ -231,6 +232,16 @@ def observe(run: Run) -> Seen:
                 else "every forward before it ran with synchronisation off, so no backward reduces them"
             )
             yield Observation(ERROR, training[-1].site, message, (), tuple(run.ranks))
+
+
+def _unarmed(run: Run) -> Seen:
+    """Lines of backwards in which no wrapper reduces anything, as where the module has a `no_sync()` of its own."""
+    held = updates(run, run.ranks[0]) if run.ranks else {}
+    backwards = [event for steps in held.values() for update in steps for event in update.backwards]
+    armed = {event.site.place for event in backwards if event.armed}
+    for site in {event.site.place: event.site for event in backwards}.values():
+        if site.place not in armed:
+            yield Well(site, held=False)
 
 
 def _idle(run: Run) -> Seen:

@@ -102,6 +102,18 @@ VALID = (
         dist.barrier()
     """,
     """
+    part = torch.ones(1)
+
+    def send():
+        if rank == 0:
+            dist.scatter(part, [part, part])
+        else:
+            dist.scatter(part, None)
+
+    send()
+    send()
+    """,
+    """
     import settings
 
     model = torch.nn.Linear(1, 1)

@@ -32,6 +32,7 @@ _SHIM = (
     "factories",
     "cuda",
     "streams",
+    "profiling",
     "precision",
     "groups",
     "futures",

@@ -103,22 +103,22 @@ class _Census:
         return known is not None and known() is tensor
 
     def calls(self, original: Original) -> Original:
-        wrapper = self.torch.nn.parallel.DistributedDataParallel
+        census, wrapper = self, self.torch.nn.parallel.DistributedDataParallel
         inside = False
 
-        def call(module: Module, *args: object, **kwargs: object) -> object:
+        def call(self: Module, *args: object, **kwargs: object) -> object:  # by this name torch's profiler finds it
             nonlocal inside
             # What a wrapper calls has been made equal by it, as far as it does that.
-            if inside or isinstance(module, wrapper):
-                return original(module, *args, **kwargs)
+            if inside or isinstance(self, wrapper):
+                return original(self, *args, **kwargs)
             inside = True
             try:
-                reading = guarded(self.session.fault, "census", self.look, module, (args, kwargs))
+                reading = guarded(census.session.fault, "census", census.look, self, (args, kwargs))
                 if reading is None:
-                    return original(module, *args, **kwargs)
+                    return original(self, *args, **kwargs)
                 with reading:
-                    result = original(module, *args, **kwargs)
-                guarded(self.session.fault, "census", self.called, module, reading, result)
+                    result = original(self, *args, **kwargs)
+                guarded(census.session.fault, "census", census.called, self, reading, result)
                 return result
             finally:
                 inside = False
