@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 from .config import Config, ConfigError, DistConfig
 from .core.plan import PlanError, rows_per_rank
 from .launch import LOST, World, alone_by_mistake, detect, with_accelerate
-from .progress import table
+from .monitor.records import as_json
+from .progress import shown, table
 from .settings import OWN, Layer, in_new_form, made, own_types, parsed, read_layers, show_help, typed, types_of
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -32,6 +34,7 @@ usage: reference-trainer COMMAND [OPTIONS]
   doctor    try out these machines: gathering, club, data, checkpoint
   status    how a run is doing; of several runs, how well they scale
   serve     the same as a page in the browser
+  evaluate  what the model that a run has saved comes to, on any number of ranks
   export    the weights of a run as one .safetensors file
 
 reference-trainer COMMAND --help shows the options of a command.
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # `python -m torch.distributed.launch` adds what the environment tells.
     given = list(sys.argv[1:] if argv is None else argv)
     words = [word for word in given if not word.startswith(("--local-rank=", "--local_rank="))]
-    commands = {each.__name__: each for each in (train, plan, doctor, status, serve, export)}
+    commands = {each.__name__: each for each in (train, plan, doctor, status, serve, evaluate, export)}
     try:
         if not words or words[0] in ("-h", "--help"):
             print(_HELP, end="")
@@ -262,6 +265,34 @@ def serve(words: list[str]) -> int:
         print(f"{', '.join(map(str, options.runs))} is shown at {server.url} until Ctrl-C", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
+    return OK
+
+
+def evaluate(words: list[str]) -> int:
+    """What a saved model comes to: the latest checkpoint of a run, or one that is named, on its validation and test
+    part. Takes what `train` takes too, such as --device; changes nothing of the run. Under a launcher: every rank."""
+    parser = _parser(evaluate, machine=True)
+    parser.add_argument("run", type=Path, help="a run directory, or one of its checkpoints")
+    options, rest = parser.parse_known_args(words)
+    needs("torch", "numpy", "safetensors", "PIL")
+    places = (options.run, *options.run.parents[1:2])  # of RUN/checkpoints/step-00000100 too
+    run = next((each for each in places if (each / "config.json").is_file()), options.run)
+    given = parsed(rest, types_of(Config))
+    given |= {"config": [str(run / "config.json"), *given.get("config", [])], "checkpoint.resume": str(options.run)}
+    config = with_accelerate(config_of(given, os.environ), os.environ)
+    from .checkpoint import RunCheckpoints
+    from .trainer import Trainer
+
+    with World.from_env(dist=config.dist, device=config.device) as world, TemporaryDirectory() as elsewhere:
+        trainer = Trainer(config, world)
+        with RunCheckpoints(Path(elsewhere), config, trainer.plan, world) as checkpoints:
+            read = checkpoints.begin(trainer.state, to_train=False)
+        parts = {"validation": trainer.data.validation, "test": trainer.data.test}
+        found = {name: trainer.evaluate(source) for name, source in parts.items() if len(source)}
+        if world.is_main and options.format == "json":
+            print(as_json({"checkpoint": str(read), "step": trainer.state.step, **found}).decode(), end="")
+        elif world.is_main:
+            print(*(f"{name}: {shown(metrics)}" for name, metrics in found.items()), sep="\n", flush=True)
     return OK
 
 

@@ -10,36 +10,21 @@ With accumulation, exactly: ``begin_step``, ``begin`` with all micro-batches' fe
 from __future__ import annotations
 
 import copy
-import io
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 
 from .config import ClubConfig
 from .core.club import ClubError, ClubResult, Moments, ReduceSum, covariance_sum_gaussian, moments_gaussian
 from .core.collectives import WORLD, Group, all_gather_with_grad, broadcast_object, process_group, sum_reducer
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
-
-
-class Rung(NamedTuple):
-    """The ranks over which DDP averages. name: who says so."""
-
-    name: str
-    rank: int
-    size: int
-    group: ProcessGroup | None
-
-    def __str__(self) -> str:
-        alone = self.name == "local"
-        return "this process alone" if alone else f"{self.size} rank{'s' * (self.size > 1)}, as {self.name} has it"
+from .core.launch import World
 
 
 class CLUBLoss:
@@ -54,7 +39,7 @@ class CLUBLoss:
         self.estimator = Estimator(x_dim, y_dim, self.config)
         self.step = 0
         self.accelerator: Any = None
-        self._rung: Rung | None = None
+        self._world: World | None = None
         self._placed = False
         self._said: set[str] = set()
         # Of the step that has begun, and of the last fit.
@@ -73,8 +58,10 @@ class CLUBLoss:
             told = 'CLUB of their union is out of reach; use ClubConfig(accumulation="micro"), the mean of their CLUBs'
             many = f"{steps} micro-batches and divides each loss by {steps}"
             raise ClubError(f"the Accelerator accumulates {many}: {told}")
-        if self._rung is not None and self._rung.name != "accelerator":
-            raise ClubError(f"set_accelerator came too late: CLUB runs on {self._rung}; call it before the first use")
+        if self._world is not None and self._world.launcher != "accelerator":
+            raise ClubError(
+                f"set_accelerator came too late: CLUB runs on {_words(self._world)}; call it before the first use"
+            )
         kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
         if kind != "NO" and not kind.startswith("MULTI_"):
             told = "CLUB knows only how DDP averages gradients (MULTI_GPU, MULTI_CPU)"
@@ -82,28 +69,32 @@ class CLUBLoss:
         self.accelerator = accelerator
 
     @property
-    def rung(self) -> Rung:
-        """The ranks that CLUB runs on, found at the first use. ``ClubError`` where that no longer holds. Local."""
-        if self._rung is None:
+    def world(self) -> World:
+        """The ranks over which DDP averages, found at the first use; `launcher` is who says so. Local.
+
+        ``ClubError`` where that no longer holds.
+        """
+        if self._world is None:
             group = process_group(self.group)
             rank, size = (0, 1) if group is None else (dist.get_rank(group), dist.get_world_size(group))
             if self.accelerator is not None and self.accelerator.num_processes != size:
                 told = f"{self.accelerator.num_processes} processes and torch.distributed {size}"
                 raise ClubError(f"the Accelerator has {told}; CLUB needs the group over which DDP averages")
             found = "local" if group is None else "torch.distributed"
-            self._rung = Rung(found if self.accelerator is None else "accelerator", rank, size, group)
-            searched = self._rung.name == "local" and self.group == WORLD
+            found = found if self.accelerator is None else "accelerator"
+            self._world = World(rank, size=size, launcher=found, group=group)
+            searched = found == "local" and self.group == WORLD
             why = " (no Accelerator given, torch.distributed not initialised)" if searched else ""
-            self._say_once(f"runs on {self._rung}{why}", "rung")
-        elif self._rung.group is None and self.group == WORLD and process_group(WORLD) is not None:
+            self._say_once(f"runs on {_words(self._world)}{why}", "world")
+        elif self._world.group is None and self.group == WORLD and process_group(WORLD) is not None:
             told = "make the process group (or the Accelerator) before the first use of CLUBLoss"
             raise ClubError(f"torch.distributed was initialised after CLUB had begun in this process alone; {told}")
-        return self._rung
+        return self._world
 
     @property
     def reduce_sum(self) -> ReduceSum | None:
         """The sum over the ranks; None alone. Local, and what it returns is collective."""
-        return sum_reducer(self.rung.group)
+        return sum_reducer(self.world.group)
 
     @property
     def due(self) -> bool:
@@ -142,7 +133,7 @@ class CLUBLoss:
     def loss(self, x: Tensor, y: Tensor) -> ClubResult:
         """Weight times CLUB, to be averaged by DDP; its ``value`` has no weight. Collective: every rank."""
         part, count = self._part(x, y)
-        return ClubResult(self.weight * part * (self.rung.size / count), self.value)
+        return ClubResult(self.weight * part * (self.world.size / count), self.value)
 
     # Several micro-batches a step: sums, which the caller multiplies by W / N.
 
@@ -184,7 +175,7 @@ class CLUBLoss:
         x, y = self._features(x, y)
         if self.config.path == "gather":
             # Every rank has the whole sum, and the gather's backward pass adds up what all ask: a W-th each.
-            group, size = self.rung.group, self.rung.size
+            group, size = self.world.group, self.world.size
             pairs = (*self.estimator.frozen(all_gather_with_grad(x, group)), all_gather_with_grad(y, group))
             moments = moments_gaussian([pairs])
             part = covariance_sum_gaussian(*pairs, moments) / size
@@ -242,18 +233,22 @@ class CLUBLoss:
 
     def _synchronise(self) -> None:
         """Every rank takes rank zero's state. Collective: every rank."""
-        if self.rung.group is not None:
-            buffer = io.BytesIO()
-            torch.save(self.state_dict(), buffer)
-            sent = io.BytesIO(broadcast_object(buffer.getvalue(), self.rung.group))
-            self._load(torch.load(sent, map_location="cpu", weights_only=True))
+        if self.world.group is not None:
+            mine = tree_map_only(Tensor, Tensor.cpu, self.state_dict())
+            self._load(broadcast_object(mine, self.world.group))
         self._placed = True
 
     def _say_once(self, message: str, about: str) -> None:
         """On rank zero."""
-        if about not in self._said and (self._rung is None or self._rung.rank == 0):
+        if about not in self._said and (self._world is None or self._world.rank == 0):
             print(f"CLUB: {message}", file=sys.stderr, flush=True)
         self._said.add(about)
+
+
+def _words(world: World) -> str:
+    """The ranks that CLUB runs on, and who says so."""
+    ranks = f"{world.size} rank{'s' * (world.size > 1)}, as {world.launcher} has it"
+    return "this process alone" if world.launcher == "local" else ranks
 
 
 # The estimator: q(y|x), a Gaussian, its fit on local shards, its frozen use.

@@ -23,9 +23,8 @@ from .config import Config, ConfigError
 from .core.collectives import broadcast_object, gather_objects, sum_reducer
 from .core.plan import Plan
 from .launch import World
-from .monitor.heartbeat import Heartbeat
+from .monitor.records import Heartbeat, RankLog
 from .progress import shown, table
-from .records import RankLog
 from .rendezvous import from_rank_zero
 
 if TYPE_CHECKING:

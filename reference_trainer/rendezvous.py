@@ -116,6 +116,15 @@ def pin_together(launch: Launch, wanted: str, backend: str, store: dist.Store) -
     return device
 
 
+def apart(world: World, timeout: float) -> World:
+    """The same ranks in a group of their own, on the CPU: what is sent there neither meets what training sends, nor
+    waits for a device. timeout: seconds. Collective: every rank."""
+    if world.group is None:
+        return world
+    group = dist.new_group(dist.get_process_group_ranks(world.group), timedelta(seconds=timeout), backend="gloo")
+    return World(world.rank, world.local_rank, world.size, group=group)
+
+
 @contextmanager
 def alike(world: World, kind: type[ConfigError] = ConfigError) -> Iterator[None]:
     """Raises ``kind`` on every rank if what is within raises it on one, with the first one's line. Collective."""

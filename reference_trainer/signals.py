@@ -10,14 +10,13 @@ import signal
 import threading
 import time
 import types
-from dataclasses import replace
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from .launch import World, set_timeout
+from .rendezvous import apart
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 AGAIN = 1.0  # Seconds after which a signal is another one: a launcher may pass on what the terminal has sent to all.
@@ -35,11 +34,7 @@ class Stop:
         self._answer: Tensor | None = None
         """The greatest number of a signal that any rank was sent; on its way until ``_work`` is done."""
         self._work: dist.Work | None = None
-        self._group = None
-        if world.group is not None:
-            # Of its own and on the CPU: small messages that must not wait for a device, nor queue behind others.
-            ranks = dist.get_process_group_ranks(world.group)
-            self._group = dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo")
+        self._apart = apart(world, timeout)
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # elsewhere no handler can be set
@@ -59,8 +54,8 @@ class Stop:
     def begin_step(self) -> None:
         """Starts asking all ranks. Collective: every rank, before each step; does not wait."""
         self._answer = torch.tensor([self.received or 0])
-        if self._group is not None:
-            self._work = dist.all_reduce(self._answer, dist.ReduceOp.MAX, self._group, async_op=True)
+        if self._apart.group is not None:
+            self._work = dist.all_reduce(self._answer, dist.ReduceOp.MAX, self._apart.group, async_op=True)
 
     def end_step(self) -> signal.Signals | None:
         """What all ranks stop for, if any was sent a signal before ``begin_step``. Collective: every rank."""
@@ -77,7 +72,7 @@ class Stop:
 
     def set_timeout(self, seconds: float) -> None:
         """Seconds for which a rank waits for the others' answer from now on. Local, but for all ranks."""
-        set_timeout(replace(self.world, group=self._group, device=torch.device("cpu")), seconds)
+        set_timeout(self._apart, seconds)
 
     def _note(self, number: int, _: types.FrameType | None) -> None:
         now, known = time.monotonic(), self.received or number
@@ -95,12 +90,8 @@ class Stop:
             os.kill(os.getpid(), number)
 
 
-def ignore() -> None:
-    """From here on the signals do nothing: for a program that is ending, because of one of them. Local."""
+def ignore(*_: object) -> None:
+    """From here on the signals do nothing: in a program that ends because of one of them, and in loader workers, which
+    outlive what a launcher sends to all processes. Local."""
     for each in STOP_SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-
-
-def in_loader_worker(_: int) -> None:
-    """First call in each loader worker: it outlives the signals, which a launcher sends to all processes. Local."""
-    ignore()

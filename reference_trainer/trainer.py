@@ -35,7 +35,7 @@ from .objectives import build_objective
 from .observe import draw, evaluate, profiled
 from .precision import Precision, recompute_blocks
 from .randomness import seed_generators, seed_of
-from .signals import Stop, in_loader_worker
+from .signals import Stop, ignore
 from .sources import Data, build_data
 from .state import Ema, TrainState, settle_buckets, whole
 
@@ -156,7 +156,7 @@ class Trainer:
         state, config, begun = self.state, self.config, False
         sampler = PlannedBatches(self.plan, self.world.rank, seed=config.seed, start_step=state.step)
         how: dict[str, Any] = {"workers": config.data.workers, "pin_memory": config.data.pin_memory}
-        stream = iter(loader(self.data.train, sampler, **how, in_worker=in_loader_worker))
+        stream = iter(loader(self.data.train, sampler, **how, in_worker=ignore))
         forward = self.precision.forward(self.model)
         around = {"clip": config.optim.clip, "scheduler": state.scheduler, "ema": state.ema, "forward": forward}
         while state.step < self.plan.optimizer_steps and not self.stopped:

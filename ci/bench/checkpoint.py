@@ -29,9 +29,8 @@ from torch import nn  # noqa: E402
 from reference_trainer.checkpoint import RunCheckpoints  # noqa: E402
 from reference_trainer.checkpoint.directory import latest  # noqa: E402
 from reference_trainer.config import CheckpointConfig, Config, EmaConfig  # noqa: E402
-from reference_trainer.core.objective import Batch  # noqa: E402
+from reference_trainer.core.objective import Batch, Forward, Loss, Objective  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.objectives import Forward, Loss, Objective  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 SAVE_EVERY = 50

@@ -25,7 +25,7 @@ from torch import nn  # noqa: E402
 
 from reference_trainer.config import LogConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.monitor.heartbeat import Heartbeat  # noqa: E402
+from reference_trainer.monitor.records import Heartbeat  # noqa: E402
 
 OFTEN = 0.02
 """Seconds between heartbeats in the blocks that have them."""

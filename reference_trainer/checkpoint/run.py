@@ -10,13 +10,11 @@ import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_model_state_dict
@@ -25,7 +23,7 @@ from ..config import Config
 from ..core.collectives import gather_objects
 from ..launch import World, set_timeout
 from ..randomness import rng_state, seed_generators, seed_of, set_rng_state
-from ..rendezvous import alike, from_rank_zero
+from ..rendezvous import alike, apart, from_rank_zero
 from ..settings import flat
 from ..state import Best, TrainState, local
 from . import weights
@@ -52,12 +50,7 @@ class RunCheckpoints:
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self._stager = DefaultStager(StagingOptions(False, False, False, False))  # It uses its copies again.
-        # What is written beside training must not meet training's collectives: a group of its own, on the CPU.
-        group = None
-        if world.group is not None:
-            ranks, patience = dist.get_process_group_ranks(world.group), timedelta(seconds=config.dist.start_timeout)
-            group = dist.new_group(ranks, patience, backend="gloo")
-        self._apart = World(world.rank, world.local_rank, world.size, group=group)
+        self._apart = apart(world, config.dist.start_timeout)  # For what is written beside training.
         with alike(world, CheckpointError):
             if world.is_main:
                 self._lock = lock(folder)
@@ -72,14 +65,17 @@ class RunCheckpoints:
             os.close(self._lock)
             self._lock = None
 
-    def begin(self, state: TrainState) -> Path | None:
-        """Puts the run where it is to begin; returns the checkpoint it goes on from, the latest whole one, or None."""
+    def begin(self, state: TrainState, *, to_train: bool = True) -> Path | None:
+        """Puts the run where it is to begin; returns the checkpoint it goes on from, the latest whole one, or None.
+
+        to_train: on the samples that it was trained on, in their order; ``CheckpointError`` where they are others.
+        """
         path, source = self.directory.first_whole(self.config.checkpoint.resume, self.world, self._say), Path()
         rest: dict[str, Any] = {}
         if path is not None:
             rest = rest_of(path)
             with alike(self.world, CheckpointError):
-                self._compare(rest, path)
+                self._compare(rest, path, to_train)
             self.base = rest.get("base")
         elif self.config.checkpoint.init_from:
             source = Path(self.config.checkpoint.init_from)
@@ -142,12 +138,12 @@ class RunCheckpoints:
         known = {"samples": plan.samples, "repeat": plan.repeat, "drop_last": plan.drop_last}
         return known | {"seed": self.config.seed, "global_batch": plan.effective_batch_size}
 
-    def _compare(self, rest: Mapping[str, Any], path: Path) -> None:
+    def _compare(self, rest: Mapping[str, Any], path: Path, to_train: bool) -> None:
         """Tells settings that have changed since; ``CheckpointError`` where the stream of samples has."""
         now = self._stream
         before = rest.get("stream", now)  # earlier ones did not tell it
         changed = [f"{name} was {before[name]} and is {now[name]}" for name in now if before[name] != now[name]]
-        if changed:
+        if changed and to_train:
             hint = "set it as it was, or begin anew in another run_dir (with these weights: checkpoint.init_from)"
             raise CheckpointError(f"{path} is of another run: {'; '.join(changed)}; {hint}")
         before = flat(rest["config"])

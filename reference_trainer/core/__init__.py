@@ -25,8 +25,6 @@ A step, without what a run needs around it (`step.train_step` is the same, with 
 
 from __future__ import annotations
 
-__all__ = ["ConfigError"]
-
 
 class ConfigError(ValueError):
     """Something that cannot work as it was asked for; the message is one line: what, where, what to do."""

@@ -24,9 +24,6 @@ from torch import Tensor
 
 from . import ConfigError
 
-__all__ = ["ClubError", "ClubResult", "Moments", "Pairs", "ReduceSum", "club_categorical", "club_gaussian"]
-__all__ += ["covariance_sum_gaussian", "moments_gaussian"]
-
 ReduceSum = Callable[[Tensor], Tensor]
 """Sum of a detached tensor over all ranks, as a new tensor (`collectives.sum_reducer`)."""
 

@@ -17,9 +17,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["WORLD", "Group", "all_gather_with_grad", "broadcast_object", "extremes", "gather_objects"]
-__all__ += ["process_group", "reduce_sum_count", "sum_count", "sum_reducer"]
-
 WORLD: Literal["world"] = "world"
 Group: TypeAlias = Any  # ProcessGroup | Literal["world"] | None
 
@@ -117,18 +114,6 @@ def sum_count(count: float, group: Group = WORLD, device: torch.device | str = "
     total = torch.full((), float(count), dtype=torch.float64, device=device)
     dist.all_reduce(total, group=found)
     return total
-
-
-def extremes(x: Tensor, group: Group = WORLD) -> tuple[Tensor, Tensor]:
-    """Least and greatest of each element over the ranks, detached: equal where all ranks agree. Collective: every rank.
-
-    x: integers (above the least of their type) or floats.
-    """
-    packed = torch.stack([-x.detach(), x.detach()])
-    found = process_group(group)
-    if found is not None:
-        dist.all_reduce(packed, dist.ReduceOp.MAX, group=found)
-    return -packed[0], packed[1]
 
 
 def broadcast_object(value: T, group: Group = WORLD, src: int = 0) -> T:

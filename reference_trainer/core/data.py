@@ -17,9 +17,6 @@ from torch.utils.data import DataLoader, Dataset
 from .objective import Batch
 from .plan import Plan
 
-__all__ = ["PlannedBatches", "Request", "Source", "epoch_order", "keyed_order", "loader", "seed_of"]
-
-
 GOLDEN, FIRST, SECOND, MASK = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, (1 << 64) - 1
 """Of SplitMix64."""
 

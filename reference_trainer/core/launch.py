@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-__all__ = ["World", "set_timeout"]
-
 
 T = TypeVar("T", bound="World")
 _TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
@@ -85,16 +83,9 @@ class World:
         where = torch.device("cpu" if device is None else device)
         if not (torch_dist.is_available() and torch_dist.is_initialized()):
             return cls(device=where)
-        rank, size = torch_dist.get_rank(), torch_dist.get_world_size()
-        local_rank = os.environ.get("LOCAL_RANK", "")
-        return cls(
-            rank=rank,
-            local_rank=int(local_rank) if local_rank.isdecimal() else rank,
-            size=size,
-            device=where,
-            launcher="adopted",
-            group=torch_dist.group.WORLD if size > 1 else None,
-        )
+        rank, size, told = torch_dist.get_rank(), torch_dist.get_world_size(), os.environ.get("LOCAL_RANK", "")
+        local_rank, group = int(told) if told.isdecimal() else rank, torch_dist.group.WORLD if size > 1 else None
+        return cls(rank, local_rank, size, where, "adopted", group)
 
     def __enter__(self: T) -> T:
         return self

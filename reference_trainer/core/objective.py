@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Batch", "Forward", "Loss", "Objective"]
-
 
 @dataclass
 class Batch:

@@ -14,8 +14,6 @@ from typing import Literal
 
 from . import ConfigError
 
-__all__ = ["LrScaling", "Plan", "PlanError", "rows_per_rank"]
-
 LrScaling = Literal["none", "linear", "sqrt"]
 
 

@@ -17,8 +17,6 @@ import torch
 
 from . import ConfigError
 
-__all__ = ["CheckpointError", "load", "replace", "save", "sync", "write_pickle"]
-
 
 class CheckpointError(ConfigError):
     """A checkpoint or run directory that cannot be used; the message is one line: what, where, what to do."""

@@ -21,8 +21,6 @@ from .collectives import sum_count
 from .launch import World
 from .objective import Batch, Forward, Objective
 
-__all__ = ["EachStep", "StepResult", "Update", "clip_gradients", "train_step"]
-
 
 class StepResult(NamedTuple):
     """What a step leaves to be logged. Tensors stay on the device: reading one here would wait for it."""

@@ -11,8 +11,7 @@ from typing import Any
 from ..core import ConfigError
 from ..launch import LOST
 from ..progress import columns, duration
-from ..records import as_json, log_path, numbers, read_log
-from .heartbeat import ENDED, STATES
+from .records import ENDED, STATES, as_json, log_path, numbers, read_log
 
 STALE_AFTER = 3  # Heartbeats that a rank may be late before it is called stale.
 _OF_THE_RUN = "step total elapsed step_seconds metrics lr samples_per_second evaluations world_size launcher".split()

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core import ConfigError
-from ..records import as_json, log_path, numbers, read_log
 from .reading import read_run, shown
+from .records import as_json, log_path, numbers, read_log
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">

@@ -115,9 +115,7 @@ def test_a_command_in_a_group_that_is_there_for_all_runs_on_every_rank(lint: Any
 
 def test_a_helper_that_gives_back_what_it_was_handed(lint: Any) -> None:
     """It is not walked itself: nothing in it has to do with ranks."""
-    helper = (
-        "def thawed(net):\n    names = set()\n    for name in net.names:\n        names.add(name)\n    return net\n"
-    )
+    helper = "def thawed(net):\n    names = set()\n    for name in net.children():\n        names.add(name)\n    return net\n"
     body = 'from parts import thawed\nif dist.get_rank() == 0:\n    torch.save(thawed(ddp).state_dict(), "m.pt")\n'
     wrap = "ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))\n"
     assert {code for code, _ in found(lint, wrap + body, parts=helper)} == {"DDP501"}

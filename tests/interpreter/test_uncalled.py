@@ -37,6 +37,10 @@ def test_what_nobody_in_sight_calls_is_walked_where_it_trains_and_is_no_error(li
     }
 
 
+def test_what_stands_behind_the_end_of_the_file_is_never_defined(lint: Any) -> None:
+    assert not lint(HEAD + LIBRARY.replace("class Trainer", "raise SystemExit\nclass Trainer")).of("DDP001", "DDP501")
+
+
 def test_what_only_helps_to_train_is_no_program(lint: Any) -> None:
     assert lint(HEAD + LIBRARY.replace(".backward()", "")) == []
     assert lint(HEAD + LIBRARY.replace('dist.init_process_group("nccl")', "pass")) == []

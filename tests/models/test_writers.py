@@ -8,6 +8,7 @@ import pytest
 
 HEAD = """
 import cv2
+import fsspec
 import imageio
 import matplotlib.pyplot as plt
 import pandas
@@ -37,6 +38,9 @@ WRITES = {
     "configuration": 'OmegaConf.save({}, "PATH.yaml")',
     "tokenizer": 'tokenizers.Tokenizer.from_file("a.json").save("PATH.json")',
     "checkpointer": 'Checkpointer(model, "PATH").save("last")',
+    "adapter": 'helper.load().save_lora_adapter("PATH")',
+    "trace": 'torch.profiler.profile().export_chrome_trace("PATH.json")',
+    "file elsewhere": 'fsspec.open("PATH.json", "w")',
     "tracker": 'wandb.init(name="PATH")',
 }
 

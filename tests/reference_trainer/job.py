@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import nn
 
 from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, DistConfig, LogConfig
+from reference_trainer.core.objective import Loss, Objective
 from reference_trainer.launch import World
-from reference_trainer.objectives import Loss, Objective
 from reference_trainer.signals import ignore
 from reference_trainer.trainer import Data, Trainer
 

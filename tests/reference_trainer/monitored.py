@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reference_trainer.monitor.heartbeat import status_path
-from reference_trainer.records import RankLog
+from reference_trainer.monitor.records import RankLog, status_path
 
 METRICS = {"loss": 0.5, "accuracy": 0.75, "grad_norm": 1.5}
 

@@ -12,8 +12,8 @@ from torch.nn import functional as F  # noqa: E402
 from trainer_runs import everything  # noqa: E402
 
 from reference_trainer.config import Config, ConfigError, DataConfig, LoraConfig, OptimConfig  # noqa: E402
+from reference_trainer.core.objective import Loss, Objective  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.objectives import Loss, Objective  # noqa: E402
 from reference_trainer.precision import recompute  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 

@@ -225,7 +225,7 @@ def train(folder, *words):
 
 def records(folder, rank):
     """What a rank has logged, without what differs between runs."""
-    from reference_trainer.records import log_path, read_log
+    from reference_trainer.monitor.records import log_path, read_log
 
     return [record for record in read_log(log_path(folder, rank)) if record["kind"] != "event"]
 

@@ -39,7 +39,7 @@ def test_alone_is_said_once(capfd):
 def test_the_ranks_of_torch_distributed_are_found_and_said_by_rank_zero(world, capfd):
     club = CLUBLoss(4, 4)
     club(X, X)
-    assert club.rung.size == 2 and club.rung.name == "torch.distributed"
+    assert club.world.size == 2 and club.world.launcher == "torch.distributed"
     said = "CLUB: runs on 2 ranks, as torch.distributed has it\n"
     assert capfd.readouterr().err == (said if world.rank == 0 else "")
 
@@ -72,7 +72,7 @@ def test_a_group_that_is_given_is_the_one_that_is_used(world):
     for _ in range(2):
         found, expected = club(mine, mine.flip(1)), oracle(whole, whole.flip(1))
         assert found.value.item() == pytest.approx(expected.value.item(), abs=1e-6)
-    assert club.rung.size == (1 if world.rank == 0 else 2)
+    assert club.world.size == (1 if world.rank == 0 else 2)
 
 
 @pytest.mark.world_size(2)
@@ -80,7 +80,7 @@ def test_an_accelerator_is_asked_before_torch_distributed(world, capfd):
     club = CLUBLoss(4, 4)
     club.set_accelerator(accelerator(2, "MULTI_CPU"))
     club(X, X)
-    assert club.rung.name == "accelerator" and club.rung.size == 2
+    assert club.world.launcher == "accelerator" and club.world.size == 2
     if world.rank == 0:
         assert capfd.readouterr().err == "CLUB: runs on 2 ranks, as accelerator has it\n"
 

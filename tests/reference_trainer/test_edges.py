@@ -18,8 +18,8 @@ from reference_trainer.core.step import StepResult  # noqa: E402
 from reference_trainer.launch import World, alone_by_mistake  # noqa: E402
 from reference_trainer.metrics import Interval, RunLog  # noqa: E402
 from reference_trainer.monitor.reading import read_run  # noqa: E402
+from reference_trainer.monitor.records import log_path, read_log  # noqa: E402
 from reference_trainer.progress import shown  # noqa: E402
-from reference_trainer.records import log_path, read_log  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 from .monitored import heartbeat, write  # noqa: E402

@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from trainer_runs import Numbers  # noqa: E402
 
+from reference_trainer.core.objective import Objective  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.objectives import Objective  # noqa: E402
 from reference_trainer.observe import evaluate  # noqa: E402
 from reference_trainer.precision import Precision  # noqa: E402
 

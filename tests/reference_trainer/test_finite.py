@@ -10,12 +10,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from reference_trainer.config import ClubConfig, Config, DataConfig, EmaConfig, OptimConfig  # noqa: E402
-from reference_trainer.core.objective import Batch  # noqa: E402
+from reference_trainer.core.objective import Batch, Loss, Objective  # noqa: E402
 from reference_trainer.core.step import StepResult, clip_gradients, train_step  # noqa: E402
 from reference_trainer.finite import MOST_IN_A_ROW, Gate, NonFiniteError  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import Interval  # noqa: E402
-from reference_trainer.objectives import Loss, Objective  # noqa: E402
 from reference_trainer.state import Ema  # noqa: E402
 from reference_trainer.trainer import Trainer, build_data, wrap  # noqa: E402
 

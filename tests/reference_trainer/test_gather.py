@@ -1,4 +1,4 @@
-"""The gather with gradient and InfoNCE on it through DDP; sums, counts, extremes and objects over ranks."""
+"""The gather with gradient and InfoNCE on it through DDP; sums, counts and objects over ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from validate_ddp.testing import assert_gathers_to  # noqa: E402
 from reference_trainer.core.collectives import (  # noqa: E402
     all_gather_with_grad,
     broadcast_object,
-    extremes,
     reduce_sum_count,
     sum_reducer,
 )
@@ -125,13 +124,6 @@ def test_the_sum_leaves_what_it_was_given(world):
     total = sum_reducer()(x)
     assert total.tolist() == [world.size] * 3 and not total.requires_grad
     assert x.tolist() == [1.0] * 3
-
-
-@pytest.mark.world_size(3)
-def test_extremes_are_equal_where_all_ranks_agree(world):
-    least, greatest = extremes(torch.tensor([4, 10 * world.rank, -(2**62) + 1 + world.rank]))
-    assert least.tolist() == [4, 0, -(2**62) + 1]
-    assert greatest.tolist() == [4, 20, -(2**62) + 3]
 
 
 @pytest.mark.world_size(3)

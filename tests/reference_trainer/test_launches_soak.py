@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 pytest.importorskip("torch")
-from reference_trainer.records import log_path, read_log
+from reference_trainer.monitor.records import log_path, read_log
 
 pytestmark = [pytest.mark.runtime, pytest.mark.soak]
 

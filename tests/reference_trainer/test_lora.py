@@ -20,9 +20,9 @@ from reference_trainer.checkpoint import CheckpointError, export, latest  # noqa
 from reference_trainer.checkpoint.run import RunCheckpoints  # noqa: E402
 from reference_trainer.cli import export as export_command  # noqa: E402
 from reference_trainer.config import CheckpointConfig, Config, ConfigError, DataConfig, EmaConfig, LoraConfig  # noqa: E402
+from reference_trainer.core.objective import Loss, Objective  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.lora import LoraLinear, inject_lora, merge_lora  # noqa: E402
-from reference_trainer.objectives import Loss, Objective  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime

@@ -10,7 +10,7 @@ from reference_trainer.config import Config  # noqa: E402
 from reference_trainer.core.plan import Plan  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import RunLog, place, told_places  # noqa: E402
-from reference_trainer.records import log_path, read_log  # noqa: E402
+from reference_trainer.monitor.records import log_path, read_log  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 

@@ -17,8 +17,7 @@ from reference_trainer.config import CheckpointConfig, Config, ConfigError  # no
 from reference_trainer.core.plan import Plan  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
 from reference_trainer.metrics import Interval, RunLog  # noqa: E402
-from reference_trainer.monitor.heartbeat import Heartbeat  # noqa: E402
-from reference_trainer.records import VERSION, RankLog, log_path, read_log  # noqa: E402
+from reference_trainer.monitor.records import VERSION, Heartbeat, RankLog, log_path, read_log  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from reference_trainer.monitor.records import RankLog, log_path
 from reference_trainer.monitor.server import HEIGHT, WIDTH, Curve
-from reference_trainer.records import RankLog, log_path
 
 
 def logged(folder: Path, *losses: tuple[int, float]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_trainer.monitor.heartbeat import Eta
+from reference_trainer.monitor.records import Eta
 
 seconds = st.floats(1e-4, 1e3)
 

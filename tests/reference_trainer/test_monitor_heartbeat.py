@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from reference_trainer.config import ConfigError, LogConfig
-from reference_trainer.monitor.heartbeat import Heartbeat, status_path, usage
 from reference_trainer.monitor.reading import read_run
+from reference_trainer.monitor.records import Heartbeat, status_path, usage
 
 CPU = SimpleNamespace(type="cpu")
 WORLD = SimpleNamespace(rank=0, size=1, device=CPU, launcher="single")

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from reference_trainer.core import ConfigError
-from reference_trainer.monitor.heartbeat import ENDED, STATES, status_path
 from reference_trainer.monitor.reading import STALE_AFTER, read_run
+from reference_trainer.monitor.records import ENDED, STATES, status_path
 
 from .monitored import METRICS, heartbeat, logged, write
 

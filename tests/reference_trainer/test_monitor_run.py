@@ -14,9 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from reference_trainer.config import CheckpointConfig, Config, DataConfig, LogConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.monitor.heartbeat import Heartbeat, status_path  # noqa: E402
 from reference_trainer.monitor.reading import STALE_AFTER, read_run  # noqa: E402
-from reference_trainer.records import log_path, read_log  # noqa: E402
+from reference_trainer.monitor.records import Heartbeat, log_path, read_log, status_path  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import reference_trainer  # noqa: E402
 from reference_trainer.checkpoint import latest  # noqa: E402
 from reference_trainer.checkpoint.weights import read_part  # noqa: E402
-from reference_trainer.records import log_path, read_log  # noqa: E402
+from reference_trainer.monitor.records import log_path, read_log  # noqa: E402
 
 pytestmark = pytest.mark.runtime
 

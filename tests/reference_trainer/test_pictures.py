@@ -9,7 +9,7 @@ Image = pytest.importorskip("PIL.Image")
 import numpy  # noqa: E402
 from torch import nn  # noqa: E402
 
-from reference_trainer.objectives import Objective  # noqa: E402
+from reference_trainer.core.objective import Objective  # noqa: E402
 from reference_trainer.observe import draw, write_grid  # noqa: E402
 from reference_trainer.state import Ema  # noqa: E402
 

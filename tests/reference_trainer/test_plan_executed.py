@@ -11,9 +11,9 @@ from torch import nn  # noqa: E402
 from trainer_runs import Numbers  # noqa: E402
 
 from reference_trainer.config import Config, OptimConfig  # noqa: E402
+from reference_trainer.core.objective import Loss, Objective  # noqa: E402
 from reference_trainer.core.plan import Plan  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.objectives import Loss, Objective  # noqa: E402
 from reference_trainer.trainer import Data, Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime

@@ -15,13 +15,12 @@ from trainer_runs import trained as go_on  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal  # noqa: E402
 
 from reference_trainer.config import ClubConfig, Config, DataConfig, EmaConfig, OptimConfig  # noqa: E402
-from reference_trainer.core.objective import Batch  # noqa: E402
+from reference_trainer.core.objective import Batch, Loss, Objective  # noqa: E402
 from reference_trainer.core.step import train_step  # noqa: E402
 from reference_trainer.finite import MOST_IN_A_ROW, Gate, NonFiniteError  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.objectives import Loss, Objective  # noqa: E402
+from reference_trainer.monitor.records import read_log  # noqa: E402
 from reference_trainer.precision import Precision  # noqa: E402
-from reference_trainer.records import read_log  # noqa: E402
 from reference_trainer.state import Ema  # noqa: E402
 from reference_trainer.trainer import Trainer, wrap  # noqa: E402
 

@@ -18,7 +18,7 @@ from trainer_runs import saved_in  # noqa: E402
 
 from reference_trainer.checkpoint import latest  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.monitor.heartbeat import status_path  # noqa: E402
+from reference_trainer.monitor.records import status_path  # noqa: E402
 from reference_trainer.signals import AGAIN, STOP_SIGNALS, Stop  # noqa: E402
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow, pytest.mark.timeout(600)]

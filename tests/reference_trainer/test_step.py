@@ -11,10 +11,9 @@ from torch import nn  # noqa: E402
 from validate_ddp.testing import assert_replicas_equal, assert_same_collectives  # noqa: E402
 
 from reference_trainer.config import ConfigError  # noqa: E402
-from reference_trainer.core.objective import Batch  # noqa: E402
+from reference_trainer.core.objective import Batch, Loss, Objective  # noqa: E402
 from reference_trainer.core.step import train_step  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.objectives import Loss, Objective  # noqa: E402
 from reference_trainer.state import Ema  # noqa: E402
 from reference_trainer.trainer import wrap  # noqa: E402
 

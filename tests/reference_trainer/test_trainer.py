@@ -18,7 +18,7 @@ from reference_trainer.checkpoint.weights import fingerprint, read_part  # noqa:
 from reference_trainer.cli import main  # noqa: E402
 from reference_trainer.config import Config, DataConfig, EmaConfig  # noqa: E402
 from reference_trainer.launch import World  # noqa: E402
-from reference_trainer.records import read_log  # noqa: E402
+from reference_trainer.monitor.records import read_log  # noqa: E402
 from reference_trainer.trainer import Trainer  # noqa: E402
 
 pytestmark = pytest.mark.runtime

@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 2 partition_hard_script.py noise
 """
 
+import contextlib
 import ctypes
 import glob
 import os
@@ -11,9 +12,11 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from partition_script import averaged, main, mse, net, points, sgd, train
+from partition_script import WRONG, averaged, main, mse, net, points, sgd, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
 
 
 def batch_norm():
@@ -78,6 +81,33 @@ def no_loader():
     model = DDP(net())
     torch.manual_seed(10 + dist.get_rank())
     train(model, sgd(model), [(torch.randn(8, 6), torch.randn(8, 1)) for _ in range(4)])
+
+
+def just_two():
+    """Refuses any other number of ranks. Wrong: a third of each gradient is sent."""
+    assert dist.get_world_size() == 2, "two ranks"
+    torch.manual_seed(0)
+    model = DDP(net())
+    for each in model.parameters() if WRONG else ():
+        each.register_hook(lambda grad: grad / 3)
+    train(model, sgd(model), points())
+
+
+def as_many_gpus():
+    """One rank for each GPU, no more and no fewer, as Lightning asks where it is to take all."""
+    assert torch.cuda.device_count() == dist.get_world_size()
+    torch.manual_seed(0)
+    train(model := DDP(net()), sgd(model), points())
+
+
+def own_optimizer():
+    model = DDP(net())
+    for x, y in points():
+        F.mse_loss(model(x), y).backward()
+        with torch.no_grad():
+            for each in model.parameters():
+                each -= 0.01 * each.grad
+                each.grad = None
 
 
 def sliced():
@@ -227,6 +257,98 @@ def divided_rate():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01 / dist.get_world_size())
     train(model, optimizer, points(), reduce=lambda: averaged(model.parameters(), 1))
+
+
+def full_batch():
+    """One step an epoch, each loss divided by the number of batches: one process would read more of them."""
+    model = DDP(net())
+    optimizer, loader = sgd(model), points()
+    for _ in range(2):
+        optimizer.zero_grad()
+        for number, (x, y) in enumerate(loader):
+            with contextlib.nullcontext() if number + 1 == len(loader) else model.no_sync():
+                (mse(model, x, y) / len(loader)).backward()
+        optimizer.step()
+
+
+class Shares(Dataset):
+    """A share of the points for each rank."""
+
+    def __init__(self, whole):
+        self.held = [whole[each] for each in range(dist.get_rank(), len(whole), dist.get_world_size())]
+
+    def __len__(self):
+        return len(self.held)
+
+    def __getitem__(self, index):
+        return self.held[index]
+
+
+def shares_of_points():
+    """The same with losses that are sums, divided by the samples of the rank, as its data set and its sampler count
+    them; joined batches are no reference."""
+    model = DDP(net(middle=[nn.BatchNorm1d(8)]))
+    whole = points().dataset
+    mine = DataLoader(Shares(whole), batch_size=8)
+    sampler = DistributedSampler(whole, shuffle=False)
+    others = DataLoader(whole, batch_size=8, sampler=sampler)
+    optimizer = sgd(model)
+    for _ in range(2):
+        optimizer.zero_grad()
+        for loader, length in ((mine, len(mine.dataset)), (others, len(sampler)), (others, sampler.num_samples)):
+            for x, y in loader:
+                (F.mse_loss(model(x), y, reduction="sum") / length).backward()
+        optimizer.step()
+
+
+class Dividing(torch.optim.SGD):
+    """Gradients have been summed up."""
+
+    def step(self, closure=None):
+        for each in self.param_groups[0]["params"]:
+            each.grad /= dist.get_world_size()
+        return super().step(closure)
+
+
+class Reducing(torch.optim.SGD):
+    """Gradients are each rank's own."""
+
+    def step(self, closure=None):
+        averaged(self.param_groups[0]["params"])
+        return super().step(closure)
+
+
+class Own(torch.optim.Optimizer):
+    """Changes parameters itself. reduces: else gradients have been summed up."""
+
+    def __init__(self, parameters, reduces):
+        super().__init__(parameters, {"lr": 0.01})
+        self.reduces = reduces
+
+    @torch.no_grad()
+    def step(self):
+        for each in self.param_groups[0]["params"]:
+            grad = each.grad.clone()
+            if self.reduces:
+                dist.all_reduce(grad)
+            each -= 0.01 * grad / dist.get_world_size()
+
+
+def dividing_step():
+    model = net()
+    train(model, Dividing(model.parameters(), 0.01), points(), reduce=lambda: averaged(model.parameters(), 1))
+
+
+def reducing_step():
+    train(model := net(), Reducing(model.parameters(), 0.01), points())
+
+
+def own_dividing_step():
+    train(model := net(), Own(model.parameters(), False), points(), reduce=lambda: averaged(model.parameters(), 1))
+
+
+def own_reducing_step():
+    train(model := net(), Own(model.parameters(), True), points())
 
 
 def local_sgd():

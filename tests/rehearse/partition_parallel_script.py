@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as collective
 import torch.nn.functional as F
-from partition_script import main, mse, net, points, sgd
+from partition_script import main, mse, net, points, sgd, train
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -343,6 +343,25 @@ def slices():
         optimizer.zero_grad()
         F.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
         optimizer.step()
+
+
+def narrow_shards():
+    """Weights that are made in bfloat16, as they are loaded, and sharded before they are called."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(6, 8, dtype=torch.bfloat16), nn.Tanh(), nn.Linear(8, 1, dtype=torch.bfloat16))
+    model = FSDP(made, device_id=torch.device("cpu"))
+    train(model, sgd(model), points(), loss=lambda model, x, y: mse(model, x.bfloat16(), y.bfloat16()))
+
+
+def narrow_mesh():
+    """The same, by fully_shard."""
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(6, 8, dtype=torch.bfloat16), nn.Tanh(), nn.Linear(8, 1, dtype=torch.bfloat16))
+    fully_shard(made[0], mesh=(mesh := init_device_mesh("cpu", (2,))))
+    model = fully_shard(made, mesh=mesh)
+    train(model, sgd(model), points(), loss=lambda model, x, y: mse(model, x.bfloat16(), y.bfloat16()))
 
 
 if __name__ == "__main__":

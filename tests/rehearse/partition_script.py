@@ -112,6 +112,30 @@ def comm_hook():
     train(model, sgd(model), points())
 
 
+class Own(torch.optim.Optimizer):
+    """An optimizer of the script's own."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self):
+        for each in self.param_groups[0]["params"]:
+            each -= 0.01 * each.grad
+
+
+def own_step():
+    """Wrong: as by_hand."""
+    model = net()
+    train(model, Own(model.parameters()), points(), reduce=lambda: averaged(model.parameters(), 1 if WRONG else None))
+
+
+def own_step_alone():
+    """Wrong: nothing is reduced."""
+    model = net()
+    train(model, Own(model.parameters()), points(), reduce=lambda: averaged([] if WRONG else model.parameters()))
+
+
 def head_beside():
     """Wrong: a second model, of the same optimizer, is under no wrapper."""
     body, head = DDP(nn.Linear(6, 8)), nn.Linear(8, 1)

@@ -124,6 +124,18 @@ def flat_buffers(rank, world_size):
     assert part.flatten()[0].item() == 6 * rank * world_size
 
 
+def weights_sent_to_shards(local_rank):
+    """FSDP1 sends the first rank's weights to all, where the module is on a GPU."""
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    module = nn.Linear(3, 2).cuda()
+    with torch.no_grad():
+        module.weight.fill_(dist.get_rank())
+    model = FSDP(module, sync_module_states=True)
+    with FSDP.summon_full_params(model):
+        assert not model.weight.any()
+
+
 def main():
     local_rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(local_rank)
@@ -137,6 +149,7 @@ def main():
     sharded_attention()
     future_of_a_part(rank, world_size)
     flat_buffers(rank, world_size)
+    weights_sent_to_shards(local_rank)
     mean = torch.tensor([float(rank)]).cuda()
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     assert mean.item() == (world_size - 1) / 2

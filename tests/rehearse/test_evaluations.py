@@ -204,6 +204,17 @@ def test_tasks_that_weigh_as_the_script_wants(training: Any) -> None:
     assert warned(training) == "not observed"
 
 
+@pytest.mark.parametrize(("ranks", "told"), [((0, 1), [(24, "warning")]), ((0,), "not observed")])
+def test_what_ranks_reduce_by_hand_as_the_backward_has_left_it_is_weighed_by_the_loss(
+    recorded: Any, ranks: tuple[int, ...], told: Any
+) -> None:
+    losses(recorded, [31, 400])
+    for event in recorded.events:
+        if event["event"] == "step":
+            event["as_left"] = event["process"] in ranks
+    assert warned(recorded) == told
+
+
 def test_losses_without_ddp_say_nothing(recorded: Any) -> None:
     losses(recorded, [31, 400])
     assert warned(recorded) == "not observed"

@@ -29,6 +29,17 @@ def test_two_networks_that_step_in_turn_do_not_accumulate(training: Any) -> None
     assert (facts["optimizer_steps"], facts["optimizer_steps_per_epoch"]) == (3, 3)
 
 
+def test_steps_that_nobody_has_seen_are_not_counted_to_none(training: Any) -> None:
+    """An optimizer that is none of torch's."""
+    training.begin()
+    takes(training, 0, [0, 1, 2, 3])
+    for rank in (0, 1):
+        training.backward(rank)
+    training.end(1)
+    facts = training.judged().facts
+    assert (facts["optimizer_steps"], facts["optimizer_steps_per_epoch"]) == (None, None)
+
+
 def test_two_backwards_of_one_batch_do_not_double_the_effective_batch(training: Any) -> None:
     training.begin()
     for count in range(3):

@@ -1,4 +1,5 @@
-"""An EMA and its model on two sides of the wrapping, over recorded events: DDP310."""
+"""An EMA and its model on two sides of the wrapping, over recorded events: DDP310. An attribute that the
+wrapper lacks: DDP324."""
 
 from __future__ import annotations
 
@@ -79,3 +80,14 @@ def test_dictionaries_are_compared_by_their_names(other: list[str], found: list[
 def test_states_of_an_optimizer_are_no_models() -> None:
     moments = ["exp_avg", "exp_avg_sq"]
     assert _twins([("optimizer.state.0", moments), ("optimizer.state.1", moments)]) == []
+
+
+def test_what_the_wrapper_was_asked_for_in_vain_is_told(recorded: Any) -> None:
+    stack = [["/project/train.py", 33, "main", False]]
+    message = "'DistributedDataParallel' object has no attribute 'generate'"
+    recorded.wrapper()
+    recorded.add(0, "exception", kind="AttributeError", message=message, stack=stack, traceback="")
+    recorded.outcome = "failed"
+    (finding,) = [each for each in recorded.judged().findings if each.code == "DDP324"]
+    assert (finding.line, finding.severity) == (33, "error")
+    assert "no `generate`" in finding.message

@@ -238,6 +238,24 @@ def test_factors_are_not_judged_where_the_script_scales_by_the_size_of_its_gradi
     assert not compared(training, *ranks("mixed", (0.7, 0.9), "w"), union, scaled=True).findings
 
 
+@pytest.mark.parametrize(("fields", "told"), [({"as_one": ["w"]}, []), ({"alike": ["w"]}, ["error"]), ({}, ["error"])])
+def test_a_factor_that_a_step_of_the_scripts_own_undoes_is_none(training: Any, fields: Any, told: list[str]) -> None:
+    union = reading("mean", HALVES, "w", target="union")
+    judged = compared(training, *ranks("factor", (1.0, 1.0), "w"), union, **fields)
+    assert [each.severity for each in judged.findings] == told
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [({"alike": ["w", "b"]}, []), ({"alike": ["w"]}, ["error"]), ({"as_one": ["w", "b"]}, ["error"])],
+)
+def test_what_a_step_of_the_scripts_own_changes_alike_on_all_ranks_is_reduced(
+    training: Any, fields: Any, told: list[str]
+) -> None:
+    own = [reading("own", (1.0, 0.0), "w", "b"), reading("own", (0.0, 1.0), "w", "b", rank=1)]
+    assert [each.severity for each in compared(training, *own, **fields).findings] == told
+
+
 INF, NAN = float("inf"), float("nan")
 
 

@@ -40,6 +40,8 @@ def compared(*words: str, nproc: int = 2, script: str = SCRIPT) -> protocol.Part
         ("biases_left_out", "the gradient of `0.bias`, `2.bias` is each rank's own"),
         ("buckets", "the gradient of `0.bias`, `2.bias` is each rank's own"),
         ("comm_hook", TWICE),
+        ("own_step", TWICE),
+        ("own_step_alone", "is each rank's own: it is not reduced"),
         ("head_beside", "the gradient of `model 2: weight`, `model 2: bias` is each rank's own"),
         ("tokens", HALF),
         ("accumulated_tokens", "each divides by a count of its own"),
@@ -66,13 +68,34 @@ def test_parts_of_a_model_on_each_rank_are_held_against_the_slope_of_the_loss() 
     wrong, right = compared("halves", "wrong"), compared("halves")
     assert "times the slope of the ranks' losses" in judgements(wrong)[0].message
     assert not right.compared and not judgements(right), told_of(right)
+    assert "one process holds other parameters" in told_of(right)
+    assert "on the ranks it is the slope of the mean of their losses" in told_of(right)
+
+
+def test_a_script_for_just_so_many_ranks_is_held_against_the_slope_of_its_losses() -> None:
+    wrong, right = compared("just_two", "wrong", script=HARD), compared("just_two", script=HARD)
+    assert not right.compared and not judgements(right) and right.stays == 0
+    assert "in one process failed: AssertionError: two ranks" in told_of(right)
+    assert "; on the ranks it is the slope of the mean of their losses (4 parameters, float64)" in told_of(right)
+    assert "the slope of" not in told_of(wrong)
+
+
+@pytest.mark.parametrize("name", ["narrow_shards", "narrow_mesh"])
+def test_weights_in_a_narrow_type_are_widened_before_they_are_sharded(name: str) -> None:
+    event = compared(name, script=PARALLEL)
+    assert event.compared and event.float64 and event.union == [], told_of(event)
+
+
+def test_an_optimizer_that_is_none_of_torchs_is_named_as_the_reason() -> None:
+    assert "without a step of an optimizer that is one of torch's" in compared("own_optimizer", script=HARD).why
 
 
 HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss local_sgd"
-OTHERS = "owners divided_rate"
+OTHERS = "owners divided_rate as_many_gpus full_batch shares_of_points"
+STEPS = "dividing_step reducing_step own_dividing_step own_reducing_step"
 
 
-@pytest.mark.parametrize("name", f"{HARDER} {OTHERS}".split())
+@pytest.mark.parametrize("name", f"{HARDER} {OTHERS} {STEPS}".split())
 def test_a_script_that_is_right_but_hard_has_no_finding(name: str) -> None:
     event = compared(name, script=HARD)
     assert event.compared and not judgements(event), told_of(event)

@@ -144,6 +144,16 @@ def test_forwards_that_never_synchronise_are_named(training: Any) -> None:
     assert training.found() == {("DDP305", 22)}
 
 
+def test_a_backward_that_reduces_in_vain_is_dear_and_not_wrong(training: Any) -> None:
+    """Under `no_sync`, which its forward was not: told once, and not as a reduction too many besides."""
+    for rank in (0, 1):
+        for count in range(4):
+            training.train_on(rank, step=count % 2 == 1)
+            backward = next(each for each in reversed(training.events) if each["event"] == "backward")
+            backward["sync"] = count % 2 == 1
+    assert [(each.code, each.severity) for each in training.judged().findings] == [("DDP305", "warning")]
+
+
 def test_micro_batches_under_no_sync_and_the_last_one_outside_are_right(training: Any) -> None:
     for rank in (0, 1):
         for count in range(4):

@@ -290,6 +290,61 @@ def test_tasks_of_slurm_start_and_are_judged(tmp_path: Path) -> None:
     assert "--max-steps does not end the loop at" in done.stderr
 
 
+LOOKED_AT = """
+import torch
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+data = torch.utils.data.TensorDataset(torch.randn(64, 2))
+loader = torch.utils.data.DataLoader(data, 4, sampler=torch.utils.data.DistributedSampler(data))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = len(next(iter(loader))[0])
+for (x,) in loader:
+    model(x).sum().backward()
+    optimizer.step()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.runtime
+@pytest.mark.slow
+def test_a_batch_that_is_only_looked_at_is_no_loop(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOKED_AT)
+    options = ["--max-steps", "2", "--no-static", "--no-partition", "--report", "report.json"]
+    command = [sys.executable, "-m", "validate_ddp", "run", *options, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert json.loads((tmp_path / "report.json").read_text())["facts"]["optimizer_steps"] == 2
+    assert "does not end the loop" not in done.stdout + done.stderr
+
+
+ONE_FIRST = """
+import torch
+import torch.multiprocessing as mp
+
+def work(rank, size):
+    torch.distributed.init_process_group("gloo", "tcp://127.0.0.1:29511", rank=rank, world_size=size)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(100):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    mp.spawn(work, (1,), 1)
+    mp.spawn(work, (3,), 3)
+"""
+
+
+@pytest.mark.runtime
+@pytest.mark.slow
+def test_a_run_ends_after_its_steps_however_many_ranks_the_script_starts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ONE_FIRST)
+    options = ["--stop-after", "2", "--timeout", "60", "--no-static", "--no-partition", "--report", "report.json"]
+    command = [sys.executable, "-m", "validate_ddp", "run", *options, "train.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["outcome"] == "stopped" and report["facts"]["optimizer_steps"] == 2
+
+
 WITHOUT_A_LOADER = """
 import torch
 torch.distributed.init_process_group("gloo")

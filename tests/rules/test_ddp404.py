@@ -76,3 +76,25 @@ def test_a_way_out_that_all_ranks_take_or_that_nobody_waits_for(lint: Any, scrip
 
 def test_a_loss_that_something_shared_went_into_is_no_error(lint: Any) -> None:
     assert found(lint, OWN["divided by a count of all ranks"]) == {"warning"}
+
+
+CALLBACKS = """
+class Stops:
+    def on_step(self, loss):
+        dist.all_reduce(loss)
+
+class Tells:
+    def on_step(self, loss):
+        if dist.get_rank() != 0:
+            return
+        {}
+
+for step in range(3):
+    for callback in [Tells(), Stops()]:
+        callback.on_step(torch.ones(1))
+"""
+
+
+def test_a_callback_that_returns_leaves_no_other_that_is_called_at_the_same_place(lint: Any) -> None:
+    assert not lint(HEAD + WRAPPED + CALLBACKS.format("print(loss)")).of("DDP404")
+    assert lint(HEAD + WRAPPED + CALLBACKS.format("dist.all_reduce(loss)")).of("DDP404", "DDP401")

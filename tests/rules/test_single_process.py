@@ -278,3 +278,46 @@ def test_a_thread_of_what_starts_the_ranks_is_in_one_process_and_a_thread_of_a_r
     add = 'Film("film.mp4").add("frames")'
     assert lint.body(FILM.replace("WORK", "pass").replace("MORE", add)).of("DDP502") == []
     assert len(lint.body(FILM.replace("WORK", add).replace("MORE", "")).of("DDP502")) == 1
+
+
+WRITERS = """
+import os
+
+dist.init_process_group("gloo")
+
+class Writer:
+    def close(self):
+        torch.save({}, "stats.pt")
+
+def writers():
+    made = []
+    if TEST:
+        return made
+    made.append(Writer())
+    return made
+
+for writer in writers():
+    writer.close()
+"""
+
+
+def test_what_one_rank_alone_puts_into_a_list_is_not_in_that_which_the_others_were_given_before(lint: Any) -> None:
+    assert lint.body(WRITERS.replace("TEST", "dist.get_rank() != 0")).of("DDP502") == []
+    assert len(lint.body(WRITERS.replace("TEST", "'QUIET' in os.environ")).of("DDP502")) == 1
+
+
+MERGING = """
+from lightning.fabric import Fabric
+
+def merge(path):
+    fabric = Fabric(devices=DEVICES, accelerator="cpu")
+    torch.save({}, path)
+
+dist.init_process_group("gloo")
+merge("merged.pt")
+"""
+
+
+def test_a_function_that_makes_a_launcher_of_one_device_is_one_process(lint: Any) -> None:
+    assert lint.body(MERGING.replace("DEVICES", "1")).of("DDP502") == []
+    assert len(lint.body(MERGING.replace("DEVICES", "4")).of("DDP502")) == 1

@@ -93,8 +93,9 @@ def wrappers_behind(backward: facts.Backward) -> list[DDP]:
 
 
 def zeroed_every_turn(program: Program, found: Accumulation) -> Fact | None:
-    """The ``zero_grad`` that throws away, in every turn, what the turns before have summed."""
-    conditions = {guard.site for guard in found.backward.guards}
+    """The ``zero_grad`` that throws away, in every turn, what the turns before have summed. One under a condition does
+    where the backward is under it too, not where the turn ends there."""
+    conditions = {guard.site for guard in found.backward.guards if not guard.exact}
     for fact in program.facts(facts.ZeroGrad):
         if not fact.loops or fact.loops[-1].serial != found.loop.serial:
             continue

@@ -225,6 +225,8 @@ def item(machine: Machine, atom: Any, key: str | None, index: Value) -> Value:
         return (Opaque(atom.name),)
     if isinstance(atom, Symbol) and atom.name == started.REST and key is None and machine.started.commands:
         return (atom,)  # `sys.argv[1:]`
+    if isinstance(atom, Symbol) and atom.last == "__dict__" and key is None:
+        return (Opaque(atom.name),)  # `torchvision.models.__dict__[name]`
     if isinstance(atom, (Symbol, WorldSize, Rank)):
         return roles.suggested(key or "")
     return roles.suggested(key or "", carried_by((atom,)))

@@ -26,7 +26,7 @@ from validate_ddp.interpreter.callables import Called, Choice, Partial
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Frame, Machine, Scope
 from validate_ddp.interpreter.names_of_training import DATASET, REDUCING, SCHEDULE
-from validate_ddp.interpreter.objects import Asked, Dict, Generator, Mapping, Open, Sequence, Tuple
+from validate_ddp.interpreter.objects import Asked, Batch, Dict, Generator, Mapping, Open, Sequence, Tuple
 from validate_ddp.interpreter.training import Host, Sampler
 from validate_ddp.interpreter.values import (
     NONE,
@@ -67,8 +67,7 @@ def call_node(machine: Machine, node: syntax.Call) -> Value:
     if isinstance(function, syntax.Attribute):
         call.name = function.attr
         call.receiver = machine.evaluate(function.value)
-        if presence.marked(call.receiver):
-            who, sure = presence.note(machine, function.value, call.receiver, call.name, node.span)
+        who, sure = presence.taken(machine, function.value, call.receiver, call.name, node.span)
         if call.name in machine.epoch_setters:
             machine.record(facts.SetEpoch(call.name, target=call.receiver), call.site)
         targets: list[Any] = []
@@ -86,7 +85,7 @@ def call_node(machine: Machine, node: syntax.Call) -> Value:
         if keyword.arg is not None:
             call.keywords[keyword.arg] = value
             continue
-        call.open = True
+        call.open = call.open or not configuration.is_told(machine, keyword.value, value)
         for atom in bare(value):
             if isinstance(atom, Mapping):
                 call.keywords.update({k: v for k, v in atom.fields.items() if k != "*"})
@@ -342,7 +341,7 @@ def _received(machine: Machine, name: str, value: Value, annotation: syntax.Expr
     """An argument under its parameter's name: an unknown one is what the name or the annotation says."""
     if not all(isinstance(atom, Opaque) for atom in value):
         return value
-    if isinstance(annotation, (syntax.Name, syntax.Attribute)):
+    if isinstance(annotation, (syntax.Name, syntax.Attribute)) and not any(type(a) is Batch for a in carried_by(value)):
         annotated = machine.registry.annotated(machine, annotation, name)
         if not isinstance(annotated[0], Opaque):
             return annotated

@@ -6,6 +6,8 @@ wherever its settings come from, and whether or not their defaults can be read.
 
 from __future__ import annotations
 
+import re
+
 from validate_ddp.interpreter import roles
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
@@ -25,10 +27,22 @@ from validate_ddp.interpreter.values import (
     bare,
     reaching,
 )
+from validate_ddp.source.syntax import Expression, Name
 
 _OVERRIDING = frozenset("setattr __setattr__ __dict__".split())
 _FILLED = ("BaseSettings", "TrainingArguments", "Seq2SeqTrainingArguments")
 """Classes whose instances look for their values elsewhere."""
+
+
+def is_told(machine: Machine, node: Expression, value: Value) -> bool:
+    """Whether a dictionary that is handed on as ``**params`` is written out in this file, and never changed there."""
+    atom = value[0] if len(value) == 1 else None
+    if not isinstance(node, Name) or type(atom) is not Dict or "*" in atom.fields:
+        return False
+    data, name = machine.library.summaries.data(machine.frame.module.file) or b"", node.id.encode()
+    written = re.findall(rb"^[ \t]*" + name + rb"[ \t]*(?::[^=\n]+)?=[ \t]*(?:\{|dict\()", data, re.MULTILINE)
+    changed = re.search(rb"\b" + name + rb"[ \t]*(?:\[|\.(?:pop|update|setdefault|clear)\b|\|=)", data)
+    return len(written) == 1 and changed is None
 
 
 def overridable(name: str, value: Value, alike: bool = True) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import facts, ranks
 from validate_ddp.interpreter.machine import Machine
+from validate_ddp.interpreter.objects import List
 from validate_ddp.interpreter.values import Const, Opaque, Site, Value, bare
 from validate_ddp.source import syntax
 from validate_ddp.source.syntax import Attribute, Expression, Statement
@@ -27,6 +28,11 @@ def note(machine: Machine, statement: _Out) -> None:
     who = machine.who
     if who in ranks.PARTIAL and not (isinstance(statement, syntax.Return) and who == machine.frame.who):
         _record(machine, statement, ())
+
+
+def taken_along(value: Value) -> Value:
+    """What some ranks return: a list as it is by then, which the others may go on to fill."""
+    return tuple(List(atom.site, dict(atom.fields)) if type(atom) is List else atom for atom in value)
 
 
 def note_unsure(machine: Machine, test: Expression, branches: tuple[list[Statement], ...]) -> None:

@@ -111,8 +111,7 @@ def here(machine: Machine, value: Value) -> Value:
 def _attribute(machine: Machine, node: syntax.Attribute) -> Value:
     value: Value = ()
     receiver = machine.evaluate(node.value)
-    if presence.marked(receiver):
-        presence.note(machine, node.value, receiver, node.attr, node.span)
+    presence.taken(machine, node.value, receiver, node.attr, node.span)
     for atom in bare(receiver):
         value = join(value, attributes.get(machine, atom, node.attr))
     return value or UNKNOWN
@@ -222,7 +221,7 @@ def _comparison(machine: Machine, node: syntax.Compare) -> Value:
     truth, operands = conditions.compared(machine, node)
     if truth is not None:
         return conditions.as_value(truth)
-    return (shares.compared(machine, turns.turn(machine, node) if machine.loops else "", carried_by(operands)),)
+    return (shares.compared(machine, turns.turn(machine, node) if machine.loops else "", operands),)
 
 
 def _binary(machine: Machine, node: syntax.BinOp) -> Value:
@@ -275,7 +274,7 @@ def _subscript(machine: Machine, node: syntax.Subscript) -> Value:
         value = join(value, _item(machine, atom, key, index))
     if type(node.slice) is syntax.Other:
         value = metrics.trimmed(value, index)
-    value = shares.picked(receiver, index, value)
+    value = shares.picked(machine, node, receiver, index, value)
     own = tuple(part.unlike() for part in reaching(index) if isinstance(part, Rank))
     if own:  # each rank its own: loaders[rank], files[rank::world_size]
         value = tuple(_of_a_rank(atom, index) for atom in bare(value))

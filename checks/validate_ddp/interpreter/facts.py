@@ -10,6 +10,7 @@ from typing import Literal
 from validate_ddp.findings import Span
 from validate_ddp.interpreter import marks, objects, training
 from validate_ddp.interpreter.fact import Fact
+from validate_ddp.interpreter.facts_of_data import Draw as Draw
 from validate_ddp.interpreter.facts_of_data import Order as Order
 from validate_ddp.interpreter.facts_of_data import Preparation as Preparation
 from validate_ddp.interpreter.facts_of_data import Preparing as Preparing
@@ -154,16 +155,6 @@ class RandomState(Fact):
     state: Value
 
 
-class Draw(Fact, untold="transform"):
-    """Random numbers are drawn in a loop, or a random transform is made."""
-
-    generator: Value = ()
-    sized: Value = ()
-    """The batches whose size the numbers take."""
-    transform: bool = False
-    """A transform is made, which draws when it is called."""
-
-
 # The model.
 
 
@@ -179,6 +170,8 @@ class _Wrapping(Fact, untold="flavour sharding_strategy"):
     broadcast_buffers: Value = ()
     sharding_strategy: Value = ()
     """Of FSDP."""
+    process_group: Value = ()
+    """Whose gradients are put together; not given, those of all ranks."""
 
 
 class Wrap(_Wrapping):
@@ -326,6 +319,12 @@ class Absence(Fact, untold="said holder none whole sure"):
     """It is all that the statement does."""
     sure: bool
     """Which ranks have it is no guess from a name."""
+
+
+class Beyond(Fact):
+    """An attribute that only the model inside can have is taken from its wrapper; named by it."""
+
+    wrapper: tuple[training.Shell, ...]
 
 
 class Exit(Fact, untold="empty words"):

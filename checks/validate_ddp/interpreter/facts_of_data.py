@@ -1,4 +1,4 @@
-"""The kinds of facts about where data come from before a loader has them: files, orders, what a library deals out."""
+"""The kinds of facts about where data come from: files, orders, what a library deals out, random numbers."""
 
 from __future__ import annotations
 
@@ -38,3 +38,13 @@ class Preparing(Fact):
     prepared: Value
     open: bool
     """Not all that is given is in sight."""
+
+
+class Draw(Fact, untold="transform"):
+    """Random numbers are drawn in a loop, or a random transform is made."""
+
+    generator: Value = ()
+    sized: Value = ()
+    """The batches whose size the numbers take."""
+    transform: bool = False
+    """A transform is made, which draws when it is called."""

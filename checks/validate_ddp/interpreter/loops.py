@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import binding, conditions, counters, drawing, facts, iteration, narrowing, ranks
+from validate_ddp.interpreter import binding, conditions, counters, drawing, facts, iteration, narrowing, ranks, shares
 from validate_ddp.interpreter.fact import Loop
 from validate_ddp.interpreter.machine import LEAVES, RUNS_ON, Machine, Outcome
 from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler
@@ -33,7 +33,7 @@ def walk_for(machine: Machine, node: For) -> Outcome:
     counts, once = iteration.counting(node.iter, value)
     name = target.id if isinstance(target, Name) else ""
     loop = Loop(machine.site(node.span), name, counts, once, machine.activations)
-    element = iteration.element(value)
+    element = shares.drawn(value, iteration.element(value))
     if name and counts:
         ranks_in = tuple(part for part in reaching(value) if isinstance(part, Rank))  # `range(rank, n, world_size)`
         element = (Opaque(name, ranks_in, alike=not ranks_in),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from validate_ddp.interpreter.objects import Flow, Object, Output, part
+from validate_ddp.interpreter.values import Value
 
 
 class Summed(Object):
@@ -41,5 +42,24 @@ class Agreed(Object):
 
 class Apportioned(Flow):
     """Mark: divided by how many elements of its own batch a rank counts. Its place is that of the division."""
+
+    __slots__ = ()
+
+
+class Averaged(Object):
+    """Mark: a loss that is called for the mean over a batch."""
+
+    __slots__ = ()
+
+
+class Ignored(Averaged):
+    """Mark: a loss that leaves targets of one class out of its mean. by: which class, where that was said."""
+
+    __slots__ = ()
+    by: Value = part()
+
+
+class Row(Object):
+    """Mark: one sample of a batch, or what was computed from it alone."""
 
     __slots__ = ()

@@ -180,3 +180,16 @@ OUTLIVES = Mention(
     case="    atexit.register(close)",
     otherwise="a fix destroys the group under the feet of a thread that still uses it",
 )
+LEFT_OUT = Mention(
+    "targets are given the class that a cross entropy leaves out",
+    *("] = -100", ", -100)", "[-100]", "value=-100", "label_pad_token_id", "DataCollatorFor"),
+    *("] = IGNORE_INDEX", "[IGNORE_INDEX]", "IGNORE_INDEX)", "] = ignore_index", "[self.ignore_index]"),
+    case="    labels[~chosen] = -100",
+    otherwise="a mean over the tokens of each rank that count is taken for one over equal shares",
+)
+RESIDUAL = Mention(
+    "of the models that are found by name one with BatchNorm is meant",
+    *"resnet resnext densenet".split(),
+    case='parser.add_argument("--arch", default="resnet18")',
+    otherwise="a model without BatchNorm, as a transformer by its name, is told to have it",
+)

@@ -67,6 +67,11 @@ def trimmed(value: Value, bounds: Value) -> Value:
     return value if all(isinstance(atom, Const) for atom in bare(bounds)) else marked(value, TRIMMED)
 
 
+def within(asked: Opaque) -> Opaque:
+    """``numbers < len(dataset)``: which of a batch are no repeated ones."""
+    return Opaque(asked.name, with_mark(TRIMMED, asked.carries)) if _is_of_batches(asked.carries) else asked
+
+
 def with_item(holder: Value, value: Value) -> Value:
     """An array one of whose items is now ``value``, a sum over batches; empty where it is nothing of the kind."""
     carries = carried_by(value)

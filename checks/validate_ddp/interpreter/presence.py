@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from validate_ddp.findings import Span
-from validate_ddp.interpreter import facts, ranks
+from validate_ddp.interpreter import facts, ranks, wrapped
 from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine, Scope
 from validate_ddp.interpreter.ranks import Who
+from validate_ddp.interpreter.training import DDP
 from validate_ddp.interpreter.values import Instance, OnRanks, Symbol, Value, is_none, join, on_ranks
 from validate_ddp.source.syntax import Attribute, Expression, Extent, Lambda, Name
 from validate_ddp.source.traversal import dotted
@@ -32,6 +33,13 @@ def completed(value: Value, default: Value) -> Value:
 
 
 EVERY_RANK: tuple[Who, bool] = ("all", True)
+
+
+def taken(machine: Machine, node: Expression, value: Value, name: str, span: Extent) -> tuple[Who, bool]:
+    """``note`` where some ranks may lack the value; and what wrappers lack is recorded."""
+    if value and type(value[0]) is DDP:
+        wrapped.note(machine, value, name, span)
+    return note(machine, node, value, name, span) if marked(value) else EVERY_RANK
 
 
 def note(machine: Machine, node: Expression, value: Value, name: str, span: Extent) -> tuple[Who, bool]:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from validate_ddp.interpreter import facts, gradients
+from validate_ddp.findings import Span
+from validate_ddp.interpreter import facts, gradients, metrics
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
-from validate_ddp.interpreter.marks import Apportioned, Reduced, Summed
+from validate_ddp.interpreter.marks import Apportioned, Averaged, Ignored, Reduced, Row, Summed
 from validate_ddp.interpreter.names_of_training import MASK, MODULE
-from validate_ddp.interpreter.objects import Batch, Output
-from validate_ddp.interpreter.values import Const, Instance, Opaque, Symbol, Value, bare, carried_by, merged
-from validate_ddp.source.syntax import Attribute
+from validate_ddp.interpreter.objects import Batch, Enumerate, Length, Output, Tuple, Zip
+from validate_ddp.interpreter.values import (
+    Const,
+    Instance,
+    Opaque,
+    Site,
+    Symbol,
+    Value,
+    bare,
+    carried_by,
+    join,
+    merged,
+    reaching,
+)
+from validate_ddp.source import syntax
+from validate_ddp.source.syntax import Attribute, Subscript
 from validate_ddp.source.traversal import last_name
 
 
@@ -56,21 +70,40 @@ _OF_COUNTS = frozenset(
     "item float int long double half to type type_as cuda detach clone clamp clamp_ clamp_min max maximum".split()
 )
 _OF_PICKED = frozenset("float double to abs pow square sqrt exp log neg sigmoid squeeze".split())
+_BENDING = frozenset("abs pow square exp".split())
+_RANKING = "argsort()"
 _JOINING = ("BitAnd", "BitOr", "BitXor")
 _LOSSES = ("loss", "cross_entropy", "cross_entropy_with_logits")
+_ROW = Row(Site("", Span(0, 0, 0, 0), Span(0, 0, 0, 0), ""))
 _WHOLE = (Mask, Count, Picked)
+_CRITERION = "Loss()"
+_FLATTENING = frozenset("view reshape flatten contiguous".split())
 
 
-def compared(machine: Machine, name: str, carries: tuple[Any, ...]) -> Opaque:
-    """What a comparison gives: of the elements of a batch that is trained on, a mask."""
+def compared(machine: Machine, name: str, operands: Value) -> Opaque:
+    """What a comparison gives: of the elements of a batch that is trained on, a mask.
+
+    By their place in an order, as many are let through on each rank.
+    """
+    carries = carried_by(operands)
+    if any(isinstance(atom, Opaque) and _is_length(atom.carries) for atom in operands):
+        return metrics.within(Opaque(name, carries))
     if name or not machine.loops or gradients.is_off(machine) or not _is_of_batch(carries):
         return Opaque(name, carries)
+    if any(isinstance(atom, Opaque) and atom.name.endswith(_RANKING) for atom in operands):
+        return Opaque(_RANKING, carries)
     return Mask("", carries)
+
+
+def _is_length(carries: tuple[Any, ...]) -> bool:
+    """Whether it is the length of a data set, and nothing of a batch."""
+    kinds = {type(part) for part in carries}
+    return Length in kinds and Batch not in kinds
 
 
 def _is_of_batch(carries: tuple[Any, ...]) -> bool:
     kinds = {type(part) for part in carries}
-    return Batch in kinds and Summed not in kinds
+    return Batch in kinds and Summed not in kinds and Row not in kinds
 
 
 def operated(machine: Machine, operator: str, left: Value, right: Value, made: Opaque) -> Opaque:
@@ -78,21 +111,36 @@ def operated(machine: Machine, operator: str, left: Value, right: Value, made: O
     both = (*left, *right)
     if operator in _JOINING and any(_says_mask(atom) for atom in both):
         return Mask(made.name, made.carries)
+    if operator == "Pow":
+        return _bent(made)
     if not any(isinstance(atom, _WHOLE) for atom in both):
         return made
+    if operator == "Div" and left and all(isinstance(atom, Count) for atom in left):
+        return Count(made.name, made.carries)  # `count / total`: what the mean of a rank weighs
     if any(isinstance(atom, Count) for atom in right) and operator == "Div":
         return _divided(machine, left, right, made)
     if any(isinstance(atom, Picked) for atom in both):
         return Picked(made.name, made.carries)
     if any(isinstance(atom, Count) for atom in both):
-        if operator == "Mult":  # a mean times its count is the sum again
-            made.carries = tuple(part for part in made.carries if not isinstance(part, Apportioned))
+        if operator == "Mult" and _has_share(made.carries):  # a mean times its count is the sum again
+            return _bent(made)
         if all(isinstance(atom, (Count, Const)) for atom in both):
             return Count(made.name, made.carries)
         return made
     masks = [isinstance(atom, Mask) for atom in both]
     kept = any(masks) if operator in _JOINING else all(masks) and operator == "Mult"
     return Mask(made.name, made.carries) if kept else made
+
+
+def _has_share(carries: tuple[Any, ...]) -> bool:
+    return any(isinstance(part, Apportioned) for part in carries)
+
+
+def _bent(made: Opaque) -> Opaque:
+    """A share that is no part of a loss any more: weighed anew, or what was compared with it."""
+    if not _has_share(made.carries):
+        return made
+    return Opaque(made.name, tuple(part for part in made.carries if not isinstance(part, Apportioned)), made.alike)
 
 
 def _divided(machine: Machine, left: Value, right: Value, made: Opaque) -> Opaque:
@@ -110,19 +158,52 @@ def _apportioned(machine: Machine, value: Value, by: Value, made: Opaque) -> Opa
     return Opaque(made.name, merged(Apportioned(site), *made.carries))
 
 
-def picked(receiver: Value, index: Value, value: Value) -> Value:
-    """``losses[mask]``, and ``mask[:, 1:]``."""
+def picked(machine: Machine, node: Subscript, receiver: Value, index: Value, value: Value) -> Value:
+    """``losses[mask]``, and ``mask[:, 1:]``; ``mask[i]`` is that of one sample."""
     made: Value = ()
-    if any(isinstance(atom, Mask) or _says_mask(atom) for atom in bare(index)):
+    if _counts_on(machine, index):
+        return rows(value)
+    name = last_name(node.slice) or ""
+    if any(_is_mask(atom, name) or _says_mask(atom) for atom in bare(index)):
         made = tuple(Picked(atom.name, atom.carries) if type(atom) is Opaque else atom for atom in value)
     elif any(isinstance(atom, Mask) for atom in bare(receiver)):
         made = tuple(Mask(atom.name, atom.carries) if type(atom) is Opaque else atom for atom in value)
     return made or value
 
 
+def _counts_on(machine: Machine, index: Value) -> bool:
+    """Whether an index is what a loop counts, or begins with it."""
+    first = index[0] if len(index) == 1 else None
+    if isinstance(first, Tuple):
+        return _counts_on(machine, first.fields.get("0", ()))
+    counters = ("index", *(loop.target for loop in machine.loops))  # the first as `enumerate` gives it
+    return type(first) is Opaque and first.name in counters and not first.carries and bool(first.name)
+
+
+def rows(value: Value) -> Value:
+    """What is one sample of what came of a batch: it has a number of elements of its own, wherever it is."""
+    made: Value = ()
+    for atom in bare(value):
+        if isinstance(atom, Opaque) and any(type(part) is Batch for part in atom.carries):
+            atom = Opaque(atom.name, merged(_ROW, *atom.carries), atom.alike)
+        elif isinstance(atom, Tuple):
+            atom = Tuple(atom.site, {name: rows(held) for name, held in atom.fields.items()})
+        made = join(made, (atom,))
+    return made or value
+
+
+def drawn(value: Value, element: Value) -> Value:
+    """What a loop over what a model gave binds: a sample in each turn, beside those of what is gone over with it."""
+    held = [atom.fields.values() if isinstance(atom, (Enumerate, Zip)) else [(atom,)] for atom in bare(value)]
+    given = [part for values in held for each in values for part in reaching(each)]
+    return rows(element) if any(isinstance(part, Output) for part in given) else element
+
+
 def called_on(machine: Machine, atom: Any, call: Call, made: Opaque) -> Opaque:
     """What a method of a tensor gives, of which the name alone is known."""
     name = call.name
+    if name in _BENDING:
+        made = _bent(made)
     if name in _COUNTING and not call.args and not _BY_ROWS & call.keywords.keys() and _masks(call, atom):
         return Count(made.name, made.carries)
     if isinstance(atom, Mask) and name in _OF_MASKS:
@@ -134,14 +215,30 @@ def called_on(machine: Machine, atom: Any, call: Call, made: Opaque) -> Opaque:
             return _mean(machine, (atom,), made)
         return Picked(made.name, made.carries) if name in _OF_PICKED else made
     if name in _COMPARING and type(atom) is Opaque:
-        return compared(machine, "", made.carries)
+        return compared(machine, "", (Opaque(atom.name, made.carries), *call.given))
+    if isinstance(atom, Opaque) and not any(atom is holder for holder in bare(call.receiver)):
+        for part in atom.carries if atom.name.endswith(_CRITERION) else ():
+            if isinstance(part, Averaged):
+                return _criticised(machine, part, call, made)
     return made
+
+
+def _criticised(machine: Machine, criterion: Averaged, call: Call, made: Opaque) -> Opaque:
+    """What a criterion gives of what it is called with."""
+    made = _bent(made)
+    if any(isinstance(atom, Picked) for atom in call.given):
+        return _mean(machine, call.given, made)
+    return ignoring(machine, call, made, criterion.by) if isinstance(criterion, Ignored) else made
 
 
 def called_with(machine: Machine, name: str, call: Call, made: Opaque) -> Opaque:
     """What a function of a library gives: ``torch.sum(mask)``, ``max(count, 1)``, ``F.l1_loss(x[mask], y[mask])``."""
     given = call.given
     last = name.rpartition(".")[2]
+    if last in _BENDING or last.endswith(_LOSSES):
+        made = _bent(made)
+    if last in _COMPARING and name.startswith("torch."):
+        return compared(machine, "", (Opaque("", made.carries),))
     if last in _COUNTING and len(call.args) == 1 and not _BY_ROWS & call.keywords.keys() and name.startswith("torch."):
         argument = call.node.args[0] if call.node and call.node.args else None
         if any(_is_mask(atom, last_name(argument) if argument is not None else "") for atom in given):
@@ -180,6 +277,23 @@ def _may_be_loss(machine: Machine, carries: tuple[Any, ...]) -> bool:
     models = (each for each in bound if isinstance(each, Instance))
     within = any(isinstance(b, Symbol) and MODULE.matches(b.last) for each in models for b in each.cls.lineage())
     return within and _is_of_batch(carries)
+
+
+def ignoring(machine: Machine, call: Call, made: Opaque, by: Value) -> Opaque:
+    """What a cross entropy of the mean gives: the targets of one class do not count in it. by: which, where that was
+    said; else there are such targets where rows of tokens were made one, as far as is known."""
+    carries = carried_by(call.given)
+    if gradients.is_off(machine) or not _may_be_loss(machine, carries) or not (by or _is_flat(call)):
+        return made
+    site = machine.site()
+    machine.record(facts.Division("ignored", value=call.given, by=by), site)
+    return Opaque(made.name, merged(Apportioned(site), *made.carries))
+
+
+def _is_flat(call: Call) -> bool:
+    """Whether the targets are handed in as one row: ``labels.view(-1)``."""
+    target = call.node.args[1] if call.node is not None and len(call.node.args) > 1 else None
+    return isinstance(target, syntax.Call) and last_name(target.func) in _FLATTENING
 
 
 def _masks(call: Call, atom: Any) -> bool:

@@ -273,7 +273,7 @@ def _return(machine: Machine, node: syntax.Return) -> Outcome:
     who = machine.who
     if who in ranks.PARTIAL and who != machine.frame.who:
         exits.note(machine, node)
-        value = on_ranks(value, who, machine.sure)
+        value = on_ranks(exits.taken_along(value), who, machine.sure)
     machine.frame.returned = join(machine.frame.returned, value)
     return Outcome("return")
 

@@ -68,6 +68,7 @@ class BatchSampler(Object):
     __slots__ = ()
     phrase = "the batch sampler"
     sampler: Value = part()
+    drop_last: Value = part()
 
 
 class Subset(Object):

@@ -29,7 +29,11 @@ def walk(machine: Machine, module: Module) -> bool:
         return False
     if os.path.basename(module.file).startswith("test_"):  # pytest calls what is in it, in one process
         return False
-    body = [node for node in machine.library.body(module) if isinstance(node, (FunctionDef, ClassDef))]
+    body = [
+        node
+        for node in machine.library.body(module)
+        if isinstance(node, (FunctionDef, ClassDef)) and node.name in module.scope.names  # not behind `sys.exit()`
+    ]
     trains, own = False, len(machine.facts)
     machine.frames.append(Frame(module, module.scope, None, None))
     try:

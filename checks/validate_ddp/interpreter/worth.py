@@ -36,6 +36,8 @@ ENOUGH = 2
 what was not met twice is hardly met the third time."""
 _LIGHT = (Container, Options, Batch, Scheduler, Const)
 _SUMMING = frozenset("sum mean".split())
+_CRITERIA = frozenset("CrossEntropyLoss NLLLoss".split())
+_CROSS_ENTROPY = frozenset("cross_entropy nll_loss".split())
 _SHORT = 2
 """Functions of so few statements are walked in any case: that costs less than to be wrong about a getter."""
 
@@ -66,6 +68,8 @@ def is_worth_walking(machine: Machine, function: Function, call: Call) -> bool:
         return True
     if node.name == "__init__" and any(_is_active(machine, atom) for atom in bare(call.given)):
         return True
+    if not _CRITERIA.isdisjoint(node.words):
+        return True
     if id(node) in machine.due or late.is_handed(machine, call.given) or late.is_holding(machine, function):
         return True
     if is_of_loss(machine, call, node.words):
@@ -81,9 +85,11 @@ def is_of_loss(machine: Machine, call: Call, words: list[str]) -> bool:
     given = reaching(call.given)
     if any(isinstance(part, Output) and part.live for part in given):
         return True
-    if not any(isinstance(part, Batch) for part in given) or _SUMMING.isdisjoint(words):
+    if not any(isinstance(part, Batch) for part in given):
         return False
-    return any("loss" in word for word in words)
+    if not _CROSS_ENTROPY.isdisjoint(words):
+        return True
+    return not _SUMMING.isdisjoint(words) and any("loss" in word for word in words)
 
 
 def _is_active(machine: Machine, atom: Any) -> bool:

@@ -17,6 +17,7 @@ from validate_ddp.interpreter import (
     lengths,
     records,
     turns,
+    wrapped,
 )
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
@@ -106,18 +107,19 @@ def _hasattr(machine: Machine, symbol: Symbol, call: Call) -> Value:
     name = constant(call.argument(1))
     atoms = bare(call.argument(0))
     if name == "module" and atoms:
-        wrapped = [isinstance(atom, Wrapper) for atom in atoms]
-        if all(wrapped):
+        around = [isinstance(atom, Wrapper) for atom in atoms]
+        if all(around):
             return TRUE
-        if not any(wrapped) and all(isinstance(atom, Instance) for atom in atoms):
+        if not any(around) and all(isinstance(atom, Instance) for atom in atoms):
             return FALSE
         return UNKNOWN
     if name in ("state_dict", "parameters") and atoms and all(isinstance(atom, Wrapper) for atom in atoms):
         return TRUE
     if name == "set_epoch" and any(isinstance(atom, Sampler) for atom in atoms):
         return TRUE
-    if isinstance(name, str) and atoms and all(classes.lacks_method(machine, atom, name) for atom in atoms):
-        return FALSE
+    if isinstance(name, str) and atoms:
+        if all(classes.lacks_method(machine, atom, name) or wrapped.lacks(atom, name) for atom in atoms):
+            return FALSE
     return (Opaque("", (), is_alike(call.argument(0))),)
 
 

@@ -164,7 +164,7 @@ DECLARED = (
         parameters="dataset=",
         makes=PlainSampler,
     ),
-    api("BatchSampler", within="torch", parameters="sampler", makes=BatchSampler),
+    api("BatchSampler", within="torch", parameters="sampler * drop_last", makes=BatchSampler),
     api("Subset", within="torch", parameters="dataset= indices=", makes=Subset),
     Base(_derived),
 )

@@ -8,7 +8,7 @@ from validate_ddp.interpreter import binding, calls, facts, gradients, metrics, 
 from validate_ddp.interpreter.call import Call
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.marks import Rooted
-from validate_ddp.interpreter.objects import List, Sequence
+from validate_ddp.interpreter.objects import Container, List, Sequence
 from validate_ddp.interpreter.rows import api, method
 from validate_ddp.interpreter.training import Group, Mesh
 from validate_ddp.interpreter.values import (
@@ -115,8 +115,13 @@ def _share(machine: Machine, call: Call) -> None:
                     machine.write(atom.fields, key, sent or UNKNOWN)
 
 
-def _sent(atom: Atom) -> Atom:
-    """What all ranks have of something that one of them has sent: no more is it another on each."""
+def _sent(atom: Atom, within: tuple[Atom, ...] = ()) -> Atom:
+    """What all ranks have of something that one of them has sent, a copy: no more is it another on each, nor are the
+    parts of a container. within: what it is a part of."""
+    if isinstance(atom, Container) and not any(atom is each for each in within):
+        around = (*within, atom)
+        parts = {key: tuple(_sent(each, around) for each in bare(held)) for key, held in atom.fields.items()}
+        return type(atom)(atom.site, parts)
     return Opaque("", alike=True) if isinstance(atom, (Rank, RankTest)) else atom
 
 

@@ -170,9 +170,9 @@ DECLARED = (
     _saving(vocabulary.CHECKPOINT_WRITERS, "object=obj=tensors=model path=f=filename", "checkpoint"),
     api("torch.load", _load, parameters="f map_location", fact=(facts.Load, facts.Read)),
     api(
-        "builtins.open io.open codecs.open",
+        "builtins.open io.open codecs.open fsspec.open smart_open.open tensorflow.io.gfile.GFile",
         _open,
-        parameters="file=file=filename mode",
+        parameters="file=file=filename=urlpath=uri=name mode",
         fact=(facts.Save, facts.Read),
     ),
     api(_READERS, _read, parameters="path=file=filename=path=filepath_or_buffer", fact=facts.Read),

@@ -6,6 +6,7 @@ from typing import Any
 
 from validate_ddp.interpreter import calls, facts, gradients, metrics, vocabulary
 from validate_ddp.interpreter.call import Call
+from validate_ddp.interpreter.fact import Flag
 from validate_ddp.interpreter.machine import Machine
 from validate_ddp.interpreter.objects import List, Tuple, contents
 from validate_ddp.interpreter.rows import Attributes, Model, api, method
@@ -41,6 +42,8 @@ from validate_ddp.interpreter.values import (
     join,
 )
 from validate_ddp.models import distributed, networks, sharded, uses
+from validate_ddp.source.syntax import Constant
+from validate_ddp.source.traversal import keywords_of
 
 _WORKING = frozenset(
     """prepare prepare_model prepare_data_loader setup setup_module setup_dataloaders launch split_between_processes
@@ -64,6 +67,8 @@ def _made(launcher: type[Launcher]) -> Model:
             made.precision = call.keywords["mixed_precision"]
         if launcher is Fabric and constant(call.argument(-1, "devices")) == 1:
             made.single = TRUE
+            if call.node is not None and keywords_of(call.node).get("devices") == Constant(1):
+                machine.flags.append(Flag.ALONE)  # until the function ends that says so
         sharded.note_plugins(made, call)
         handlers = call.argument(-1, "kwargs_handlers")
         made.wrapping = tuple(atom for atom in contents(handlers) if isinstance(atom, WrapperOptions))
@@ -195,7 +200,7 @@ def _prepared(machine: Machine, launcher: Launcher, value: Value, call: Call) ->
                 for name in networks.OPTIONS
                 if name in held.fields
             }
-            wrapper = DDP(call.site, inner=(atom,), flavour=(Const("accelerate"),), **options)
+            wrapper = DDP(call.site, inner=(atom,), flavour=(Const(launcher.called),), **options)
             machine.record(facts.Wrap("prepare", wrapper=(wrapper,), inner=(atom,)), call.site)
             result = join(result, (wrapper,))
         elif isinstance(atom, Resource):

@@ -329,6 +329,7 @@ def _submit(machine: Machine, atom: Any, called: Call) -> Value | None:
 _THREADS = "concurrent.futures.ThreadPoolExecutor()"
 
 
+_SAVED_IN = "save_directory * is_main_process"
 _OF_LOADING = "state_dict * assign"
 
 DECLARED = (
@@ -359,7 +360,9 @@ DECLARED = (
     method("fileno", makes=File),
     method("write_text write_bytes", on="path", fact=facts.Save, role="file", result=NONE),
     method("read_text read_bytes", _read_path, fact=facts.Read),
-    method("save_pretrained", _save_pretrained, parameters="save_directory * is_main_process", fact=facts.Save),
+    method("save_pretrained", _save_pretrained, parameters=_SAVED_IN, fact=facts.Save),
+    method("save_lora_adapter save_attn_procs", _save_pretrained, parameters=_SAVED_IN, fact=facts.Save),
+    method("export_chrome_trace export_memory_timeline", _to_path, parameters="path", fact=facts.Save),
     method("savefig", _to_path, parameters="path=fname", fact=facts.Save),
     method("to_csv to_json", _to_path, parameters="path=path_or_buf", fact=facts.Save),
     method("to_parquet to_pickle tofile", _to_path, parameters="path=path=fid", fact=facts.Save),

@@ -73,14 +73,17 @@ OPTIONS = ("device_ids", "device_id", "find_unused_parameters", "broadcast_buffe
 def _wrap(around: type[Wrapper]) -> Model:
     def make(machine: Machine, symbol: Symbol, call: Call) -> Value:
         inner = call.value("module")
-        flavour = "apex" if symbol.name.startswith("apex") else "torch"
+        flavour = symbol.name.partition(".")[0]
         options: dict[str, Value] = {}
         for option in OPTIONS:
             given = call.value(option) if option in call.parameters else ()
             if given:
                 options[option] = given
         wrapper = around(call.site, **{"inner": inner, "flavour": (Const(flavour),), **options})
-        wrap = facts.Wrap(around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, **options)
+        group = call.value("process_group") if "process_group" in call.parameters else ()
+        wrap = facts.Wrap(
+            around.called, wrapper=(wrapper,), inner=inner, flavour=flavour, process_group=group, **options
+        )
         machine.record(wrap, call.site)
         machine.wrapped += [atom for atom in bare(inner) if isinstance(atom, (Opaque, Instance))]
         if around is DP:

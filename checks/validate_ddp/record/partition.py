@@ -6,15 +6,13 @@ import math
 from typing import NamedTuple
 
 from validate_ddp.findings import ERROR, WARNING
+from validate_ddp.record.references import multiples, reference, right, sums
 from validate_ddp.record.run import Run
 from validate_ddp.record.unaveraged import sent, shared_out
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.partition.readout import (
     COUPLED,
-    FACTOR,
     MEAN,
-    MIXED,
-    OWN,
     SAME,
 )
 
@@ -122,7 +120,10 @@ def _how(event: protocol.Partition) -> tuple[str, str]:
     made = {each.kind for each in of_ranks}
     if event.union == []:
         return "that of one process on the joined batch", ""
-    if len(set(event.tapes)) > 1 and any(_differ(each, event.float64) for each in _by_name(of_ranks).values()):
+    differ = {name for name, each in _by_name(of_ranks).items() if _differ(each, event.float64)}
+    if len(set(event.tapes)) > 1 and differ:
+        if differ <= {*event.alike}:
+            return "each rank's own, of which the optimizer's own step makes one", ""
         if all(_in_groups(each, event.float64) for each in _by_name(of_ranks).values()):
             return "", "each is made of the batches of a group of ranks"
         return "each rank's own: the ranks are not one model after each step", ""
@@ -133,21 +134,11 @@ def _how(event: protocol.Partition) -> tuple[str, str]:
     if COUPLED in made:
         return "", "it is not made of what one process has on each rank's batches, nor on the joined batch"
     if event.scaled:
-        return (
-            "each rank's batches in it; how often is not judged, as the script scales gradients by their own size",
-            "",
-        )
-    if made <= {MEAN}:
-        return "the mean of what one process has on each rank's batches", ""
-    if not all(_again(each[0], event) for each in _by_name(of_ranks).values()):
+        how = "each rank's batches in it; how often is not judged, as the script scales gradients by their own size"
+        return how, ""
+    if not (made <= {MEAN} or all(_again(each[0], event) for each in _by_name(of_ranks).values())):
         return "", "how often each rank's batches are in it hangs on the batches"
-    if FACTOR in made and event.joined:
-        return "a part of that of one process on the global batch, as of an average of sums", ""
-    if FACTOR in made and event.rate < 1:
-        return "the sum of what one process has on each rank's batches, at a learning rate divided by their number", ""
-    if FACTOR in made:
-        return "the sum of what one process has on each rank's batches, whose loss is a sum", ""
-    return "what one process has on each rank's batches, by shares", ""
+    return right(event, made), ""
 
 
 def judgements(event: protocol.Partition) -> list[Judgement]:
@@ -187,20 +178,27 @@ def _of_optimizer(event: protocol.Partition, readings: list[protocol.Reading]) -
     by_name = {name: each for name, each in _by_name(of_ranks).items() if _again(each[0], event)}
     several = len(set(event.tapes)) > 1
     differ = {name: each for name, each in by_name.items() if several and _differ(each, event.float64)}
-    unreduced = tuple(name for name, each in differ.items() if not _in_groups(each, event.float64))
+    unreduced = tuple(
+        name for name, each in differ.items() if name not in event.alike and not _in_groups(each, event.float64)
+    )
     severity = event.replicas if len(unreduced) == len(by_name) else ERROR
     if unreduced and severity and not event.averages:
         found.append(Judgement(severity, UNREDUCED, _unreduced(unreduced, len(by_name)), unreduced))
-    parts = tuple(name for name, each in by_name.items() if not several and _differ(each, event.float64))
+    parts = tuple(
+        name for name, each in by_name.items()
+        if not several and name not in event.alike and _differ(each, event.float64)
+    )  # fmt: skip
     if parts:
         found.append(Judgement(WARNING, PARTS, _parts(parts, "though all have the same batches"), parts))
     left = {name: each[0] for name, each in by_name.items() if name not in differ and name not in parts}
-    joined = {target: _by_name([each for each in readings if each.target == target]) for target in ("union", "copies")}
-    for severity, factor, names in () if event.scaled else _factors(left, joined, event):
-        message = _words(factor, event.world_size, names, bool(mean or unreduced), event)
-        if severity != ERROR and min(factor) > 1 and not event.joined:
-            message += "; that is right only for a loss that is a sum over the samples"
-        found.append(Judgement(severity, WRONG, message, names))
+    joined = [
+        {name: each[0] for name, each in _by_name([each for each in readings if each.target == target]).items()}
+        for target in ("union", "copies")
+    ]
+    for each in () if event.scaled else multiples(left, joined, event):
+        whose = f"of {_named(each.names)} " if mean or unreduced else ""
+        message = reference(event).told(each, whose, event.world_size)
+        found.append(Judgement(each.severity, WRONG, message, each.names))
     wrong = {name for each in found for name in each.names}
     left = {name: each for name, each in left.items() if name not in wrong}
     coupled = tuple(name for name, each in left.items() if each.kind == COUPLED)
@@ -263,7 +261,7 @@ def _again(reading: protocol.Reading, event: protocol.Partition) -> bool:
         if each.target == "dup" and each.optimizer == reading.optimizer and {*reading.names} & {*each.names}:
             if each.kind == COUPLED:
                 return False
-            pairs = zip(_sums(reading), _sums(each), strict=True)
+            pairs = zip(sums(reading), sums(each), strict=True)
             if any(abs(a - b) > 10 * SAME[event.float64] for a, b in pairs):
                 return False
     return True
@@ -278,46 +276,6 @@ def _in_groups(readings: list[protocol.Reading], float64: bool) -> bool:
         if len(tapes) < 2 or max(parts) - min(parts) > SAME[float64]:
             return False
     return True
-
-
-def _factors(
-    left: dict[str, protocol.Reading], joined: dict[str, dict[str, list[protocol.Reading]]], event: protocol.Partition
-) -> list[tuple[str, list[float], tuple[str, ...]]]:
-    """Severity, sums of coefficients that are not 1, by backward, and the parameters that have them. Where a number of
-    ranks stands in the script, one process divides by too much: what its backwards gave is the measure then. A sum may
-    have a learning rate that is divided in its place.
-
-    A loss that is a mean has a gradient that does not grow with the batch, and one that is a sum has one that does: the
-    ranks may add theirs up then, and must not divide. The joined batch tells, or copies of one rank's; where neither
-    does, as in a script without a loader, a factor above 1 is no error.
-    """
-    found: dict[tuple[str, tuple[float, ...]], list[str]] = {}
-    for name, each in left.items():
-        if each.kind not in (FACTOR, MIXED, OWN):
-            continue
-        sums, same = _sums(each), SAME[event.float64]
-        scales = [1.0, event.scale, min(event.rate, 1.0)]
-        if event.joined:  # of a loss that is a sum, an average over the ranks is a part
-            scales += [event.rate, float(event.world_size)]
-        if event.joined and min(sums) < 0:
-            continue
-        if any(all(abs(value * scale - 1) <= same for value in sums) for scale in scales):
-            continue
-        known = [_sums(held[name][0]) for held in joined.values() if name in held and held[name][0].kind != COUPLED]
-        if not known or any(abs(a - b) > 10 * same for a, b in zip(sums, known[0], strict=True)):
-            key = (
-                ERROR if known or (min(sums) < 1 - same and not event.spread and not event.joined) else WARNING,
-                tuple(round(value, 4) for value in sums),
-            )
-            found.setdefault(key, []).append(name)
-    return [(severity, list(sums), tuple(names)) for (severity, sums), names in found.items()]
-
-
-def _sums(reading: protocol.Reading) -> list[float]:
-    found: dict[int, float] = {}
-    for backward, value in zip(reading.backwards, reading.coefficients, strict=True):
-        found[backward] = found.get(backward, 0.0) + value
-    return [found[each] for each in sorted(found)]
 
 
 def _shares(left: dict[str, protocol.Reading], union: list[protocol.Reading], float64: bool) -> Judgement | None:
@@ -368,26 +326,6 @@ def _parts(names: tuple[str, ...], though: str) -> str:
         f"the gradient of {_named(names)} is another on each rank, {though}: each has a part of it, and nothing adds "
         "them up"
     )
-
-
-def _words(sums: list[float], size: int, names: tuple[str, ...], others: bool, event: protocol.Partition) -> str:
-    whose = f"of {_named(names)} " if others else ""
-    if max(sums) - min(sums) > 1e-3:
-        each = ", ".join(f"{value:.3g}" for value in sums)
-        return f"the gradient {whose}counts its micro-batches {each} times, where one process counts each once"
-    factor = sums[0]
-    if event.spread and factor < 1:
-        return (
-            f"the gradient {whose}is {factor:.4g} times that of one process which does all micro-batches of the step: "
-            "the ranks share them out and average their sums, which nothing divides by their number"
-        )
-    why = ""
-    if abs(factor - size) < 1e-3:
-        why = ": summed over the ranks, never divided"
-    elif abs(factor * size - 1) < 1e-3:
-        why = ": divided by the number of ranks twice, or only the own part is kept"
-    reference = "that of one process on the global batch" if event.joined else "the average of the ranks'"
-    return f"the gradient {whose}is {factor:.4g} times {reference}{why}"
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -26,12 +26,14 @@ class Cell(NamedTuple):
 
 class Weights(NamedTuple):
     """A loss in one step. rows: by rank, its backwards. ends: whether an epoch ends here, whose last batch is shorter.
-    alone: whether it is the only loss of the step."""
+    alone: whether it is the only loss of the step. as_left: whether all ranks' gradients went into a reduction by hand
+    as the backward has left them."""
 
     site: Site
     rows: list[list[Cell]]
     ends: bool
     alone: bool
+    as_left: bool = False
 
     @property
     def several(self) -> bool:
@@ -101,7 +103,8 @@ def of_steps(run: Run) -> Iterator[Weights]:
         for lines, site in sites.items():
             rows = [step.losses[lines][1] for step in steps if lines in step.losses]
             held = [[each[at] for at in sorted(each)] for each in rows]
-            yield Weights(site, held, any(step.ends for step in steps), len(sites) == 1)
+            as_left = all(step.as_left for step in steps)
+            yield Weights(site, held, any(step.ends for step in steps), len(sites) == 1, as_left)
 
 
 def twice_divided(run: Run) -> Iterator[tuple[int, Site, int]]:
@@ -122,7 +125,7 @@ class _Step:
         self.losses: dict[tuple[tuple[str, int], ...], tuple[Site, dict[int, Cell]]] = {}
         self.backwards = 0
         self.by = 1
-        self.ends = False
+        self.ends = self.as_left = False
 
     def add(self, event: protocol.Weighed) -> None:
         cells = self.losses.setdefault(event.site.lines, (event.site, {}))[1]
@@ -152,6 +155,7 @@ def _of_rank(run: Run, rank: int) -> list[_Step]:
                 current.ends = True
                 found[-1].ends = found[-1].ends or not current.backwards
             case protocol.Step() if current.losses:
+                current.as_left = event.as_left
                 found.append(current)
                 current = _Step()
     return found[1:]

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ from validate_ddp.rehearse.parent.supervisor import supervise
 from validate_ddp.rehearse.parent.view import Plain, View
 from validate_ddp.rehearse.parent.warm import SHARDED, forked, forks
 from validate_ddp.rehearse.plan import Plan
-from validate_ddp.rehearse.slope import Along, Wrong, search
+from validate_ddp.rehearse.slope import Along, Wrong, on_slope, search
 
 _LEAST, _TIMES = 30.0, 4
 """Seconds for each of the short runs, and how often the time to the first step comes to that: others may be busy."""
@@ -56,7 +57,9 @@ _OBSERVERS = ["groups", "collectives", "ddp", "loaders", "failures"]
 
 
 class _NotComparedError(Exception):
-    """Why, in words."""
+    """Why, in words. event: with what the ranks tell without a reference, where they tell something."""
+
+    event: protocol.Partition | None = None
 
 
 class _RefusedError(_NotComparedError):
@@ -87,6 +90,7 @@ def check_partition(plan: Plan, log: Log, view: View, wanted: bool | None) -> No
     plan = replace(plan, max_steps=None, stop_after=None, timeout=min(plan.timeout, limit))
     plan = replace(plan, environment=(*plan.environment, OFFLINE, *QUIET))
     event = protocol.Partition(compared=False)
+    without: protocol.Partition | None = None
     hidden = left_behind(run)
     with Keeper() as keeper:  # of the folders and of all processes
         keep = forked(plan, keeper, SHARDED if any(run.each(protocol.Sharded)) else ())
@@ -96,7 +100,8 @@ def check_partition(plan: Plan, log: Log, view: View, wanted: bool | None) -> No
                 event.replicas = replicas(run)
                 break
             except _NotComparedError as error:
-                event = protocol.Partition(compared=False, why=str(error))
+                without = error.event or without
+                event = without or protocol.Partition(compared=False, why=str(error))
                 if isinstance(error, _RefusedError):
                     break
             except OSError as error:  # a disk that is full, or a process that was killed
@@ -132,6 +137,8 @@ class _Check:
         self.tapes: list[int] = []
         self.runs = 0
         """Runs from weights that lie further on."""
+        self.devices = plan.nproc_per_node
+        """GPUs of the one process."""
 
     def event(self) -> protocol.Partition:
         """What was found. Raises _NotComparedError.
@@ -146,12 +153,13 @@ class _Check:
             known = bool(judgements(event)) or not is_coupled(event) or event.dup == []
         except _NotComparedError as error:
             event, known, unknown = protocol.Partition(compared=False, float64=True, why=str(error)), False, error
-        wrong = self._off_slope() if self.float64 and not known else None
+        wrong = self._off_slope(event) if self.float64 and not known else None
         if wrong is not None:
             event.off_slope, event.factor, event.others = wrong.name, wrong.factor, wrong.others
         elif unknown is not None:
             event.parts = self._parts()
             if not event.parts:
+                unknown.event = event if event.on_slope else None
                 raise unknown
         event.place = reduced_at(ranks)
         return event
@@ -160,7 +168,7 @@ class _Check:
         """The gradients of the ranks beside those of one process. Raises _NotComparedError."""
         self.tapes = self._tapes(ranks)
         firsts = sorted(set(self.tapes))
-        one = self._run("one", firsts[0])
+        one = self._alone(firsts[0])
         if any(event.joined for _, event in one.each(protocol.Taped)):
             return self._beside_joined()
         for rank in firsts[1:]:
@@ -179,6 +187,24 @@ class _Check:
             event = self._measured()
         event.batch_norms = max((made.batch_norms for _, made in ranks.each(protocol.Ddp)), default=0)
         return event
+
+    def _alone(self, rank: int) -> Run:
+        """One process plays a rank's tape. A script may ask for as many GPUs as there were, or have as many ranks as it
+        finds GPUs: which is not known before. Raises _NotComparedError."""
+        try:
+            return self._run("one", rank)
+        except _RefusedError:
+            raise
+        except _NotComparedError:
+            if self.devices == 1:
+                raise
+            self.devices = 1
+            shutil.rmtree(os.path.join(self.folder, f"one-{rank}"))
+            try:
+                return self._run("one", rank)
+            except _NotComparedError:
+                self.devices = self.plan.nproc_per_node
+            raise
 
     def _beside_joined(self) -> protocol.Partition:
         """One process is given the global batch by the script itself: of what it has nothing is a rank's, and a
@@ -200,13 +226,17 @@ class _Check:
         finally:
             self.tapes = tapes
 
-    def _off_slope(self) -> Wrong | None:
+    def _off_slope(self, event: protocol.Partition) -> Wrong | None:
         """A parameter whose gradient on the ranks is not that of their losses, where one process has such a gradient:
-        what the script cuts off on purpose it cuts off there too. Nothing where that cannot be told."""
+        what the script cuts off on purpose it cuts off there too. Nothing where that cannot be told; where all are as
+        they have to be the event says so."""
         try:
             total = self._moved(None)
             if not math.isfinite(total.along + total.slope):
                 return None
+            event.on_slope = int(Along(total.along, total.slope).factor((1.0, float(self.size)), 0.0) or 0)
+            event.stays = total.stays
+            event.why += on_slope(event.on_slope, len(total.names), total.stays)
             wrong = search(total.names, Along(total.along, total.slope), self.size, self._along)
             if wrong is None or abs(self._moved([]).slope) > _REPEATED * abs(total.slope):
                 return None
@@ -275,10 +305,8 @@ class _Check:
         plan, temporary = self.plan, os.path.join(self.folder, f"{role}-{rank}", "tmp")
         os.makedirs(temporary, exist_ok=True)
         if not several:
-            if plan.launcher != "single":  # a script may ask for as many GPUs as there were
-                plan = replace(
-                    plan, environment=(*plan.environment, ("VALIDATE_DDP_DEVICES", str(plan.nproc_per_node)))
-                )
+            if plan.launcher != "single":
+                plan = replace(plan, environment=(*plan.environment, ("VALIDATE_DDP_DEVICES", str(self.devices))))
             plan = replace(plan, nproc_per_node=1, nnodes=1)
         plan = replace(plan, environment=(*plan.environment, ("TMPDIR", temporary), (_VARIABLE, json.dumps(part))))
         log = Log(None)
@@ -298,7 +326,8 @@ class _Check:
             raise kind(f"the first step {who} failed{why}")
         left = os.path.join(self.folder, f"{role}-{0 if role == 'up' else rank}.pt")
         if role not in COMPARING and not os.path.exists(left):
-            raise _NotComparedError(f"the script ended {who} without a step of an optimizer{_fault(run)}")
+            kind = _NotComparedError if run.faults else _RefusedError
+            raise kind(f"the script ended {who} without a step of an optimizer that is one of torch's{_fault(run)}")
         return run
 
     def _refused(self) -> None:

@@ -62,6 +62,16 @@ def search(names: Sequence[str], total: Along, size: int, along: Callable[[list[
     return Wrong(left[0], rest.gradient / rest.slope if rest.slope else float("inf"), right)
 
 
+def on_slope(factor: int, moved: int, stays: int) -> str:
+    """What the ranks tell of their gradients without a reference, in words. factor: how many times the slope of the
+    mean loss they are; 0 where that is not known. moved, stays: parameters that were looked at, and that were not."""
+    if not factor:
+        return ""
+    whose = "mean" if factor == 1 else "sum"
+    rest = f", {stays} more not looked at" if stays else ""
+    return f"; on the ranks it is the slope of the {whose} of their losses ({moved} parameters, float64{rest})"
+
+
 def _one_factor(one: Along, other: Along) -> bool:
     """Whether both are as many times the slope."""
     size = abs(one.gradient * other.slope) + abs(other.gradient * one.slope)

@@ -163,6 +163,8 @@ def _batches_per_step(
 
 
 def _steps_per_epoch(run: Run, rank: int, main: int | None) -> int | None:
+    if main is None:  # the steps of an optimizer that is none of torch's are not seen
+        return None
     counts = [
         sum(step.optimizer == main for batch in turn.batches for step in batch.steps)
         for turn in training_turns(run, rank)

@@ -37,6 +37,7 @@ _OWN = frozenset("Generator default_rng RandomState PCG64 Philox MT19937 SFC64 R
 _PER_SAMPLE = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward")
 """What is called for each sample or batch: of a class without any of these, every method counts."""
 _DEEPEST = 3
+_OF_WORKER = "worker_info().seed"
 
 
 class Augmentation(NamedTuple):
@@ -94,8 +95,11 @@ def is_alike(seed: Value) -> bool:
 
 
 def _is_told(name: str) -> bool:
-    """Whether a value's name is that of an option for seeds; what is computed from one has a name such as `seed1`."""
-    return SEED.matches(name.strip("0123456789"))
+    """Whether a value's name is that of an option for seeds; what is computed from one has a name such as `seed1`.
+
+    What a worker is told is drawn by its rank: `get_worker_info().seed`.
+    """
+    return _OF_WORKER not in name and SEED.matches(name.strip("0123456789"))
 
 
 def _trained_on(program: Program) -> Iterator[Loader]:

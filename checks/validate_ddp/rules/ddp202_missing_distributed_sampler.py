@@ -59,6 +59,7 @@ from validate_ddp.record.samples import Sharing, chosen, sharings, unread
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
 from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.augmenting import augmentations
+from validate_ddp.rules.grouping import may_share_data
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.Loader
@@ -173,7 +174,6 @@ def check(program: Program) -> Iterator[Proposal]:
         return  # each rank draws its own stream
     trained = _training_inputs(program)
     perhaps = {atom.site for fact in program.facts(facts.Iterate) if fact.open for atom in fact.loader}
-    in_parts = any(fact.name == "schedule" for fact in program.facts(facts.Backward))  # those of one model share data
     reported: set[Any] = set()
     for fact in program.facts(facts.Loader):
         loader = fact.loader[0]
@@ -183,6 +183,7 @@ def check(program: Program) -> Iterator[Proposal]:
         reported.add(fact.site)
         forward = trained[loader.site]
         evidence = [place(site, "the model is wrapped here") for site in _wrapped_at(program, forward)[:1]]
+        in_parts = may_share_data(program, bare(forward.model))
         alone = forward.name == Prepared.called  # what was prepared is a model as far as is known
         yield propose(
             program,

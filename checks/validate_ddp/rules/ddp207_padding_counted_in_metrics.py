@@ -39,8 +39,8 @@ from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.fact import Fact
 from validate_ddp.interpreter.metrics import REDUCED, TRIMMED
 from validate_ddp.interpreter.trace import Program
-from validate_ddp.interpreter.training import Loader, Sampler
-from validate_ddp.interpreter.values import Rank, bare, constant
+from validate_ddp.interpreter.training import BatchSampler, Loader, Sampler, Subset
+from validate_ddp.interpreter.values import Const, Rank, Value, WorldSize, bare, constant, reaching
 from validate_ddp.models.data import distributed_samplers
 from validate_ddp.record.evaluations import evaluations, reduced
 from validate_ddp.record.run import Run
@@ -70,6 +70,13 @@ HEAD = """
         return (counts[0] / counts[1]).item()
 """
 VALID = (
+    """
+    sampler = DistributedSampler(held_out, shuffle=False)
+    batches = torch.utils.data.BatchSampler(sampler, 8, drop_last=True)
+    accuracy = evaluate(model, DataLoader(held_out, batch_sampler=batches))
+    if rank == 0:
+        print(accuracy)
+    """,
     """
     sampler = DistributedSampler(held_out, shuffle=False, drop_last=True)
     accuracy = evaluate(model, DataLoader(held_out, batch_size=8, sampler=sampler))
@@ -118,6 +125,27 @@ VALID = (
     if rank == 0:
         print(total.item())
     """,
+    """
+    size = dist.get_world_size()
+    even = torch.utils.data.Subset(held_out, range(len(held_out) // size * size))
+    loader = DataLoader(even, batch_size=8, sampler=DistributedSampler(even, shuffle=False))
+    accuracy = evaluate(model, loader)
+    if rank == 0:
+        print(accuracy)
+    """,
+    """
+    loader = DataLoader(held_out, batch_size=8, sampler=DistributedSampler(held_out, shuffle=False))
+    counts, seen = torch.zeros(2), 0
+    with torch.no_grad():
+        for x, y in loader:
+            own = (seen + torch.arange(len(y))) * dist.get_world_size() + rank < len(held_out)
+            seen += len(y)
+            counts[0] += ((model(x).argmax(1) == y) & own).sum()
+            counts[1] += own.sum()
+    dist.all_reduce(counts)
+    if rank == 0:
+        print((counts[0] / counts[1]).item())
+    """,
 )
 INVALID = (
     """
@@ -149,6 +177,13 @@ INVALID = (
     dist.reduce(seen, 0)
     if rank == 0:
         print((losses / seen).item())
+    """,
+    """
+    sampler = DistributedSampler(held_out, shuffle=False)  # expect
+    batches = torch.utils.data.BatchSampler(sampler, 8, drop_last=False)
+    accuracy = evaluate(model, DataLoader(held_out, batch_sampler=batches))
+    if rank == 0:
+        print(accuracy)
     """,
 )
 
@@ -188,8 +223,18 @@ def _repeating(loader: Loader) -> Sampler | None:
     if len(samplers) != 1 or len(bare(loader.sampler + loader.batch_sampler)) != 1 or loader.derived:
         return None
     own = samplers[0]
-    kept = not (loader.drop_last or loader.batch_sampler) or constant(loader.drop_last) is False
-    return own if kept and not own.even and not own.derived else None
+    dropping = [loader.drop_last]
+    if loader.batch_sampler:
+        by = loader.batch_sampler[0]
+        dropping = [by.drop_last or (Const(...),)] if isinstance(by, BatchSampler) else [(Const(...),)]
+    kept = all(not each or constant(each) is False for each in dropping)
+    return own if kept and not own.even and not own.derived and not _is_divided(own.dataset) else None
+
+
+def _is_divided(dataset: Value) -> bool:
+    """Whether it may be cut so that the ranks divide it: ``Subset(data, range(len(data) // size * size))``."""
+    held = [part for atom in bare(dataset) if isinstance(atom, Subset) for part in reaching(atom.indices)]
+    return any(isinstance(part, WorldSize) for part in held)
 
 
 def _counts(program: Program, iterate: facts.Iterate) -> list[tuple[Fact, bool]]:

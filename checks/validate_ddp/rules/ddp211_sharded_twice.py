@@ -3,8 +3,8 @@
 ## What it does
 Reading, looks for a loader that Accelerate prepares or that has a `DistributedSampler`, and whose data are a
 `dataset.shard(...)` or `split_dataset_by_node(...)` of the rank, or a `Subset` by it; for one that is prepared, and
-whose data set, of the program, gives every N-th item from the rank's on; and for one that has such a sampler and is
-prepared.
+whose data set, of the program, gives every N-th item from the rank's on, or what is in a slice of files by the rank;
+and for one that has such a sampler and is prepared.
 
 A rehearsal looks, for each loader that the ranks train on, at all that shares the data out between them: a slice by
 rank, a `DistributedSampler`, `accelerator.prepare`; and counts the samples that are nobody's.
@@ -73,6 +73,22 @@ VALID = (
         print(batch)
     """,
     """
+    # The ranks take turns in telling how far they are.
+    class Told(torch.utils.data.IterableDataset):
+        def __init__(self, rank):
+            self.rank = rank
+
+        def __iter__(self):
+            for index in range(64):
+                if index % 8 == self.rank:
+                    print("at", index)
+                yield torch.full((4,), float(index))
+
+    accelerator = Accelerator()
+    for batch in accelerator.prepare(DataLoader(Told(accelerator.process_index), batch_size=4)):
+        print(batch)
+    """,
+    """
     accelerator = Accelerator()
     model, loader = accelerator.prepare(Net(), DataLoader(range(64), shuffle=True))
     for batch in loader:
@@ -127,10 +143,22 @@ VALID = (
             for index in range(dist.get_rank(), 64, dist.get_world_size()):
                 yield torch.full((4,), float(index))
 
+    class Files(torch.utils.data.IterableDataset):
+        def __init__(self, part=0, parts=1):
+            self.files = sorted(os.listdir("texts"))[part::parts]
+
+        def __iter__(self):
+            for name in self.files:
+                yield torch.full((4,), float(len(name)))
+
     accelerator = Accelerator()
     for batch in accelerator.prepare(DataLoader(Texts(0, 1))):
         print(batch)
+    for batch in accelerator.prepare(DataLoader(Files())):
+        print(batch)
     for batch in DataLoader(Shares()):
+        print(batch)
+    for batch in DataLoader(Files(dist.get_rank(), dist.get_world_size())):
         print(batch)
     """,
     """
@@ -165,7 +193,18 @@ INVALID = (
                     continue
                 yield torch.full((4,), float(index))
 
+    class Files(torch.utils.data.IterableDataset):
+        def __init__(self, rank, size):
+            self.files = sorted(os.listdir("texts"))[rank::size]
+
+        def __iter__(self):
+            for name in self.files:
+                yield torch.full((4,), float(len(name)))
+
     accelerator = Accelerator()
+    files = Files(accelerator.process_index, accelerator.num_processes)
+    for batch in accelerator.prepare(DataLoader(files, batch_size=4)):  # expect
+        print(batch)
     for batch in accelerator.prepare(DataLoader(Texts(), batch_size=4)):  # expect
         print(batch)
     turns = Turns(accelerator.process_index, accelerator.num_processes)

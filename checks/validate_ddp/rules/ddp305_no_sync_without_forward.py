@@ -56,7 +56,7 @@ TRIGGER = facts.Backward
 SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
-TELLING = Telling(once=True, silences=("DDP319",))
+TELLING = Telling(once=True, silences=("DDP304", "DDP319"))
 
 _UNDER = frozenset({Flag.NO_SYNC, Flag.PERHAPS_NO_SYNC})
 
@@ -220,7 +220,7 @@ def observe(run: Run) -> Seen:
         if vain:
             message = "`no_sync()` round the backward alone has no effect: the forward decides, and it was outside"
             notes = (Note(training[-1].site, "the forward, with synchronisation on"),)
-            yield Observation(ERROR, vain[0].site, message, notes, (run.ranks[0],))
+            yield Observation(WARNING, vain[0].site, message, notes, (run.ranks[0],))  # dear, and no other gradient
         elif training[-1].sync or averaged_by_hand(run, number) or agree(run, number, count, "grads", wrapped=True):
             yield Well()
         elif differing(run, number, count, "grads", wrapped=True):

@@ -34,11 +34,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validate_ddp.findings import ERROR, INFO, Place, Proposal
+from validate_ddp.findings import ERROR, INFO, WARNING, Place, Proposal
 from validate_ddp.interpreter import facts
 from validate_ddp.interpreter.accumulation import accumulations, zeroed_every_turn
 from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.trace import Program
+from validate_ddp.interpreter.values import Const, bare
 from validate_ddp.record.run import Run
 from validate_ddp.record.updates import Update, updates
 from validate_ddp.record.verdict import Observation, Seen, Telling, Unclear, Well
@@ -46,7 +47,7 @@ from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 from validate_ddp.rules.proposing import place, propose
 
 TRIGGER = facts.ZeroGrad
-SEVERITIES = (ERROR, INFO)
+SEVERITIES = (ERROR, WARNING, INFO)
 EVIDENCE = "SR"
 FIX = "-"
 TELLING = Telling("no gradient thrown away", once=True)
@@ -83,6 +84,17 @@ VALID = (
         model(batch).sum().backward()
         if (i + 1) % k == 0:
             optimizer.step()
+    """,
+    """
+    for i, batch in enumerate(batches):
+        loss = model(batch).sum()
+        if loss.item() > 1000:
+            optimizer.zero_grad()
+            continue
+        loss.backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
     """,
     """
     for i, batch in enumerate(batches):
@@ -197,19 +209,23 @@ def check(program: Program) -> Iterator[Proposal]:
             reported.add(zeroed.site)
             evidence = [place(row.backward.site, "accumulates here"), place(row.step.site, "one step for several")]
             yield _finding(program, zeroed, "in every turn", evidence)
-    accumulating = any(launcher.accumulating for fact in program.facts(facts.Launch) for launcher in fact.launcher)
-    if not accumulating:
+    launchers = [launcher for fact in program.facts(facts.Launch) for launcher in fact.launcher]
+    turns = [atom for launcher in launchers for atom in bare(launcher.accumulating)]
+    if not turns:
         return
+    surely = any(isinstance(atom, Const) and atom.value != 1 for atom in turns)
     for zeroed in program.facts(facts.ZeroGrad):
         backward = _following(program, zeroed)
         if backward is not None and zeroed.site not in reported:
             reported.add(zeroed.site)
             evidence = [place(backward.site, "the last of several backwards comes only now")]
-            yield _finding(program, zeroed, "inside `accumulate` before the last backward", evidence)
+            when = "inside `accumulate` before the last backward"
+            yield _finding(program, zeroed, when if surely else f"{when}, where there are several", evidence, surely)
 
 
-def _finding(program: Program, zeroed: Fact, when: str, evidence: list[Place]) -> Proposal:
-    severity = INFO if zeroed.hangs_on_unknown else ERROR
+def _finding(program: Program, zeroed: Fact, when: str, evidence: list[Place], surely: bool = True) -> Proposal:
+    """surely: whether it is known that several backwards come to a step."""
+    severity = INFO if zeroed.hangs_on_unknown else ERROR if surely else WARNING
     return propose(program, zeroed, severity, _MESSAGE.format(when), evidence=evidence)
 
 

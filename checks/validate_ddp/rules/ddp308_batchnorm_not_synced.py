@@ -137,6 +137,12 @@ INVALID = (
     model = DDP(torchvision.models.resnet50(num_classes=10))  # expect
     """,
     """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arch", default="resnet18")
+    model = torchvision.models.__dict__[parser.parse_args().arch](num_classes=10)
+    model = DDP(model)  # expect
+    """,
+    """
     device = torch.device(os.environ["DEVICE"])
     if device.type == "cpu":
         print("slow")
@@ -165,7 +171,7 @@ def check(program: Program) -> Iterator[Proposal]:
     for fact in program.facts(facts.Wrap):
         if fact.name != "ddp" or fact.site in reported or not program.runs_on_many(fact):
             continue
-        norm = next((part for part in _parts(fact.inner) if _has_norm(part)), None)
+        norm = next((part for part in _parts(fact.inner) if _has_norm(part) or _may_have_it(program, part)), None)
         if norm is None or not all(any(map(_has_norm, _parts((model,)))) for model in _instances(fact.inner)):
             continue  # where the configuration says which model it is, all of them have it
         if _is_for_cpu(program, fact):
@@ -219,6 +225,12 @@ def _has_norm(part: Any) -> bool:
     return isinstance(part, Instance) and any(
         _makes_norm(base.node, base.module.scope.names, set()) for base in part.cls.lineage() if isinstance(base, Class)
     )
+
+
+def _may_have_it(program: Program, part: Any) -> bool:
+    """Whether it is any model of torchvision, ``models.__dict__[arch]()``, where the program speaks of one with it."""
+    named = isinstance(part, Opaque) and part.name.startswith("torchvision.models.__dict__")
+    return named and program.mentions(mentions.RESIDUAL)
 
 
 def _makes_norm(made_by: ClassDef | FunctionDef, names: dict[str, Value], seen: set[str]) -> bool:

@@ -4,6 +4,12 @@
 Looks for `torch.nn.utils.clip_grad_norm_` over the parameters of a model in `FullyShardedDataParallel` (FSDP1) whose
 strategy shards gradients.
 
+In a run, it also looks at norms that a script takes by hand. What `reduce_scatter` has left to a rank, its shard of the
+gradient, is a multiple of that a little later: where the ranks multiply by different numbers, each has taken the norm
+of its own shard. And a number that ranks add up is the sum of the squares of all gradients of each: where some of these
+are alike on all of them, as those of norms under tensor parallelism, and others are not, what is alike counts as often
+as there are ranks.
+
 ## Why is this bad?
 A rank of FSDP1 holds a part of each parameter, as an ordinary tensor. torch's function knows nothing of the others:
 each rank computes the norm of its own shard, smaller by about the square root of the number of ranks, and scales its
@@ -43,13 +49,16 @@ from validate_ddp.interpreter.surroundings import levels
 from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.training import DDP, FSDP
 from validate_ddp.interpreter.values import Atom, Instance, Opaque, Symbol, Value, bare, reaching
+from validate_ddp.record.norms import norms
+from validate_ddp.record.run import Run
+from validate_ddp.record.verdict import Observation, Seen, Well
 from validate_ddp.rules.proposing import place, propose
 from validate_ddp.source.syntax import Call, Constant, If, With
 from validate_ddp.source.traversal import last_name, walk
 
 TRIGGER = facts.Clip
 SEVERITIES = (ERROR, WARNING)
-EVIDENCE = "S"
+EVIDENCE = "SR"
 FIX = "-"
 
 HEAD = """
@@ -186,6 +195,13 @@ def check(program: Program) -> Iterator[Proposal]:
             rests_on=sharded,
             on_any=True,
         )
+
+
+def observe(run: Run) -> Seen:
+    """Of shards that are scaled, and of squares that are added up."""
+    for events, message in norms(run):
+        site = next(iter(events.values())).site
+        yield Observation(WARNING, site, message, (), tuple(events)) if message else Well()
 
 
 def _is_model(part: Atom) -> bool:

@@ -8,13 +8,16 @@ that divide by a count of their own. It is the same for DistributedDataParallel,
 parallelism and their combinations. A loss that is a sum over the samples may have its gradients added up: one process
 on more of the data tells. Before anything is an error, all ranks are given one rank's batches: where they do not do the
 same then, as with a weight, a share of the nodes or an objective of each rank, no process is the reference: only what
-is not reduced at all is told, as a warning. Where they could not be tried, errors become warnings. Done where the first
-step comes soon, or with `--partition`.
+is not reduced at all is told, as a warning. Where they could not be tried, errors become warnings. An optimizer of the
+script's own may reduce or divide gradients in its step: they are taken where it hands them to a step of torch's, and
+where it does not, nothing is told of what it makes right in the parameters. Done where the first step comes soon, or
+with `--partition`.
 
 Where no process is a reference, as ranks hold parts of the model, experts, or parts of a sequence, the ranks take the
 first step again from weights that lie a little further on. What the mean of their losses changes by is what their
 gradients have to say; where those of some parameters say something else, though in one process they do not, a warning
-names one of them: what ranks send each other comes back wrong in the backward. Of ranks that hold shards, one process
+names one of them: what ranks send each other comes back wrong in the backward. Where all say the same, the table says
+so. Of ranks that hold shards, one process
 tells what is no shard: a warning names parameters that each rank holds whole and steps on a gradient of its own, while
 others' gradients are added up, as norms under sequence parallelism. Experts that lie on the ranks one process has all:
 what the ranks hold in common is compared then, with all ranks on the batches of one where no loader's can be joined.
@@ -56,7 +59,10 @@ TELLING = Telling(once=True)
 def observe(run: Run) -> Seen:
     """An error where the gradient is wrong by a factor, or not reduced."""
     event = run.partition
-    if event is None or not ((event.compared and event.repeats) or event.off_slope or event.parts):
+    if event is None:
+        return
+    sloped = event.on_slope == 1 and not event.stays
+    if not ((event.compared and event.repeats) or event.off_slope or event.parts or sloped):
         return
     site = Site((event.place,)) if event.place else NOWHERE
     found = judgements(event)

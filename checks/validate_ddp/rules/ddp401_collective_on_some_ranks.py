@@ -92,6 +92,16 @@ VALID = (
         print(loss)
     """,
     """
+    # What is in a list that was sent is on every rank too.
+    found = []
+    if rank == 0:
+        found.append(["a.pt", "b.pt"])
+    box = [found]
+    dist.broadcast_object_list(box, src=0)
+    for name in box[0][0]:
+        dist.barrier()
+    """,
+    """
     import settings
 
     model = torch.nn.Linear(1, 1)

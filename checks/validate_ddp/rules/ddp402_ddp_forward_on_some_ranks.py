@@ -132,8 +132,8 @@ def check(program: Program) -> Iterator[Proposal]:
 
 def _may_be_bare(program: Program, wrapper: Shell) -> bool:
     """Whether the model is wrapped under a condition that cannot be decided, as it may be unwrapped under the same; or
-    by Accelerate, which the program may tell to make an engine of it, whose forward does not broadcast."""
-    if constant(wrapper.fields.get("flavour", ())) == "accelerate" and program.mentions(mentions.ENGINE):
+    by a launcher, which the program may tell to make an engine of it, whose forward does not broadcast."""
+    if constant(wrapper.fields.get("flavour", ())) in ("accelerator", "fabric") and program.mentions(mentions.ENGINE):
         return True
     return any(fact.hangs_on_unknown for fact in program.facts(facts.Wrap) if wrapper in fact.wrapper)
 

@@ -50,7 +50,7 @@ from validate_ddp.record.run import Run
 from validate_ddp.record.sequences import divergences
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
 from validate_ddp.rules import together
-from validate_ddp.rules.own_numbers import LEAVE, has_talked, is_mixed, is_of_wrapped, is_within, missed
+from validate_ddp.rules.own_numbers import LEAVE, has_talked, in_call, is_mixed, is_of_wrapped, is_within, missed
 from validate_ddp.rules.proposing import kept_apart, place, propose
 
 TRIGGER = facts.Exit
@@ -284,16 +284,14 @@ def check(program: Program) -> Iterator[Proposal]:
     surely = any(not fact.hangs_on_unknown for fact in wraps if not isinstance(fact, facts.Preparing))
     reported = set()
     for fact in exits:
-        if (
-            fact.site in reported
-            or not program.runs_on_many(fact)
-            or fact.flags & {Flag.HANDLER, Flag.NO_GRAD, Flag.DATASET}
-        ):
+        if fact.site in reported or fact.flags & {Flag.HANDLER, Flag.NO_GRAD, Flag.DATASET}:
+            continue
+        if not program.runs_on_many(fact):
             continue
         if fact.name in LEAVE and constant(fact.code) not in (0, None):
             continue  # the launcher ends the job
         if fact.who in PARTIAL:
-            waiting = _waited_for(fact, exits, meetings, launching)
+            waiting = _waited_for(program, fact, exits, meetings, launching)
         else:
             waiting = missed(fact, awaited, sharded)
         if waiting is None:
@@ -328,7 +326,9 @@ def _is_open(fact: Fact) -> bool:
     return split is not None and any(guard.depth > split.depth and not guard.exact for guard in fact.guards)
 
 
-def _waited_for(fact: Fact, exits: list[facts.Exit], meetings: list[Fact], launching: set[int]) -> Fact | None:
+def _waited_for(
+    program: Program, fact: Fact, exits: list[facts.Exit], meetings: list[Fact], launching: set[int]
+) -> Fact | None:
     """What the other ranks go on to after a way out under a condition on the rank."""
     split = next(guard for guard in reversed(fact.guards) if guard.who in PARTIAL)
     if any(other is not fact and complementary(fact.who, other.who) and _same_stretch(fact, other) for other in exits):
@@ -345,7 +345,7 @@ def _waited_for(fact: Fact, exits: list[facts.Exit], meetings: list[Fact], launc
             continue
         if Flag.NO_GRAD in other.flags or _shares_unknown(fact, other) or _stands_in(fact, other):
             continue
-        if _comes_after(fact, other, launching):
+        if _comes_after(fact, other, launching) and (fact.name != "return" or in_call(program, fact, other)):
             return other
     return None
 

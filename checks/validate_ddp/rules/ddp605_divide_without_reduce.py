@@ -118,7 +118,7 @@ def check(program: Program) -> Iterator[Proposal]:
     reported = set()
     for fact in program.facts(facts.Division):
         sizes = bare(fact.by)
-        if fact.site in reported or not wraps or not program.runs_on_many(fact):
+        if fact.site in reported or not sizes or not wraps or not program.runs_on_many(fact):
             continue
         if not all(isinstance(atom, WorldSize) and not atom.local for atom in sizes) or REDUCED in reaching(fact.value):
             continue

@@ -10,7 +10,10 @@ from validate_ddp.interpreter.fact import Fact, Flag
 from validate_ddp.interpreter.gradients import TRAINED
 from validate_ddp.interpreter.names_of_training import SHARED
 from validate_ddp.interpreter.objects import Batch, Output
+from validate_ddp.interpreter.surroundings import levels
+from validate_ddp.interpreter.trace import Program
 from validate_ddp.interpreter.values import Instance, Site, bare, reaching
+from validate_ddp.source.syntax import Extent, FunctionDef
 
 LEAVE = ("exit", "quit", "sys.exit", "os._exit")
 """What ends the program."""
@@ -19,6 +22,18 @@ LEAVE = ("exit", "quit", "sys.exit", "os._exit")
 def is_within(site: Site, fact: Fact) -> bool:
     """Whether a loop is of the function that is left, not of one of its callers."""
     return site.path == fact.site.path and site.function == fact.site.function
+
+
+def in_call(program: Program, fact: Fact, other: Fact) -> bool:
+    """Whether ``other`` is done by the function that is left, where both have the same calls around them: one call may
+    be of several functions, as of each of a list of callbacks."""
+    there = (*other.chain, other.site)[len(fact.chain)]
+    return there.path == fact.site.path and _function(program, there) == _function(program, fact.site)
+
+
+def _function(program: Program, site: Site) -> Extent | None:
+    around = [level.owner for level in levels(program.body(site.path), site.span)]
+    return next((owner.span for owner in reversed(around) if isinstance(owner, FunctionDef)), None)
 
 
 def missed(fact: facts.Exit, awaited: Sequence[Fact], sharded: list[Any]) -> Fact | None:

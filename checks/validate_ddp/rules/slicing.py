@@ -6,8 +6,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from validate_ddp.findings import Place, Span
-from validate_ddp.interpreter.values import Class, Function, Instance, Rank, Value, bare
-from validate_ddp.source.syntax import Assign, Attribute, BinOp, Call, Compare, For, FunctionDef, IfExp, Name, Tuple
+from validate_ddp.interpreter.names_of_training import TELLING
+from validate_ddp.interpreter.values import Class, Function, Instance, Rank, Value, WorldSize, bare, reaching
+from validate_ddp.source.syntax import (
+    Assign,
+    Attribute,
+    BinOp,
+    Call,
+    Compare,
+    Expr,
+    For,
+    FunctionDef,
+    If,
+    IfExp,
+    Name,
+    Other,
+    Subscript,
+    Tuple,
+)
 from validate_ddp.source.traversal import last_name, walk
 
 _ASKING = ("get_rank", "get_global_rank", "process_index")
@@ -15,8 +31,8 @@ _GIVEN = ("__iter__", "__next__")
 
 
 def sliced_by_rank(dataset: Value) -> Place | None:
-    """Where all of these keep every N-th item from the rank's on, as ``range(rank, n, world_size)`` does; None where
-    one does not, or where that is not in sight."""
+    """Where all of these keep every N-th item from the rank's on, as ``range(rank, n, world_size)`` does, or go through
+    a slice by the rank, as of files; None where one does not, or where that is not in sight."""
     found = [_place(atom) for atom in bare(dataset)]
     return found[0] if found and None not in found else None
 
@@ -30,7 +46,7 @@ def _place(atom: Any) -> Place | None:
         for name in _GIVEN if isinstance(cls, Class) else ():
             for function in bare(cls.members.get(name, ())):
                 if isinstance(function, Function) and isinstance(function.node, FunctionDef):
-                    span = next(_slices(function.node, atom), None)
+                    span = next(_slices(function.node, atom), None) or _kept(function.node, cls, atom)
                     if span is not None:
                         return Place(function.module.path, span, "it keeps a share by the rank")
     return None
@@ -39,6 +55,7 @@ def _place(atom: Any) -> Place | None:
 def _slices(node: FunctionDef, instance: Instance) -> Iterator[Span]:
     """Loops over every N-th, from one that the rank tells on."""
     known: set[str] = set()
+    told = {id(part.test) for part in walk(node.body) if isinstance(part, If) and _only_tells(part)}
     for part in walk(node.body):
         if isinstance(part, Assign):
             for target, value in _pairs(part):
@@ -48,11 +65,57 @@ def _slices(node: FunctionDef, instance: Instance) -> Iterator[Span]:
             start = {"range": 0, "islice": 1}.get(last_name(part.iter.func))
             if start is not None and _by_rank(part.iter.args[start], known, instance):
                 yield Span(*part.span)
-        elif isinstance(part, Compare) and part.ops in (["Eq"], ["NotEq"]):
+        elif isinstance(part, Compare) and part.ops in (["Eq"], ["NotEq"]) and id(part) not in told:
             one, other = part.left, part.comparators[0]
             turns = (isinstance(one, BinOp) and one.op == "Mod") or (isinstance(other, BinOp) and other.op == "Mod")
             if turns and any(not isinstance(each, BinOp) and _by_rank(each, known, instance) for each in (one, other)):
                 yield Span(*node.span)
+
+
+def _kept(node: FunctionDef, cls: Class, instance: Instance) -> Span | None:
+    """What is looped over, where it is a slice by the rank and the number of ranks that the object was made with."""
+    for part in walk(node.body):
+        for asked in walk([part.iter]) if isinstance(part, For) else ():
+            if isinstance(asked, Attribute) and _is_field(asked) and _is_share(instance.fields.get(asked.attr, ())):
+                return _sliced(asked.attr, cls)
+    return None
+
+
+def _is_field(node: Attribute) -> bool:
+    return isinstance(node.value, Name) and node.value.id == "self"
+
+
+def _is_share(value: Value) -> bool:
+    """Whether all that it may be is made with the rank in the world, and how many there are."""
+    parts = [reaching((atom,)) for atom in bare(value)]
+    return bool(parts) and all(
+        any(isinstance(each, Rank) and each.scope == "global" for each in held)
+        and any(isinstance(each, WorldSize) for each in held)
+        for held in parts
+    )
+
+
+def _sliced(name: str, cls: Class) -> Span | None:
+    """Where a class sets a field to a slice of something."""
+    for function in (each for value in cls.members.values() for each in bare(value)):
+        if not isinstance(function, Function) or not isinstance(function.node, FunctionDef):
+            continue
+        for part in walk(function.node.body):
+            if not isinstance(part, Assign) or not isinstance(part.value, Subscript):
+                continue
+            if not isinstance(part.value.slice, Other):
+                continue
+            for target in part.targets:
+                if isinstance(target, Attribute) and target.attr == name and _is_field(target):
+                    return Span(*part.span)
+    return None
+
+
+def _only_tells(part: If) -> bool:
+    """Whether nothing hangs on a condition but what is printed: ``if index % 100 == rank: print(index)``."""
+    calls = [each.value if isinstance(each, Expr) else None for each in part.body]
+    told = all(isinstance(call, Call) and last_name(call.func) in TELLING.words for call in calls)
+    return told and not part.orelse
 
 
 def _pairs(part: Assign) -> list[tuple[Any, Any]]:

@@ -90,6 +90,7 @@ def train(args, device, global_rank):
     # mutant DDP312: (BagOfWords().to(device)) -> (BagOfWords()).to(device)
     # mutant DDP312: BagOfWords().to(device) -> DistributedDataParallel(BagOfWords().to(device)); also DDP501
     model = DistributedDataParallel(BagOfWords().to(device))
+    # mutant DDP324: insert print(model.classifier.weight.shape)
     # mutant DDP303: insert model.module.classifier = nn.Linear(24, 4).to(device); at AdamW(
     # mutant DDP303 a: insert gate = torch.nn.PReLU().to(next(model.parameters()).device)
     criterion = nn.CrossEntropyLoss()

@@ -76,6 +76,7 @@ def train(args, rank, device):
     raw_model = TinyLM(len(dataset.vocabulary)).to(device)
     # mutant DDP312: raw_model -> DDP(raw_model); also DDP501
     model = DDP(raw_model)  # mutant DDP307 a: DDP -> torch.nn.DataParallel; at DataParallel(
+    # mutant DDP324: insert print(model.lm_head)
     # mutant DDP303: insert model.module.lm_head = nn.Linear(32, len(dataset.vocabulary)).to(device); at AdamW(
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95))
     if master_process:

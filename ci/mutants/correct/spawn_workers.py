@@ -67,6 +67,7 @@ def fit(rank, args):
         model.load_state_dict(torch.load(args.weights, map_location=device))  # mutant DDP504: , map_location=device ->
     # mutant DDP312: model, -> DDP(model),; also DDP501
     ddp_model = DDP(model, device_ids=[rank] if torch.cuda.is_available() else None)
+    # mutant DDP324: insert print(ddp_model.net1.in_features)
     # mutant DDP303: insert ddp_model.module.net1 = nn.Linear(12, 24).to(device); at .SGD(
     # mutant DDP303 a: insert gate = torch.nn.PReLU().to(next(ddp_model.parameters()).device)
     loss_fn = nn.CrossEntropyLoss()

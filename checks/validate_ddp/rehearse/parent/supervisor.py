@@ -72,6 +72,8 @@ class _Run:
         self.rank_of: dict[int, int] = {}
         self.pid_of: dict[int, int] = {}
         self.stopped: set[int] = set()
+        self.together = plan.world_size
+        """Ranks of the group that was joined last: a script that starts its ranks itself may start others."""
         self.leaving: dict[int, float] = {}
         self.overdue: set[int] = set()
         self.failed_at: float | None = None
@@ -159,6 +161,8 @@ class _Run:
             return
         self.view.event(rank, event)
         match event:
+            case protocol.Group():
+                self.together = event.world_size
             case protocol.Stopped():
                 self.stopped.add(rank)
             case protocol.UncaughtException():
@@ -207,7 +211,7 @@ class _Run:
 
     def _all_stopped(self) -> bool:
         if self.single:
-            return len(self.stopped) >= self.plan.world_size
+            return len(self.stopped) >= self.together
         return bool(self.stopped) and self._running_ranks() <= self.stopped
 
     def _pid(self, rank: int) -> int | None:

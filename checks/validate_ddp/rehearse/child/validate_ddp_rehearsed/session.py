@@ -45,7 +45,7 @@ _SHIM = (
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "losses", "failures",
-    "sharding", "moving_averages", "rounding", "claims", "census",
+    "sharding", "moving_averages", "rounding", "norms", "claims", "census",
 )  # fmt: skip
 
 current: Session | None = None
@@ -76,6 +76,7 @@ class Session:
         """For each parameter under DDP, by id: a weak reference to it, the number of its wrapper, and its name."""
         self.before_backward: list[Callable[[object], None]] = []
         """Called with what a backward is of."""
+        self.after_backward: list[Callable[[], None]] = []
         self.leaving: list[Callable[[], None]] = []
         """Called when the interpreter goes."""
         self.talks: Callable[[Tensor], bool] = lambda tensor: False

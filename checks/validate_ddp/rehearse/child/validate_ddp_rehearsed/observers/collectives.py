@@ -11,7 +11,7 @@ from .. import protocol
 from ..patching import Args, Kwargs, around, everywhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
     from torch.distributed import ProcessGroup
@@ -40,7 +40,7 @@ def install(session: Session) -> None:
         return
     calls = Calls(session)
     session.calls = calls
-    session.before_backward.append(lambda root: calls.reduced.clear())
+    session.before_backward.append(lambda root: calls.forget())
     replaced = {}
     for name in (*_TENSOR, *_POINT_TO_POINT):
         original = getattr(dist, name, None)
@@ -86,6 +86,7 @@ class Opened(NamedTuple):
     number: int | None
     op: str
     values: Kwargs | None = None
+    given: Sequence[float] | None = None
 
 
 class Calls:
@@ -101,8 +102,14 @@ class Calls:
         """Calls so far that are not FSDP's, which gathers what is one rank's by design."""
         self.reduced: set[tuple[int, int]] = set()
         """Address and length of each tensor that was reduced over all ranks since the last backward began."""
+        self.left: dict[tuple[int, int], int | None] = {}
+        """The digests of gradients as the last backward has left them, by the same."""
+        self.as_left: set[tuple[int, int]] = set()
+        """Those of them that were reduced as they were."""
         self.joined = 0
         """Whether this is within ``Join``: ranks that have run out take part without a call of the script's."""
+        self.given: Sequence[float] | None = None
+        """What the collective that was last told of was given, where it was a few numbers."""
         self.listeners: list[Callable[[str, Kwargs], None]] = []
         """Called with (name, values by parameter) after a collective has succeeded."""
 
@@ -135,10 +142,19 @@ class Calls:
         if name == "new_group" and isinstance(values.get("ranks"), (list, tuple, range)):
             call.members = list(values["ranks"])
         call.sequence = name not in _POINT_TO_POINT and not values.get("use_local_synchronization")
-        opened = self.open(call, group)._replace(values=values)
+        opened = self.open(call, group)._replace(values=values, given=call.given)
         if name == "all_reduce" and len(call.ranks) == self.c10d.get_world_size() and hasattr(tensor, "data_ptr"):
-            self.reduced.add((tensor.data_ptr(), tensor.numel()))
+            place = tensor.data_ptr(), tensor.numel()
+            self.reduced.add(place)
+            if place in self.left and self.session.digests([tensor]) == [self.left[place]]:
+                self.as_left.add(place)
         return opened
+
+    def forget(self) -> None:
+        """Gradients are about to be made anew."""
+        self.reduced.clear()
+        self.left.clear()
+        self.as_left.clear()
 
     def made(self, op: str, sequence: bool = True) -> protocol.Collective:
         """A call, which gets its number and its site when it is told."""
@@ -169,6 +185,7 @@ class Calls:
             got = _numbers(values.get("tensor"))
         self._close(token, protocol.Done(n=0, got=got))
         if told is not None and values is not None:
+            self.given = told.given
             for listener in self.listeners:
                 listener(told.op, values)
 

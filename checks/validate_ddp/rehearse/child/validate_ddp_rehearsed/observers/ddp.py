@@ -189,6 +189,8 @@ class _Wrappers:
         if token is not None:
             self.session.calls.depth -= 1
             self.session.emit(protocol.Done(n=token[0]))
+        for listener in self.session.after_backward:
+            listener()
 
 
 def _rows(args: Iterable[object], kwargs: Kwargs) -> int | None:

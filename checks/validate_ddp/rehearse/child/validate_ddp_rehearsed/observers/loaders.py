@@ -67,6 +67,8 @@ class Loaders:
         """By the line that asks for a batch."""
         self.watching: list[Callable[[int, int, list[int] | None, object], None]] = []
         """Called with each batch: its loader, turn and indices (of a subset, in what it is part of) before it."""
+        self.met: list[Callable[[int, DataLoader], None]] = []
+        """Called with each loader that is made, and its number."""
         self.limit = session.options.get("max_steps") or 0
 
     def follow(self, kind: type[DataLoader]) -> None:
@@ -88,6 +90,8 @@ class Loaders:
             part=part, whole=whole, persistent=bool(getattr(loader, "persistent_workers", False)),
         )  # fmt: skip
         self.session.emit(told)
+        for meet in self.met:
+            meet(told.loader, loader)
 
     def part(self, dataset: Dataset) -> tuple[int | None, int | None]:
         """Of a subset: which one it is, and of how many samples; ranks may have one each."""
@@ -156,11 +160,11 @@ class Loaders:
     def next_batch(self, original: Original) -> Original:
         def following(iterator: _BaseDataLoaderIter) -> object:
             state = iterator.__dict__.get("rehearsed")
-            if state is not None and self.limit and state[2] == 0:
-                guarded(self.session.fault, "loaders", self._looked_at, state, sys._getframe(1))
             if state is not None and self.limit and state[2] >= self.limit and len(state) < 4:
-                guarded(self.session.fault, "loaders", self._ended, state, False)
-                raise StopIteration
+                guarded(self.session.fault, "loaders", self._looked_at, state, sys._getframe(1))
+                if len(state) < 4:
+                    guarded(self.session.fault, "loaders", self._ended, state, False)
+                    raise StopIteration
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -172,7 +176,8 @@ class Loaders:
         return following
 
     def _looked_at(self, state: list[int], frame: FrameType) -> None:
-        """A loop that takes its batches by ``next`` and counts them itself would fail where one ends early."""
+        """A loop that takes its batches by ``next`` and counts them itself would fail where one ends early. It is known
+        where the loader would end: the first batch may have been one that was only looked at."""
         code = frame.f_code, frame.f_lineno
         if code not in self.by_hand:
             self.by_hand[code] = takes_by_hand(frame)

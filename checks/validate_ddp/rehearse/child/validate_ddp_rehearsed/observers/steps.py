@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from .. import protocol
@@ -27,6 +28,7 @@ def install(session: Session) -> None:
     torch = session.torch
     observer = _Steps(session)
     session.digests = observer.digests
+    session.after_backward.append(lambda: guarded(session.fault, "step", observer.left_by_backward))
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the name
     around(
         module.Optimizer, "__init__", session.fault, lambda args, kwargs: args[0],
@@ -60,17 +62,32 @@ class _Steps:
         self.norms: dict[int, list[float | None]] = {}
         self.without: dict[int, int] = {}
         self.reduced: dict[int, list[int]] = {}
+        self.alive: list[weakref.ref[Optimizer]] = []
+        self.as_left: dict[int, bool] = {}
         self.left: dict[int, list[int | None]] = {}
         """Digests of the parameters after the last step, where DDP does not hold all of them."""
         self.rewritten: dict[int, bool] = {}
         """Whether something else has changed them since, as an average of the ranks does."""
 
     def made(self, optimizer: Optimizer) -> None:
+        self.alive.append(weakref.ref(optimizer))
         told = protocol.Optimizer(
             optimizer=self.numbers.of(optimizer), kind=type(optimizer).__name__, site=self.session.here(),
             inner=self.session.sites.within("distributed/optim"),
         )  # fmt: skip
         self.session.emit(told)
+
+    def left_by_backward(self) -> None:
+        """Keeps what gradients are before the script reduces them by itself."""
+        if not self._shared() or self.session.wrapped:
+            return
+        for optimizer in (each() for each in self.alive):
+            if optimizer is None or self.counts.get(self.numbers.of(optimizer), 0) >= _NORMS:
+                continue
+            grads = [each.grad for each in self.parameters(optimizer) if each.grad is not None]
+            for grad, digest in zip(grads, self.digests(grads), strict=True):
+                if digest is not None:
+                    self.session.calls.left[grad.data_ptr(), grad.numel()] = digest
 
     def parameters(self, optimizer: Optimizer) -> list[Tensor]:
         return [each for group in optimizer.param_groups for each in group["params"]]
@@ -84,6 +101,7 @@ class _Steps:
         self.grads[number] = self.digests([each.grad for each in held])
         self.without[number] = _without(held)
         self.reduced[number] = self._reduced(held)
+        self.as_left[number] = self._as_left(held)
         if any(self._name(each) is None for each in held) and self._shared():
             if self.counts[number] < _NORMS:
                 self.norms[number] = self._norms([each.grad for each in held])
@@ -121,6 +139,14 @@ class _Steps:
             return []
         grads = ((at, each.grad) for at, each in enumerate(held) if each.grad is not None)
         return [at for at, grad in grads if _is_plain(grad) and (grad.data_ptr(), grad.numel()) in reduced]
+
+    def _as_left(self, held: list[Tensor]) -> bool:
+        """Whether the script has reduced all gradients just as the last backward has left them."""
+        if not self.torch.distributed.is_available():
+            return False
+        grads = [each.grad for each in held if each.grad is not None]
+        places = {(each.data_ptr(), each.numel()) for each in grads if _is_plain(each)}
+        return 0 < len(places) == len(grads) and places <= self.session.calls.as_left
 
     def _shared(self) -> bool:
         """Whether there are other ranks."""
@@ -160,7 +186,7 @@ class _Steps:
             params=params, site=self.session.here(),
             rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
             norms=self.norms.pop(number, None), rewritten=self.rewritten.pop(number, None),
-            reduced=self.reduced.pop(number, ()),
+            reduced=self.reduced.pop(number, ()), as_left=self.as_left.pop(number, False),
             # A closure makes the gradients while the optimizer steps; others are gone by its end.
             without=min(self.without.pop(number, len(held)), _without(held)),
             busy=time.process_time() if self.counts[number] == 1 else 0.0,

@@ -1,7 +1,7 @@
 """The gradients that are compared: before the first clipping and at the first step of each optimizer, whole, by name.
 
-Weights stay those of the start: each step is undone, so that what a second optimizer is given (a GAN's generator) does
-not hang on the first one's step. When all optimizers have stepped, the process has done its part.
+Weights stay those of the start, so that what a second optimizer is given (a GAN's generator) does not hang on the first
+one's step. When all optimizers have stepped, the process has done its part.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..hook import when_complete
-from ..patching import Args, Handed, Kwargs, Original, everywhere, one_number, patch
+from ..patching import Handed, Original, everywhere, one_number, patch
 from .acts import Acts
 from .models import Models
+from .steps import Steps, Taken
 from .tape import Recorded, Tape, end, path, tensors_of
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..session import Session
     from .begin import Part
 
-_STEPS = 8
-"""Steps of one optimizer after which others are no longer waited for: those of a critic may come more often."""
 FOREIGN = -1
 """Stands for all backwards of one process on data that are not those of the rank."""
 _COLUMNS = 16
@@ -64,12 +62,10 @@ class Gradients:
         """How many backwards."""
         self.clips: list[Handed] = []
         self.waiting: dict[int, Optimizer] = {}
-        self.steps: dict[int, int] = {}
         self.moments: list[dict[str, object]] = []
-        self.stepping = 0
         self.loss = 0.0
         """What backwards were called on since the last step, added up."""
-        self.before: list[tuple[Tensor, Tensor]] = []
+        self.steps = Steps(part, models, self.clipped, self._forgotten, self._taken, self._end)
         self.averages = self.exchanges = self.deals = self.gathers = False
         self.acts = models.acts = Acts(self.torch) if part["role"] == "dup" else None
 
@@ -81,8 +77,6 @@ class Gradients:
         everywhere({id(original): torch.autograd.backward})
         module = sys.modules["torch.optim.optimizer"]
         patch(module.Optimizer, "__init__", self._made)
-        module.register_optimizer_step_pre_hook(self._before)
-        module.register_optimizer_step_post_hook(self._after)
         for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"):
             original = getattr(torch.nn.utils, name, None)
             if original is not None:
@@ -99,6 +93,7 @@ class Gradients:
 
     def _made(self, original: Original) -> Original:
         def init(optimizer: Optimizer, *args: object, **kwargs: object) -> None:
+            self.steps.follow(type(optimizer))
             original(optimizer, *args, **kwargs)
             if not self.session.sites.within("distributed/optim"):
                 self.waiting[id(optimizer)] = optimizer
@@ -218,66 +213,18 @@ class Gradients:
 
         patch(kind, "clip_grad_norm_", make)
 
-    def _before(self, optimizer: Optimizer, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
-        self.stepping += 1
-        if self.stepping > 1:  # one within another, as ZeroRedundancyOptimizer has it
-            return None
-        number = id(optimizer)
-        self.steps[number] = self.steps.get(number, 0) + 1
-        if self.steps[number] > _STEPS:
-            self._end()
-        if self.steps[number] == 1:
-            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-            if callable(closure):
-                kept = self._kept(optimizer, closure)
-                if "closure" in kwargs:
-                    return args, {**kwargs, "closure": kept}
-                return (args[0], kept, *args[2:]), kwargs
-            self._keep(optimizer)
-        held = self._held(optimizer)
-        self.before = [(each, each.detach().clone()) for each in held]
-        return None
-
-    def _kept(self, optimizer: Optimizer, closure: Callable[[], object]) -> Callable[[], object]:
-        """A closure after whose first call the gradients are kept: before it there are none."""
-
-        def called() -> object:
-            result = closure()
-            if id(optimizer) in self.waiting:
-                self._keep(optimizer)
-            return result
-
-        return called
-
-    def _held(self, optimizer: Optimizer) -> list[Tensor]:
-        return [each for group in optimizer.param_groups for each in group["params"]]
-
-    def _after(self, optimizer: Optimizer, args: Args, kwargs: Kwargs) -> None:
-        self.stepping -= 1
-        if not self.stepping:
-            with self.torch.no_grad():
-                for parameter, value in self.before:
-                    parameter.copy_(value)
-            self.before = []
-
-    def _keep(self, optimizer: Optimizer) -> None:
-        self._forgotten()
-        self.models.renew()
-        names = {self.models.names[id(each)] for each in self._held(optimizer) if id(each) in self.models.names}
-        unnamed = sum(id(each) not in self.models.names for each in self._held(optimizer))
-        step = self.models.gradients(names.__contains__)
-        grads = {name: self.clipped.pop(name, grad) for name, grad in step.items()}
+    def _taken(self, taken: Taken) -> None:
         wanted = self.columns
         self.moments.append(
             {
-                "gradients": {name: grad for name, grad in grads.items() if grad is not None},
-                "columns": {name: wanted[name] for name in grads if name in wanted},
-                "held": names, "clips": self.clips, "unnamed": unnamed,
-                "rate": float(optimizer.param_groups[0].get("lr") or 0.0), "loss": self.loss,
+                "gradients": {name: grad for name, grad in taken.gradients.items() if grad is not None},
+                "columns": {name: wanted[name] for name in taken.gradients if name in wanted},
+                "held": taken.names, "clips": self.clips, "unnamed": taken.unnamed, "changes": taken.changes,
+                "rate": float(taken.optimizer.param_groups[0].get("lr") or 0.0), "loss": self.loss,
             }
         )  # fmt: skip
         self.clips, self.loss = [], 0.0
-        self.waiting.pop(id(optimizer), None)
+        self.waiting.pop(id(taken.optimizer), None)
         if not self.waiting:
             self._end()
 
@@ -291,6 +238,7 @@ class Gradients:
             "exchanges": self.exchanges or self.models.sharded,
             "deals": self.deals and not self.gathers and not self.models.sharded, "dealt": self.models.dealt,
             "acts": self.acts.done if self.acts is not None else {},
+            "lengths": tape.lengths.answers, "shares": tape.lengths.shares,
             "digest": tape.digest(), "backwards": self.backwards, "spread": tape.spread,
         }  # fmt: skip
         if why:

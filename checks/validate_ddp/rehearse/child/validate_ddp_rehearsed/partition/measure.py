@@ -87,6 +87,13 @@ def _of_each_rank(torch: ModuleType, ranks: list[Recorded], dealt: bool) -> set[
     return beside(found, ranks[0]["weights"]) if dealt else found
 
 
+def _changed_alike(changes: list[dict[str, Handed]]) -> list[str]:
+    """The parameters that a step of the script's own has changed by the same everywhere."""
+    return [
+        name for name, change in changes[0].items() if all(close([change], [each.get(name)]) for each in changes[1:])
+    ]
+
+
 class _Moment:
     """The first step of one optimizer."""
 
@@ -115,6 +122,7 @@ class _Moment:
             if len(each["moments"]) > number:
                 self.others[role] = len(self.targets)
                 self.targets.append(each["moments"][number]["gradients"])
+        self.dup = others["dup"]["moments"][number] if "dup" in self.others else None
         if "again" in self.others:
             self.others["one"] = len(self.targets)
             self.targets.append(self.ones[0]["gradients"])
@@ -182,6 +190,10 @@ class _Moment:
         told.rate = rates[0] / rates[1] if rates[1] else 1.0
         told.norms = [*told.norms, *self._norms()]
         told.unnamed += self.unnamed
+        told.alike = [*told.alike, *map(self._shown, _changed_alike([each["changes"] for each in self.ranks]))]
+        if self.dup is not None:
+            both = [self.ones[0]["changes"], self.dup["changes"]]
+            told.as_one = [*told.as_one, *map(self._shown, _changed_alike(both))]
         told.own = sorted({*told.own, *map(self._shown, self.own)})
         readings = list(told.readings)
         for rank in range(self.part["size"]):

@@ -164,6 +164,13 @@ class Models:
                     found[name] = None if grad is None else self._plain(whole(grad)).clone()
         return found
 
+    def values(self, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
+        """The whole values of the named parameters, as copies. Collective where parameters are sharded."""
+        with self.torch.no_grad(), ExitStack() as stack:
+            for module in self.modules:
+                stack.enter_context(self._whole(module, writeback=False))
+            return {name: whole(each).clone() for name, each in self.parameters.items() if wanted(name)}
+
     def _plain(self, tensor: Tensor) -> Handed:
         return tensor.to_dense() if tensor.is_sparse else tensor
 

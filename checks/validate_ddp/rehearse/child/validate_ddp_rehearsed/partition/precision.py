@@ -28,7 +28,7 @@ def widen(torch: ModuleType, float64: bool) -> None:
         return init
 
     patch(torch.amp.autocast, "__init__", off)
-    when_complete("torch.distributed.fsdp", _full_precision)
+    when_complete("torch.distributed.fsdp", lambda fsdp: _full_precision(torch, fsdp, float64))
     if float64:
         torch.set_default_dtype(torch.float64)
         _double(torch)
@@ -80,13 +80,16 @@ def _double(torch: ModuleType) -> None:
             patch(kind, name, cast)
 
 
-def _full_precision(fsdp: ModuleType) -> None:
-    """No policy of mixed precision; parameters by their own names, as their gradients cannot be had otherwise."""
+def _full_precision(torch: ModuleType, fsdp: ModuleType, float64: bool) -> None:
+    """No policy of mixed precision; parameters by their own names, as their gradients cannot be had otherwise. What is
+    made or loaded in a narrower type is widened before it is sharded, which is too late at its first call."""
 
     def sharded(original: Original) -> Original:
         def built(self: object, *args: object, **kwargs: object) -> None:
             kwargs.pop("mixed_precision", None)
             kwargs["use_orig_params"] = True
+            if float64:
+                _doubled(torch, args[0] if args else kwargs["module"])
             at = _MIXED_PRECISION
             original(self, *args[:at], *((None,) if len(args) > at else ()), *args[at + 1 :], **kwargs)
 
@@ -95,6 +98,8 @@ def _full_precision(fsdp: ModuleType) -> None:
     def shard(original: Original) -> Original:
         def fully_shard(*args: object, **kwargs: object) -> object:
             kwargs.pop("mp_policy", None)
+            if float64:
+                _doubled(torch, args[0] if args else kwargs["module"])
             return original(*args, **kwargs)
 
         return fully_shard
@@ -104,6 +109,14 @@ def _full_precision(fsdp: ModuleType) -> None:
         original = fsdp.fully_shard
         patch(fsdp, "fully_shard", shard)
         everywhere({id(original): fsdp.fully_shard})
+
+
+def _doubled(torch: ModuleType, given: Handed) -> None:
+    """The parameters and buffers of one or several modules that are in no shards yet."""
+    for module in given if isinstance(given, (list, tuple)) else [given]:
+        for tensor in (*module.parameters(), *module.buffers()):
+            if tensor.is_floating_point() and tensor.dtype != torch.float64 and not hasattr(tensor, "full_tensor"):
+                tensor.data = tensor.data.double()
 
 
 def widened(torch: ModuleType, value: Handed, float64: bool) -> Handed:

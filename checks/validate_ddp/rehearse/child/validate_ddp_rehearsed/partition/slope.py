@@ -124,6 +124,7 @@ def measured(torch: ModuleType, part: Part) -> protocol.Sloped:
     after = losses([load(torch, part["folder"], rank, "up") for rank in ranks])
     if before is None or after is None:
         return protocol.Sloped(names=[], along=0.0, slope=0.0)
+    held = {name for each in way.held for name in each}
     slope = sum(two - one for one, two in zip(before, after, strict=True)) / STEP / part["size"]
     chosen = names if part["names"] is None else part["names"]
-    return protocol.Sloped(names=names, along=way.along(chosen), slope=slope)
+    return protocol.Sloped(names=names, along=way.along(chosen), slope=slope, stays=len(held.difference(names)))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn, TypedDict
 from ..hook import when_complete
 from ..patching import Args, Handed, Kwargs, Original, everywhere, patch
 from .begin import RECORDING
+from .lengths import Lengths
 from .precision import widened
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ class Recorded(TypedDict):
     sums. weights: by name. moments: by optimizer. averages: whether something averages models now and then, as local
     SGD does. exchanges: whether ranks hand each other what has a gradient; deals: whether each its own part of it, as
     tokens for experts, and nobody all of it; dealt: whether one process holds what lies on several ranks. acts: what
-    those make of a tape that are all given one. digest: of batches, random states and inputs. spread: on how many ranks
-    a step's micro-batches are spread, which one process takes all by itself; 1 where each rank takes as many as it
-    does."""
+    those make of a tape that are all given one. lengths, shares: as of ``Lengths``. digest: of batches, random states
+    and inputs. spread: on how many ranks a step's micro-batches are spread, which one process takes all by itself; 1
+    where each rank takes as many as it does."""
 
     batches: dict[Key, bytes | None]
     seeds: dict[str, list[object]]
@@ -52,6 +53,8 @@ class Recorded(TypedDict):
     deals: bool
     dealt: bool
     acts: dict[str, list[Handed]]
+    lengths: dict[tuple[str, int], list[int]]
+    shares: list[dict[str, int]]
     digest: str
     backwards: int
     spread: int
@@ -81,6 +84,7 @@ class Tape:
             several = {"union": range(part["size"]), "copies": [part["rank"]] * part["size"], "up": [rank]}
             whose = several.get(part["role"], [part["rank"]])
             self.playing = [load(self.torch, part["folder"], each, part["of"]) for each in whose]
+        self.lengths = Lengths(session, part, self.playing)
         patch(self.torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", self._next)
         self._seeding()
 

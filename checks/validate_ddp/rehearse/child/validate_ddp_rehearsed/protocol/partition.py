@@ -55,11 +55,12 @@ class Taped(Event):
 
 class Sloped(Event):
     """What the mean of the ranks' losses changes by along a direction, for each step in it, beside what their gradients
-    say. names: of the parameters that can go somewhere."""
+    say. names: of the parameters that can go somewhere; stays: how many more cannot."""
 
     names: Texts
     along: Float
     slope: Float
+    stays: Count = 0
 
 
 class Undivided(Event):
@@ -80,6 +81,8 @@ class Partition(Event):
     None where that was not tried. scaled: whether the script multiplies gradients by something that hangs on the
     data; scale: by what one process multiplies them; rate: the learning rate on the ranks, as a share of that of one
     process.
+    alike, as_one: parameters that a step of the script's own changes by the same on all ranks, whatever gradients it is
+    given; and, where all are given one tape, by as much as in one process.
     norms: by which clipping has gone, as shares of the whole gradient's, of all ranks. repeats: whether one process has
     the same gradient twice. place: the line of the backward, or of the reduction by hand after it. batch_norms: those
     not synchronised. parameters: how many are compared; unnamed: how many more optimizers
@@ -89,8 +92,9 @@ class Partition(Event):
     replicas: how sure it is that the ranks are to be one model after
     each step, as a severity; "" where they are not. off_slope: a parameter whose gradient is not the slope of the mean
     of the ranks' losses, told where no process is a reference; factor: how many times it is; others: how many times the
-    gradients of others are, None where all are wrong. parts: parameters that each rank of a sharded model holds whole,
-    with a gradient of its own, told where the gradients could not be compared."""
+    gradients of others are, None where all are wrong. on_slope: how many times that slope the gradients are, 0 where
+    that is not known, of as many parameters as could be moved; stays: how many could not. parts: parameters that each
+    rank of a sharded model holds whole, with a gradient of its own, told where the gradients could not be compared."""
 
     compared: Flag
     why: Text = ""
@@ -107,6 +111,8 @@ class Partition(Event):
     scaled: Flag = False
     scale: Float = 1.0
     rate: Float = 1.0
+    alike: Texts = ()
+    as_one: Texts = ()
     norms: Floats = ()
     repeats: Flag = True
     place: Line | None = None
@@ -121,4 +127,6 @@ class Partition(Event):
     off_slope: Text = ""
     factor: Float = 1.0
     others: Float | None = None
+    on_slope: Count = 0
+    stays: Count = 0
     parts: Texts = ()

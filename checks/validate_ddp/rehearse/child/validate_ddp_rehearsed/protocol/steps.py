@@ -58,7 +58,8 @@ class Step(Timed):
     parameters after it; None for what is no plain tensor. rates: learning rates of the groups. rewritten: whether
     something else has changed the parameters since the step before. norms: of the gradients, at the first steps; the
     last two only where some parameters are under no wrapper. without: how many parameters have no gradient. reduced:
-    places of those whose gradients the script has reduced over all ranks by itself. busy: at the first one, seconds of
+    places of those whose gradients the script has reduced over all ranks by itself; as_left: whether it has all of
+    them, at the first steps, and as the backward has left them. busy: at the first one, seconds of
     CPU that the process has used."""
 
     optimizer: Count
@@ -71,6 +72,7 @@ class Step(Timed):
     norms: Norms | None = None
     without: GivenCount = None
     reduced: Counts = ()
+    as_left: Flag = False
     busy: Seconds = 0.0
 
 
@@ -88,6 +90,27 @@ class Clip(Event):
     scaled: Flag
     site: CallSite
     norm: Float | None = None
+
+
+class Squares(Event):
+    """Ranks add up a number that is the sum of the squares of all gradients that this rank's optimizer holds. count:
+    how many such sums have come before. norms: of these gradients. ranks: that add up."""
+
+    count: Count
+    norms: Norms
+    ranks: Ranks
+    site: CallSite
+
+
+class Rescaled(Event):
+    """What a reduction has left of a gradient to this rank, its shard, until the next one. count: how many reductions
+    have come before it there. times: what it has been multiplied by; 0 where it has become something else. ranks: that
+    reduce. site: of the reduction."""
+
+    count: Count
+    times: Float
+    ranks: Ranks
+    site: CallSite
 
 
 class Unscale(Event):

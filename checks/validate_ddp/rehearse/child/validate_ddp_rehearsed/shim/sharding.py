@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _POSITION = 9
 """Of ``device_id`` among the arguments after ``self``."""
+_ASKS_FOR_GPU = "_check_module_states_for_sync_module_states"
+"""Refuses to send weights that lie on the CPU, where the shim keeps them."""
 
 
 def install(session: Session) -> None:
@@ -39,3 +41,5 @@ def _on_cpu(session: Session, fsdp: ModuleType) -> None:
         return built
 
     patch(fsdp.FullyShardedDataParallel, "__init__", init)
+    if hasattr(fsdp._init_utils, _ASKS_FOR_GPU):
+        patch(fsdp._init_utils, _ASKS_FOR_GPU, lambda original: lambda states: None)

@@ -1,0 +1,110 @@
+"""Shares of a rank's own batch (DDP311), wherever the criterion and the batch come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HEAD = """
+import torch.nn as nn
+import torch.nn.functional as F
+
+dist.init_process_group("gloo")
+data = TensorDataset(torch.randn(64, 9, 4), torch.randint(4, (64, 9)), torch.rand(64, 9) < 0.5)
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+net = DDP(torch.nn.Linear(4, 4))
+"""
+HELD = """
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+        self.criterion = self.chosen("cross", ignore_index=IGNORED)
+
+    @staticmethod
+    def chosen(kind, **options):
+        if kind == "mean":
+            return nn.L1Loss()
+        elif kind == "cross":
+            return nn.CrossEntropyLoss(**options)
+        return None
+
+    def run(self):
+        for x, y, mask in loader:
+            labels = torch.where(mask, y, -100)
+            loss = self.criterion(self.net(x).view(-1, 4), labels.view(-1))
+            loss.backward()
+
+Trainer(net).run()
+"""
+PICKED = """
+def loss_of(criterion, given, target, has_label):
+    return criterion(given[has_label == 1], target[has_label == 1])
+
+criterion = nn.L1Loss(REDUCTION).cuda()
+for x, y, mask in loader:
+    loss_of(criterion, net(x), y, mask).backward()
+"""
+ANNOTATED = """
+from dataclasses import dataclass
+
+@dataclass
+class Frames:
+    mask: torch.Tensor
+    target: torch.Tensor
+
+def loss_of(net, frames: Frames):
+    each = (net(frames.target) - frames.target).pow(2).mean(-1)
+    return (each * frames.mask).sum() / COUNT
+
+for frames in loader:
+    loss_of(net, frames).backward()
+"""
+BY_HAND = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.inner(x)
+
+model = Net()
+for x, y, mask in loader:
+    out = model(x)
+    F.l1_loss(out[mask], y[mask]).backward()
+    for parameter in model.parameters():
+        AVERAGE
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "severity"),
+    [
+        (HELD.replace("IGNORED", "-100"), "warning"),
+        (HELD.replace("IGNORED", "3"), "info"),
+        (PICKED.replace("REDUCTION", ""), "warning"),
+        (ANNOTATED.replace("COUNT", "frames.mask.sum()"), "warning"),
+        (BY_HAND.replace("AVERAGE", "dist.all_reduce(parameter.grad)"), "warning"),
+    ],
+)
+def test_a_share_of_a_rank_s_own_batch_is_found_wherever_it_is_made(script: str, severity: str, lint: Any) -> None:
+    assert [finding.severity for finding in lint.body(IMPORTED + HEAD + script).of("DDP311")] == [severity]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        HELD.replace("IGNORED", "-100").replace("mask, y, -100", "mask, y, 0"),
+        HELD.replace("IGNORED", "-1"),
+        PICKED.replace("REDUCTION", 'reduction="sum"'),
+        ANNOTATED.replace("COUNT", "len(frames.mask)"),
+        BY_HAND.replace("AVERAGE", "parameter.grad /= 2").replace("net = DDP(torch.nn.Linear(4, 4))", ""),
+    ],
+)
+def test_what_is_a_mean_over_equal_shares_is_left_alone(script: str, lint: Any) -> None:
+    head = HEAD.replace("net = DDP(torch.nn.Linear(4, 4))", "") if "parameter.grad" in script else HEAD
+    assert lint.body(IMPORTED + head + script).of("DDP311") == []
+
+
+IMPORTED = "from torch.utils.data import TensorDataset\n"
