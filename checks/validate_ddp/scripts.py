@@ -15,7 +15,6 @@ from validate_ddp.source.text import Problem
 
 if TYPE_CHECKING:
     from validate_ddp.interpreter.fact import Fact
-    from validate_ddp.interpreter.finder import Finder
     from validate_ddp.interpreter.started import Started
     from validate_ddp.interpreter.trace import Program
 
@@ -50,16 +49,21 @@ def kept(files: list[str], summaries: Summaries) -> list[str]:
             else:
                 waiting.append(file)
         rest = waiting
-    scripts = [file for file in rest if b"__main__" in (summaries.data(file) or b"")]
-    surviving += [file for file in scripts if file not in surviving and _finder(file, summaries).reaches(file)]
+    surviving += [
+        file for file in rest if file not in surviving and _is_script(file, summaries) and _reaches(file, summaries)
+    ]
     order = {file: index for index, file in enumerate(files)}
     return sorted(surviving, key=order.__getitem__)
 
 
-def _finder(script: str, summaries: Summaries) -> Finder:
+def _is_script(file: str, summaries: Summaries) -> bool:
+    return b"__main__" in (summaries.data(file) or b"")
+
+
+def _reaches(script: str, summaries: Summaries) -> bool:
     from validate_ddp.interpreter.finder import Finder
 
-    return Finder(summaries, script)
+    return Finder(summaries, script).reaches(script)
 
 
 def _stem(file: str) -> str:
@@ -156,7 +160,6 @@ def _end_with_parent() -> None:
 
 def _prepare(enabled: frozenset[str]) -> None:
     """Import what every process needs, before there are several."""
-    import validate_ddp.interpreter.reach
     import validate_ddp.interpreter.trace
     import validate_ddp.models.known
     import validate_ddp.source.lowering
@@ -215,20 +218,22 @@ def _examined(scripts: list[str], summaries: Summaries, enabled: frozenset[str])
 
 
 def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tuple[list[Proposal], list[str]]:
+    from validate_ddp.interpreter.finder import Finder
     from validate_ddp.interpreter.started import NOT_LAUNCHED
 
     summaries.begin()
     found: list[Proposal] = []
     files: list[str] = []
     try:
+        defines = script in summaries.named and summaries.starts(script)
         launched = summaries.launched.get(script, NOT_LAUNCHED)
-        settled = _settled(script, summaries)
-        if settled is not None:
-            files = settled
+        several = launched.several is not None
+        runs = defines or (summaries.acts(script) and (several or Finder(summaries, script).starts(script)))
+        program = _walked(script, summaries) if runs else None
+        files = [script] if program is None else program.files
+        if program is None:
             summaries.parsed(script)
         else:
-            program = _walked(script, summaries)
-            files = program.files
             found = _found(program, enabled)
             if program.asks and launched.is_whole:
                 found = _found_as_started(script, summaries, enabled, found)
@@ -240,23 +245,6 @@ def _examine(script: str, summaries: Summaries, enabled: frozenset[str]) -> tupl
         return found, files
     _remember(script, summaries, enabled, found, files)
     return found, files
-
-
-def _settled(script: str, summaries: Summaries) -> list[str] | None:
-    """The files of a script of which it is plain without a walk that one process runs it; None for any other."""
-    launched = summaries.launched.get(script)
-    if script in summaries.named and summaries.starts(script):
-        return None
-    if not summaries.acts(script):
-        return [script]
-    if launched is not None and launched.several is not None:
-        return None
-    finder = _finder(script, summaries)
-    if not finder.starts(script):
-        return [script]
-    from validate_ddp.interpreter.reach import without_ranks
-
-    return without_ranks(finder, script)
 
 
 def _walked(script: str, summaries: Summaries, started: Started | None = None) -> Program:
