@@ -74,6 +74,21 @@ def test_a_rank_with_a_batch_more_is_uneven(training: Any) -> None:
     assert ("DDP408", 12) in training.found()
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_batch_that_is_dropped_since_another_rank_has_none_is_not_uneven(training: Any, hangs: bool) -> None:
+    """Where a rank hangs it may be in a forward of which nothing is seen yet."""
+    training.begin()
+    for rank in (0, 1):
+        for count in range(2 + rank):
+            training.batch(rank, 0, count, [rank * 8 + count])
+            if count < 2:
+                training.train_on(rank)
+    training.add(0, "iterated", loader=0, turn=0, batches=2, exhausted=True)
+    if hangs:
+        training.hang()
+    assert (("DDP408", 12) in training.found()) is hangs
+
+
 def test_a_skipped_backward_is_a_divergent_exit(training: Any) -> None:
     training.begin()
     for rank in (0, 1):

@@ -1,7 +1,8 @@
 """Ranks take different numbers of batches from a loader that they train on.
 
 ## What it does
-Compares, for each iteration over a training loader, how many batches each rank was given before it ran out.
+Compares, for each iteration over a training loader, how many batches each rank was given before it ran out. A last
+batch that a rank does nothing with is none, where the run came to its end: the ranks had agreed on when to stop.
 
 ## Why is this bad?
 Each training step reduces gradients over all ranks. The rank that has one batch more waits for a reduction that nobody
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from validate_ddp.findings import ERROR
 from validate_ddp.record.culprits import ended, whereabouts
-from validate_ddp.record.iterations import consumed_turns, loader_of
+from validate_ddp.record.iterations import Turn, consumed_turns, loader_of
 from validate_ddp.record.one_model import sharers
 from validate_ddp.record.run import Run
 from validate_ddp.record.verdict import Note, Observation, Seen, Telling, Well
@@ -55,10 +56,10 @@ def observe(run: Run) -> Seen:
                 yield Well()
                 continue  # those that have run out stand in for their reductions
             (rank, short), (went, longer) = sorted(
-                ((first, peer), (other, turn)), key=lambda pair: len(pair[1].batches)
+                ((first, peer), (other, turn)), key=lambda pair: _batches(run, pair[1])
             )
             loader = loader_of(run, rank, short.loader)
-            if short.exhausted and len(short.batches) < len(longer.batches) and loader is not None:
+            if short.exhausted and _batches(run, short) < _batches(run, longer) and loader is not None:
                 message = (
                     f"in epoch {turn.number} rank {rank} runs out after {len(short.batches)} batches, rank {went} has "
                     f"at least {len(longer.batches)}: its reductions wait for nobody"
@@ -69,6 +70,15 @@ def observe(run: Run) -> Seen:
                 yield Well()
     if found is not None:
         yield found._replace(since=tuple(last.items()))
+
+
+def _batches(run: Run, turn: Turn) -> int:
+    """How many batches the rank went to work with; all, where one may be waiting in what it does with the last."""
+    count = len(turn.batches)
+    if run.stop is None and not any(run.codes.values()):
+        while count and not turn.batches[count - 1].followed:
+            count -= 1
+    return count
 
 
 def _where(run: Run) -> tuple[Note, ...]:
