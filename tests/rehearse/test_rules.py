@@ -283,6 +283,12 @@ def test_a_run_that_was_cut_short_says_nothing_of_schedules(record: Any) -> None
     assert run.judged().verdicts["DDP602"].word == "not observed"
 
 
+def test_clipping_of_each_micro_batch_is_named(recorded: Any) -> None:
+    recorded.add(0, "clip", scaled=False, site=recorded.site(26), norm=1.0)
+    recorded.add(0, "grown", site=recorded.site(26))
+    assert recorded.rated() == [("DDP314", 26, "warning")]
+
+
 def test_clipping_of_scaled_gradients_is_named(recorded: Any) -> None:
     recorded.add(0, "clip", scaled=True, site=recorded.site(26))
     assert recorded.found() == {("DDP314", 26)}

@@ -21,7 +21,7 @@ _SECONDS, _PATIENCE, _PARAMETERS = 15.0, 60.0, 30_000_000
 each of its short runs. What is judged is not to hang on what else the machine does."""
 
 WRONG, UNREDUCED, NORM, SHARES, COUPLING = "wrong factor", "not reduced", "norm", "other shares", "coupled"
-SLOPE, PARTS = "not the slope", "parts"
+SLOPE, PARTS, UPDATE = "not the slope", "parts", "update"
 
 
 class Judgement(NamedTuple):
@@ -151,12 +151,25 @@ def judgements(event: protocol.Partition) -> list[Judgement]:
     if not event.compared or not event.repeats:
         return []
     found = _norms(event)
-    if event.union is not None and not event.union:
-        return found  # just what one process has on the same global batch
-    for optimizer in sorted({each.optimizer for each in event.readings}):
-        readings = [each for each in event.readings if each.optimizer == optimizer]
-        found += _of_optimizer(event, readings)
-    return [each for one in found for each in _founded(one, event)]
+    if event.union is None or event.union:  # else just what one process has on the same global batch
+        for optimizer in sorted({each.optimizer for each in event.readings}):
+            readings = [each for each in event.readings if each.optimizer == optimizer]
+            found += _of_optimizer(event, readings)
+    found = [each for one in found for each in _founded(one, event)]
+    return found or _moved(event)
+
+
+def _moved(event: protocol.Partition) -> list[Judgement]:
+    """A right gradient of which an optimizer makes another update than in one process."""
+    if not event.moved or event.apart:
+        return []
+    names = tuple(event.moved)
+    message = (
+        f"the gradient is that of one process, and `{event.mover}` makes another update of it: "
+        f"{event.moved_by:.0%} of that of {_named(names)} points elsewhere, as where a norm or a product is taken of "
+        "the part of a matrix that a rank holds"
+    )
+    return [Judgement(WARNING, UPDATE, message, names)]
 
 
 def _founded(one: Judgement, event: protocol.Partition) -> list[Judgement]:

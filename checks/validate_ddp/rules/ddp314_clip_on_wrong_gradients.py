@@ -2,14 +2,16 @@
 
 ## What it does
 Looks for `clip_grad_norm_` or `clip_grad_value_` after `GradScaler.scale` and before `GradScaler.unscale_`; and before
-the all-reduce of a script that averages its gradients itself, where ranks clip by other norms.
+the all-reduce of a script that averages its gradients itself, where ranks clip by other norms; and before a further
+backward adds to the same gradients, as in each of several micro-batches.
 
 ## Why is this bad?
 The norm is that of the scaled gradients, tens of thousands of times too large, so each step is clipped to almost
 nothing, and how much depends on the scale of the moment.
 
 Before an average each rank clips its own gradient by the norm of that: what comes out is not the clipped gradient of
-the global batch, and a rank with a large one counts for less.
+the global batch, and a rank with a large one counts for less. The same holds of micro-batches: the first ones are cut
+again and again, the last one counts most, and the norm that is logged is that of no step.
 
 ## Example
 ```python
@@ -52,6 +54,9 @@ def observe(run: Run) -> Seen:
         if event.scaled:
             message = "gradients are clipped before `scaler.unscale_(optimizer)`: their norm is that of the scaled loss"
             yield Observation(ERROR, event.site, message, (), (rank,))
+    for rank, grown in run.each(protocol.Grown):
+        message = "gradients are clipped, and a further backward adds to them before the step: clip their sum, once"
+        yield Observation(WARNING, grown.site, message, (), (rank,))
     seen = [sent for rank in run.ranks for sent in _clippings(run, rank)]
     for rank, clip, average in seen:
         if average is None:

@@ -10,7 +10,9 @@ on more of the data tells. Before anything is an error, all ranks are given one 
 same then, as with a weight, a share of the nodes or an objective of each rank, no process is the reference: only what
 is not reduced at all is told, as a warning. Where they could not be tried, errors become warnings. An optimizer of the
 script's own may reduce or divide gradients in its step: they are taken where it hands them to a step of torch's, and
-where it does not, nothing is told of what it makes right in the parameters. Done where the first step comes soon, or
+where it does not, nothing is told of what it makes right in the parameters. Of such a step, given a right gradient, a
+warning tells that it moves parameters to another side than in one process, as Muon does that makes orthogonal what a
+rank holds of a matrix. How far it moves them is left to it, and what it draws. Done where the first step comes soon, or
 with `--partition`.
 
 Where no process is a reference, as ranks hold parts of the model, experts, or parts of a sequence, the ranks take the
@@ -40,15 +42,17 @@ for parameter in model.parameters():
 ```
 
 ## References
+- [Distributed Muon](https://arxiv.org/abs/2502.16982)
 - [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
 """
 
 from __future__ import annotations
 
 from validate_ddp.findings import ERROR, WARNING
-from validate_ddp.record.partition import judgements
+from validate_ddp.record.partition import UPDATE, judgements
 from validate_ddp.record.run import NOWHERE, Run, Site
 from validate_ddp.record.verdict import Observation, Seen, Telling, Well
+from validate_ddp.rehearse.child.validate_ddp_rehearsed import protocol
 
 SEVERITIES = (ERROR, WARNING)
 EVIDENCE = "R"
@@ -67,6 +71,13 @@ def observe(run: Run) -> Seen:
     site = Site((event.place,)) if event.place else NOWHERE
     found = judgements(event)
     for each in found:
-        yield Observation(each.severity, site, each.message, (), tuple(run.ranks))
+        stepped = _stepped(run, event.mover) if each.kind == UPDATE else None
+        yield Observation(each.severity, stepped or site, each.message, (), tuple(run.ranks))
     if not found:
         yield Well()
+
+
+def _stepped(run: Run, kind: str) -> Site | None:
+    """Where the first optimizer of a class has stepped first."""
+    made = {event.optimizer for event in run.of(run.ranks[0], protocol.Optimizer) if event.kind == kind}
+    return next((event.site for event in run.of(run.ranks[0], protocol.Step) if event.optimizer in made), None)

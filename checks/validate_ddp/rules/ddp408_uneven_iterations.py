@@ -56,10 +56,10 @@ def observe(run: Run) -> Seen:
                 yield Well()
                 continue  # those that have run out stand in for their reductions
             (rank, short), (went, longer) = sorted(
-                ((first, peer), (other, turn)), key=lambda pair: _batches(run, pair[1])
+                ((first, peer), (other, turn)), key=lambda pair: len(pair[1].batches)
             )
             loader = loader_of(run, rank, short.loader)
-            if short.exhausted and _batches(run, short) < _batches(run, longer) and loader is not None:
+            if short.exhausted and len(short.batches) < _batches(run, longer) and loader is not None:
                 message = (
                     f"in epoch {turn.number} rank {rank} runs out after {len(short.batches)} batches, rank {went} has "
                     f"at least {len(longer.batches)}: its reductions wait for nobody"

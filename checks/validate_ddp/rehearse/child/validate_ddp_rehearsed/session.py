@@ -45,7 +45,7 @@ _SHIM = (
 )
 _OBSERVERS = (
     "groups", "collectives", "ddp", "steps", "loaders", "schedules", "saves", "draws", "gathers", "losses", "failures",
-    "sharding", "moving_averages", "rounding", "norms", "claims", "census",
+    "clipping", "sharding", "moving_averages", "rounding", "norms", "claims", "census",
 )  # fmt: skip
 
 current: Session | None = None

@@ -1,4 +1,4 @@
-"""Optimizer steps: digests of gradients before and of parameters after each, ``zero_grad``, clipping and unscaling."""
+"""Optimizer steps: digests of gradients before and of parameters after each, and ``zero_grad``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from .. import protocol
-from ..patching import Args, Handed, Kwargs, around, everywhere, guarded, one_number
+from ..patching import Handed, around, guarded
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,7 +24,7 @@ _NORMS = 3
 
 
 def install(session: Session) -> None:
-    """Local. Events ``optimizer``, ``parameters``, ``step``, ``zero_grad``, ``clip``, ``unscale`` and ``stopped``."""
+    """Local. Events ``optimizer``, ``parameters``, ``step``, ``zero_grad`` and ``stopped``."""
     torch = session.torch
     observer = _Steps(session)
     session.digests = observer.digests
@@ -41,7 +41,6 @@ def install(session: Session) -> None:
     around(module.Optimizer, "add_param_group", session.fault, lambda args, kwargs: observer.adding(args[0]))
     around(module.Optimizer, "zero_grad", session.fault, lambda args, kwargs: observer.zeroed(args[0]))
     around(torch.nn.Module, "zero_grad", session.fault, lambda args, kwargs: observer.zeroed_module(args[0]))
-    _scaling(session)
 
 
 class _Steps:
@@ -271,30 +270,3 @@ def _bits(torch: ModuleType, tensor: Tensor) -> Tensor:
         return flat.view(torch.int64).sum()
     kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
     return flat.view(kind).sum(dtype=torch.int64)
-
-
-def _scaling(session: Session) -> None:
-    torch = session.torch
-    pending: set[int] = set()
-
-    def scaled(args: Args, kwargs: Kwargs) -> None:
-        if args[0].is_enabled():
-            pending.add(id(args[0]))
-
-    def unscaled(args: Args, kwargs: Kwargs) -> None:
-        pending.discard(id(args[0]))
-        session.emit(protocol.Unscale(site=session.here()))
-
-    scaler = torch.amp.GradScaler
-    around(scaler, "scale", session.fault, scaled)
-    around(scaler, "unscale_", session.fault, unscaled)
-    around(scaler, "update", session.fault, lambda args, kwargs: pending.discard(id(args[0])))
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
-        original = getattr(torch.nn.utils, name)
-        around(
-            torch.nn.utils, name, session.fault, lambda args, kwargs: session.here(),
-            lambda site, norm: session.emit(
-                protocol.Clip(scaled=bool(pending), site=site or session.here(), norm=one_number(norm))
-            ),
-        )  # fmt: skip
-        everywhere({id(original): getattr(torch.nn.utils, name)})

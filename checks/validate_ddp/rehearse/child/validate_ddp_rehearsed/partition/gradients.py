@@ -221,6 +221,7 @@ class Gradients:
                 "columns": {name: wanted[name] for name in taken.gradients if name in wanted},
                 "held": taken.names, "clips": self.clips, "unnamed": taken.unnamed, "changes": taken.changes,
                 "rate": float(taken.optimizer.param_groups[0].get("lr") or 0.0), "loss": self.loss,
+                "updates": taken.updates, "settings": taken.settings, "kind": type(taken.optimizer).__name__,
             }
         )  # fmt: skip
         self.clips, self.loss = [], 0.0

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from .begin import Part
 
+ELSEWHERE = 0.05
+"""Share of an update that is another, from which on it is told: of one that rounds to few bits it is a hundredth."""
 Gradients = dict[str, "Tensor"]
 _PIECE = 1 << 20
 """Numbers of a parameter of which all gradients are held at once."""
@@ -94,6 +96,36 @@ def _changed_alike(changes: list[dict[str, Handed]]) -> list[str]:
     ]
 
 
+def otherwise(one: Tensor, other: Tensor, grad: Tensor, other_grad: Tensor, float64: bool) -> float:
+    """Which share of an update lies beside the direction of another of the same gradient; 0 where the gradients differ.
+
+    Where a gradient is nothing but rounding, an optimizer that divides by its size may go either way.
+    """
+    least = float(grad.abs().max()) * (1e-9 if float64 else 1e-4)
+    if one.shape != other.shape or float((grad - other_grad).abs().max()) > least:
+        return 0.0
+    counts = grad.abs() > least
+    mine, theirs = one[counts].double(), other[counts].double()
+    sizes = float(mine.norm()), float(theirs.norm())
+    if not all(map(math.isfinite, sizes)) or not all(sizes):
+        return 0.0
+    cosine = float((mine / sizes[0] * (theirs / sizes[1])).sum())
+    return float(max(0.0, 1 - cosine * abs(cosine)) ** 0.5)
+
+
+def updates_apart(one: dict[str, Handed], other: dict[str, Handed], names: set[str], float64: bool) -> dict[str, float]:
+    """By name, which share of an update of the same gradient has another direction; where it is enough to be told."""
+    found = {}
+    for name in sorted(names & one["updates"].keys() & other["updates"].keys()):
+        grads = one["gradients"].get(name), other["gradients"].get(name)
+        if grads[0] is None or grads[1] is None:
+            continue
+        share = otherwise(one["updates"][name], other["updates"][name], *grads, float64)
+        if share > ELSEWHERE:
+            found[name] = share
+    return found
+
+
 class _Moment:
     """The first step of one optimizer."""
 
@@ -123,6 +155,9 @@ class _Moment:
                 self.others[role] = len(self.targets)
                 self.targets.append(each["moments"][number]["gradients"])
         self.dup = others["dup"]["moments"][number] if "dup" in self.others else None
+        self.unions, self.agains = (
+            [others[role]["moments"][number]] if role in self.others else [] for role in ("union", "again")
+        )
         if "again" in self.others:
             self.others["one"] = len(self.targets)
             self.targets.append(self.ones[0]["gradients"])
@@ -194,6 +229,10 @@ class _Moment:
         if self.dup is not None:
             both = [self.ones[0]["changes"], self.dup["changes"]]
             told.as_one = [*told.as_one, *map(self._shown, _changed_alike(both))]
+        moved = self._moved()
+        if moved:
+            told.moved, told.mover = [*told.moved, *map(self._shown, moved)], str(self.ranks[0]["kind"])
+            told.moved_by = max(told.moved_by, *moved.values())
         told.own = sorted({*told.own, *map(self._shown, self.own)})
         readings = list(told.readings)
         for rank in range(self.part["size"]):
@@ -216,6 +255,19 @@ class _Moment:
         if "again" in self.others:
             told.repeats = told.repeats and not self._apart(parameters, [self.others["one"]], self.others["again"])
         told.readings = readings
+
+    def _moved(self) -> dict[str, float]:
+        """The parameters that a step of the script's own moves otherwise than in one process, though it has the same
+        settings and is given the same gradient: how much of the way is another. How far it goes is left to it."""
+        alike = {*_changed_alike([each["changes"] for each in self.ranks])} - self.own
+        found: dict[str, float] = {}
+        for one in (self.ones[0], *self.unions):
+            if one["settings"] == self.ranks[0]["settings"]:
+                found.update(updates_apart(one, self.ranks[0], alike, self.float64))
+        for again in self.agains:
+            for name in updates_apart(self.ones[0], again, alike, self.float64):
+                found.pop(name, None)
+        return found
 
     def _stepped(self, parameters: list[Vectors], rank: int) -> list[Vectors]:
         """Those of the parameters that a rank's optimizer holds: ranks may share them out, and hand them on."""

@@ -29,7 +29,7 @@ _TORCH = ("torch.optim.", "torch.distributed.optim.")
 class Taken:
     """What is known of the first step of an optimizer. names: of its parameters; unnamed: how many are of no model.
     gradients: before a clipping that came before. changes: by how much a step of the script's own has changed
-    parameters, in sums."""
+    parameters, in sums; updates: all of it, where it draws no random numbers. settings: of its groups, as the rate."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -37,6 +37,11 @@ class Taken:
         self.unnamed = 0
         self.gradients: dict[str, Tensor | None] = {}
         self.changes: dict[str, Handed] = {}
+        self.updates: dict[str, Tensor] = {}
+        self.settings = [
+            {name: value for name, value in group.items() if isinstance(value, (bool, int, float, str))}
+            for group in optimizer.param_groups
+        ]
         self.found = False
         self.seen: dict[str, Tensor | None] = {}
         """Gradients as they were found last."""
@@ -82,8 +87,9 @@ class Steps:
                     return original(optimizer, *args, **kwargs)
                 args, kwargs = self._first(optimizer, args, kwargs)
                 before = [(each, each.detach().clone()) for each in held(optimizer)]
+                state = self.torch.get_rng_state()
                 result = original(optimizer, *args, **kwargs)
-                self._stepped()
+                self._stepped(not self.torch.equal(state, self.torch.get_rng_state()))
                 with self.torch.no_grad():
                     for parameter, value in before:
                         parameter.copy_(value)
@@ -153,14 +159,16 @@ class Steps:
     def _same(self, one: Tensor | None, other: Tensor | None) -> bool:
         return one is other or (one is not None and other is not None and self.torch.equal(one, other))
 
-    def _stepped(self) -> None:
-        """An outermost step has changed the parameters."""
+    def _stepped(self, drew: bool) -> None:
+        """An outermost step has changed the parameters; ``drew`` where it has drawn random numbers."""
         taken = self.taken
         if taken is None:
             return
         if taken.values:
             after = self.models.values(taken.own.__contains__)
-            taken.changes = {name: summary(after[name] - taken.values[name]) for name in sorted(taken.own)}
+            changes = {name: after[name] - taken.values[name] for name in sorted(taken.own)}
+            taken.changes = {name: summary(each) for name, each in changes.items()}
+            taken.updates = {} if drew else changes
         self._done(taken)
 
     def _done(self, taken: Taken) -> None:

@@ -94,7 +94,9 @@ class Partition(Event):
     of the ranks' losses, told where no process is a reference; factor: how many times it is; others: how many times the
     gradients of others are, None where all are wrong. on_slope: how many times that slope the gradients are, 0 where
     that is not known, of as many parameters as could be moved; stays: how many could not. parts: parameters that each
-    rank of a sharded model holds whole, with a gradient of its own, told where the gradients could not be compared."""
+    rank of a sharded model holds whole, with a gradient of its own, told where the gradients could not be compared.
+    moved: parameters that a step of the script's own moves to another side than in one process, given the same
+    gradient; moved_by: how much of the way is another, at most; mover: the class of that optimizer."""
 
     compared: Flag
     why: Text = ""
@@ -130,3 +132,6 @@ class Partition(Event):
     on_slope: Count = 0
     stays: Count = 0
     parts: Texts = ()
+    moved: Texts = ()
+    moved_by: Float = 0.0
+    mover: Text = ""

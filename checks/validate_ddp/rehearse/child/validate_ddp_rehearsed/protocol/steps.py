@@ -92,6 +92,12 @@ class Clip(Event):
     norm: Float | None = None
 
 
+class Grown(Event):
+    """A backward has added to gradients that were clipped, before any step. site: where they were clipped."""
+
+    site: CallSite
+
+
 class Squares(Event):
     """Ranks add up a number that is the sum of the squares of all gradients that this rank's optimizer holds. count:
     how many such sums have come before. norms: of these gradients. ranks: that add up."""
