@@ -95,12 +95,21 @@ def complete(machine: Machine, holder: Dict) -> None:
     machine.registering = True
     try:
         for file in _files(machine):
-            if _DECORATED.search(machine.library.summaries.data(file) or b""):
+            if _registers(machine, file):
                 _carry_out(machine, machine.library.module(file))
     finally:
         machine.registering = False
         machine.frames = frames
         machine.journals, machine.guards, machine.loops = aside
+
+
+def _registers(machine: Machine, file: str) -> bool:
+    """Whether a decorator in the file registers something: asked for each program, of files that many have."""
+    summaries = machine.library.summaries
+    found: bool = summaries.once(
+        ("registers", file), lambda: _DECORATED.search(summaries.data(file) or b"") is not None
+    )
+    return found
 
 
 def _may_be_one(machine: Machine, holder: Dict) -> bool:
