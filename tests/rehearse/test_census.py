@@ -94,9 +94,10 @@ def test_a_copy_of_the_model_that_differs_is_named_where_the_model_is_made_equal
 @pytest.mark.parametrize(("ranks", "rows"), [([0, 1], [("DDP321", 24, "warning")]), ([0], [])])
 def test_a_copy_of_a_sharded_model_that_differs_is_named(recorded: Any, ranks: Any, rows: Any) -> None:
     """Shards of all ranks are one model; those of a part of the ranks may be others'."""
-    recorded.trains()
+    recorded.loader()
+    recorded.optimizer(names=(None, None))
     recorded.every("sharded", kind="fully_shard", site=recorded.site(9), ranks=ranks)
-    recorded.train()
+    recorded.train(forward=False)
     model(recorded, trained=[0, 1])
     model(recorded, 1)
     look(recorded, 0, [3, 5], [3, 6], number=1, line=24, grad=False, training=False)
