@@ -56,6 +56,12 @@ def test_what_a_script_does_by_hand_is_followed(name: str, code: str, tmp_path: 
     assert found(tmp_path, name) == set()
 
 
+@pytest.mark.runtime
+@pytest.mark.slow
+def test_what_is_dealt_out_is_no_shard_where_it_is_a_whole_layer_or_no_gradient(tmp_path: Path) -> None:
+    assert found(tmp_path, "layers") == set()
+
+
 def found(folder: Path, *words: str) -> set[str]:
     """The codes of what a rehearsal of the script shows."""
     script, report = Path(__file__).with_name("by_hand_script.py"), folder / "report.json"
