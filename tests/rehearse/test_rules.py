@@ -144,6 +144,19 @@ def test_forwards_that_never_synchronise_are_named(training: Any) -> None:
     assert training.found() == {("DDP305", 22)}
 
 
+@pytest.mark.parametrize(("exhausted", "told"), [(False, set()), (True, {("DDP305", 22)})])
+def test_a_loader_that_is_cut_short_ends_before_the_batch_that_synchronises(
+    training: Any, exhausted: bool, told: set[Any]
+) -> None:
+    for rank in (0, 1):
+        training.add(rank, "iteration", loader=0, turn=0, site=training.site(19))
+        training.batch(rank, 0, 0, [rank])
+        training.train_on(rank, sync=False, step=False)
+        training.add(rank, "iterated", loader=0, turn=0, batches=1, exhausted=exhausted)
+        training.step(rank, grads=[rank, rank], params=[rank, rank])
+    assert {each for each in training.found() if each[0] == "DDP305"} == told
+
+
 def test_a_backward_that_reduces_in_vain_is_dear_and_not_wrong(training: Any) -> None:
     """Under `no_sync`, which its forward was not: told once, and not as a reduction too many besides."""
     for rank in (0, 1):
