@@ -379,5 +379,77 @@ def local_sgd_by_hand():
                 each.data /= dist.get_world_size()
 
 
+class Uneven:
+    """Batches of the rank, of another size each epoch."""
+
+    def set_epoch(self, epoch):
+        mine = list(range(dist.get_rank(), 96, dist.get_world_size()))
+        self.held = [mine[at : at + 8 + 4 * epoch] for at in range(0, len(mine), 8 + 4 * epoch)]
+
+    def __iter__(self):
+        return iter(self.held)
+
+    def __len__(self):
+        return len(self.held)
+
+
+def lengths_of_epochs():
+    """Batches are as many as the epoch makes of them, which is another number when the loader is made."""
+    model, sampler = DDP(net()), Uneven()
+    sampler.set_epoch(0)
+    optimizer, loader = sgd(model), DataLoader(points().dataset, batch_sampler=sampler)
+    sampler.set_epoch(2)
+    count = len(loader)
+    for number, (x, y) in enumerate(loader):
+        with contextlib.nullcontext() if number + 1 == count else model.no_sync():
+            (mse(model, x, y) / count).backward()
+    optimizer.step()
+
+
+def number_of_ranks(size=2):
+    """The number of ranks stands in the script, and the loss is divided by it."""
+    loss = lambda model, x, y: mse(model, x, y) / size  # noqa: E731
+    train(model := net(), sgd(model), points(), loss=loss, reduce=lambda: averaged(model.parameters(), 1))
+
+
+def number_of_gpus(size=2):
+    """The same, multiplied, of a loss that is divided by all targets of the step."""
+
+    def loss(model, x, y):
+        dist.all_reduce(count := torch.tensor(float(len(x))))
+        return F.mse_loss(model(x), y, reduction="sum") * size / count
+
+    train(model := DDP(net()), sgd(model), points(), loss=loss)
+
+
+def later_models():
+    """An outer optimizer, of parameters of no model, steps on what models have moved by in several steps."""
+    model = net()
+    outer = [each.detach().clone().requires_grad_() for each in model.parameters()]
+    optimizer, other = sgd(model), torch.optim.SGD(outer, lr=0.5)
+    for number, (x, y) in enumerate(points()):
+        optimizer.zero_grad()
+        mse(model, x, y).backward()
+        optimizer.step()
+        if number % 2:
+            for old, new in zip(outer, model.parameters(), strict=True):
+                old.grad = (old - new).detach()
+            averaged(outer)
+            other.step()
+            for old, new in zip(outer, model.parameters(), strict=True):
+                new.data.copy_(old.data)
+
+
+def weights_in_the_loss():
+    """A term of the weights is made before the model is called."""
+    model = DDP(net())
+    optimizer = sgd(model)
+    for x, y in points():
+        optimizer.zero_grad()
+        decay = sum(each.square().sum() for each in model.parameters())
+        (mse(model, x, y) + 0.01 * decay).backward()
+        optimizer.step()
+
+
 if __name__ == "__main__":
     main(globals())

@@ -91,7 +91,7 @@ def test_an_optimizer_that_is_none_of_torchs_is_named_as_the_reason() -> None:
 
 
 HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss local_sgd"
-OTHERS = "owners divided_rate as_many_gpus full_batch shares_of_points"
+OTHERS = "owners divided_rate as_many_gpus full_batch shares_of_points lengths_of_epochs weights_in_the_loss"
 STEPS = "dividing_step reducing_step own_dividing_step own_reducing_step"
 
 
@@ -125,6 +125,18 @@ ON_TWO = "experts pipeline summed_pipeline context tokens negatives average adve
 def test_a_script_beyond_data_parallelism_that_is_right_has_no_finding(name: str) -> None:
     event = compared(name, script=PARALLEL, nproc=4 if name in ON_FOUR.split() else 2)
     assert not judgements(event), told_of(event)
+
+
+@pytest.mark.parametrize(("name", "told"), [("number_of_ranks", "divided"), ("number_of_gpus", "multiplied")])
+def test_a_number_in_the_script_that_may_stand_for_the_ranks_makes_no_error(name: str, told: str) -> None:
+    (found,) = judgements(compared(name, script=HARD))
+    assert found.severity == "warning"
+    assert found.message.endswith(f"only where the 2 by which the loss is {told} is their number")
+
+
+def test_an_optimizer_of_no_models_parameters_does_not_hide_those_of_one() -> None:
+    event = compared("later_models", script=HARD)
+    assert event.compared and not event.on_slope and "each rank's own" in told_of(event), told_of(event)
 
 
 def test_a_sum_over_data_that_no_loader_gives_is_no_error() -> None:
