@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_ddp.record.partition import reduced_at, replicas
+from validate_ddp.record.partition import reduced_at, replicas, told_of
 from validate_ddp.record.run import Run
 from validate_ddp.rehearse.child.validate_ddp_rehearsed.partition.tape import close, summary
 
@@ -353,3 +353,14 @@ def test_the_line_is_that_of_the_largest_reduction_after_the_last_backward(recor
         recorded.call(0, "all_reduce", line, shape=shape, dtype="float32", reduce="SUM")
     place = reduced_at(Run(recorded.told(finished=True)))
     assert place is not None and place.line == 30
+
+
+@pytest.mark.parametrize(
+    ("rest", "words"),
+    [((), "each rank's own, of which"), (("v",), "that of `w` is each rank's own, of which the optimizer's own step")],
+)
+def test_the_table_names_what_a_step_of_its_own_makes_one(training: Any, rest: Any, words: str) -> None:
+    own = [reading("own", (1.0, 0.0), "w"), reading("own", (0.0, 1.0), "w", rank=1)]
+    compared(training, *own, *(ranks("mean", HALVES, *rest) if rest else ()), alike=["w"])
+    event = Run(training.told(finished=True)).partition
+    assert event is not None and told_of(event).startswith(words)

@@ -128,7 +128,8 @@ def _how(event: protocol.Partition) -> tuple[str, str]:
     differ = {name for name, each in _by_name(of_ranks).items() if _differ(each, event.float64)}
     if len(set(event.tapes)) > 1 and differ:
         if differ <= {*event.alike}:
-            return "each rank's own, of which the optimizer's own step makes one", ""
+            of = "" if len(differ) == len(_by_name(of_ranks)) else f"that of {_named(tuple(sorted(differ)))} is "
+            return f"{of}each rank's own, of which the optimizer's own step makes one", ""
         if all(_in_groups(each, event.float64) for each in _by_name(of_ranks).values()):
             return "", "each is made of the batches of a group of ranks"
         return "each rank's own: the ranks are not one model after each step", ""

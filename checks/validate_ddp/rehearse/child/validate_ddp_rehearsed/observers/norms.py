@@ -145,18 +145,25 @@ class _Norms:
         if named is None or given <= 0 or "SUM" not in str(values.get("op", "SUM")).upper():
             return
         for number, optimizer in enumerate(each() for each in self.optimizers):
-            norms = _norms(optimizer) if optimizer is not None else []
+            if optimizer is None:
+                continue
+            norms = _norms(optimizer)
             total = sum(each**2 for each in norms if each is not None)
             told, more = sum(self.sums.values()), self.sums.get(number, 0) < _ROUNDS
             if total and more and abs(given - total) <= _SUM_OF_SQUARES * total:
                 self.sums[number] = self.sums.get(number, 0) + 1
                 here = self.session.here()
-                self.session.emit(protocol.Squares(count=told, norms=norms, ranks=named[1], site=here))
+                weights = [float(each.detach().double().norm()) for each in _held(optimizer)]
+                self.session.emit(protocol.Squares(count=told, norms=norms, weights=weights, ranks=named[1], site=here))
+
+
+def _held(optimizer: Optimizer) -> list[Tensor]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 def _norms(optimizer: Optimizer) -> list[float | None]:
     """Of each gradient; none where one is no plain tensor."""
-    grads = [each.grad for group in optimizer.param_groups for each in group["params"]]
+    grads = [each.grad for each in _held(optimizer)]
     if not all(each is None or _is_dense(each) for each in grads):
         return []
     return [None if each is None else float(each.detach().double().norm()) for each in grads]

@@ -10,7 +10,8 @@ _DEEP = 8
 
 def times(loss: Handed) -> list[float]:
     """By which numbers that need no gradient a loss is multiplied, the last one first; by one of them divided by."""
-    found, node = list[float](), getattr(loss, "grad_fn", None)
+    found = list[float]()
+    node: Handed = getattr(loss, "grad_fn", None)
     for _ in range(_DEEP):
         made = type(node).__name__
         if not made.startswith(("DivBackward", "MulBackward")):
