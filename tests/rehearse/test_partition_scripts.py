@@ -92,7 +92,7 @@ def test_an_optimizer_that_is_none_of_torchs_is_named_as_the_reason() -> None:
 
 
 HARDER = "batch_norm noise no_loader drawn_by_shards adversarial checkpointed lbfgs own_clipping summed_loss"
-OTHERS = "owners divided_rate as_many_gpus full_batch shares_of_points lengths_of_epochs weights_in_the_loss"
+OTHERS = "owners divided_rate as_many_gpus full_batch shares_of_points weights_in_the_loss"
 STEPS = "local_sgd dividing_step reducing_step own_dividing_step own_reducing_step"
 
 
@@ -133,6 +133,11 @@ def test_a_number_in_the_script_that_may_stand_for_the_ranks_makes_no_error(name
     (found,) = judgements(compared(name, script=OF_STEPS))
     assert found.severity == "warning"
     assert found.message.endswith(f"only where the 2 by which the loss is {told} is their number")
+
+
+def test_a_loader_is_as_long_as_it_was_when_the_rank_asked() -> None:
+    event = compared("lengths_of_epochs", script=HARD)
+    assert event.compared and event.union == [], told_of(event)
 
 
 def test_an_optimizer_of_no_models_parameters_does_not_hide_those_of_one() -> None:
