@@ -332,7 +332,7 @@ def common_steps(run: Run, number: int) -> int:
     """Steps of an optimizer that every rank has taken, up to those within ``Join`` of which some ranks have taken more:
     from there on steps of one number are not the same one."""
     for left in zip(*(_left(run, rank) for rank in run.replicas), strict=False):
-        counts = {each[number] for each in left}
+        counts: set[int] = {each[number] for each in left}
         if len(counts) > 1:
             return min(counts)
     return min(_counts(run, rank)[number] for rank in run.replicas)
